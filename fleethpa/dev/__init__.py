@@ -1,0 +1,1 @@
+"""The development stack: embedded broker and simulated clusters."""

@@ -1,0 +1,1 @@
+"""PURE: wanted and observed state in, actions out."""

@@ -1,0 +1,1 @@
+"""Watches clusters and polls their metrics APIs; writes the public topics."""

@@ -1,0 +1,1 @@
+"""Observations in, decisions out: ingest, the pure core, the decider and replay."""

@@ -1,0 +1,1 @@
+"""Public topics in, one ordered log out. Stateless."""
