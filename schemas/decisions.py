@@ -1,0 +1,187 @@
+"""The decision record: what was decided for one HPA at one moment, from what, and why.
+
+A record is full or short. A full one holds everything; a short one repeats the HPA's last full record (`sameAs`) but
+for the values that it names, and
+`expand` gives it back whole. Numbers are integers; decimals (ratios, tolerances) are texts, shortest form that reads
+back as the same double.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct, field, structs
+
+from schemas.entries import Mode, Origin, Target
+
+ENGINE = 1
+"""Rises only when some log would give other bytes."""
+
+Direction = Literal["ScaleUp", "ScaleDown", "None"]
+
+Limit = Literal[
+    "MinReplicas",
+    "MaxReplicas",
+    "ScaleUpPolicy",
+    "ScaleDownPolicy",
+    "ScaleUpLimit",
+    "StabilizationWindow",
+    "Tolerance",
+    "Paused",
+    "Frozen",
+    "Overflow",
+    "MaxStep",
+]
+"""What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
+
+
+class InputPosition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which prefix of the log a decision follows from.
+
+    `hash`: running SHA-256 (hex) over the record values of that log partition up to and including `offset`: h(n) =
+    SHA-256(h(n-1) || value), h(-1) = 32
+    zero bytes. `sources`: per metric, in spec order, the newest source position it used, `topic-partition@offset`, or
+    empty.
+    """
+
+    partition: int
+    offset: int
+    hash: str
+    sources: list[str] = []
+
+
+class MetricDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One metric of a decision. Values are in milli units, `utilization` in percent.
+
+    `proposal` is None where the metric failed (`error`). `ratio` is the text of the double. `note` says which rule
+    kept the count: `withinTolerance`,
+    `directionFlip`, `countGuard`, or is empty. Pod counts: `podsUsed` (with a sample and counted), `podsNotReady`,
+    `podsMissing`, `podsIgnored`.
+    `oldest`/`newest`: sample times.
+    """
+
+    type: str
+    name: str
+    value: int | None = None
+    utilization: int | None = None
+    target: int | None = None
+    target_utilization: int | None = None
+    ratio: str = ""
+    proposal: int | None = None
+    note: str = ""
+    error: str = ""
+    reason: str = ""
+    pods_used: int = 0
+    pods_not_ready: int = 0
+    pods_missing: int = 0
+    pods_ignored: int = 0
+    oldest: int | None = None
+    newest: int | None = None
+
+
+class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One step on the way from the proposal to the final count: what went `in`, what came `out`, and its numbers in
+    `detail`.
+
+    `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
+    `guard`. `until`: when what bound it lets go (ms).
+    """
+
+    step: str
+    in_: int = field(name="in")
+    out: int
+    detail: dict[str, Any] = {}
+    until: int | None = None
+
+
+class Decision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A full decision record. See docs/reference/decision.md for every field.
+
+    `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
+    replicas to write (None: no write is
+    wanted); `expires`: when that wish is no longer valid (ms).
+    """
+
+    id: str
+    seq: int
+    prev: str
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    time: str
+    input: InputPosition
+    kind: Literal["evaluation", "completion"] = "evaluation"
+    scale_target_ref: dict[str, str] = {}
+    target: Target | None = None
+    mode: Mode = "shadow"
+    origin: Origin = "cluster"
+    current_replicas: int = 0
+    raw_desired_replicas: int | None = None
+    final_desired_replicas: int = 0
+    direction: Direction = "None"
+    reason: str = ""
+    selected_metric: str = ""
+    metrics: list[MetricDecision] = []
+    steps: list[Step] = []
+    constraints_applied: list[str] = []
+    wants: int | None = None
+    expires: int | None = None
+    observed: dict[str, Any] = {}
+    completes: str = ""
+    outcome: dict[str, Any] = {}
+    status: dict[str, Any] | None = None
+    events: list[tuple[str, str, str]] = []
+    error: str = ""
+    labels: dict[str, Any] = {}
+    paused: str = ""
+    refused: str = ""
+    min_replicas: int = 1
+    max_replicas: int = 0
+    spec_hash: str = ""
+    generation: int = 0
+    engine: int = ENGINE
+
+
+class ShortDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An evaluation that repeats full record `sameAs` but for its values. `m`: per metric `[value, utilization,
+    proposal, ratio]`, in spec order.
+    """
+
+    id: str
+    seq: int
+    prev: str
+    same_as: str
+    time: str
+    input: InputPosition
+    m: list[tuple[int | None, int | None, int | None, str]] = []
+    raw_desired_replicas: int | None = None
+    newest: list[int | None] = []
+
+
+def expand(short: ShortDecision, full: Decision) -> Decision:
+    """Give the short record back whole.
+
+    Raises:
+        ValueError: `full` is not the record that `short` repeats.
+    """
+    if short.same_as != full.id:
+        raise ValueError(f"decision {short.id} repeats {short.same_as}, not {full.id}")
+    return structs.replace(
+        full,
+        id=short.id,
+        seq=short.seq,
+        prev=short.prev,
+        time=short.time,
+        input=short.input,
+        raw_desired_replicas=short.raw_desired_replicas,
+        metrics=[_with_values(short, full, i) for i in range(len(full.metrics))],
+        events=[],
+    )
+
+
+def _with_values(short: ShortDecision, full: Decision, index: int) -> MetricDecision:
+    metric = full.metrics[index]
+    if index >= len(short.m):
+        return metric
+    value, utilization, proposal, ratio = short.m[index]
+    newest = short.newest[index] if index < len(short.newest) else metric.newest
+    return structs.replace(metric, value=value, utilization=utilization, proposal=proposal, ratio=ratio, newest=newest)

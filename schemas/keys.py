@@ -1,0 +1,85 @@
+"""Identities and the one partition function.
+
+The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/namespace/name`.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+class HpaId(NamedTuple):
+    """The identity of an HPA: which cluster, namespace and name."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+    @property
+    def namespace_key(self) -> str:
+        """The key of the log and decision records of this HPA."""
+        return namespace_key(self.cluster, self.namespace)
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.namespace}/{self.name}"
+
+
+def namespace_key(cluster: str, namespace: str) -> str:
+    """Key of the log and the decisions: `cluster/namespace`."""
+    return f"{cluster}/{namespace}"
+
+
+def split_namespace_key(key: str) -> tuple[str, str]:
+    """The inverse of `namespace_key`.
+
+    Raises:
+        ValueError: the key is not of the form `cluster/namespace` with both parts non-empty.
+    """
+    cluster, slash, namespace = key.partition("/")
+    if not (cluster and slash and namespace) or "/" in namespace:
+        raise ValueError(f"key must be cluster/namespace, got {key!r}")
+    return cluster, namespace
+
+
+def parse_hpa_id(text: str) -> HpaId:
+    """Read `cluster/namespace/name`.
+
+    Raises:
+        ValueError: not three non-empty parts.
+    """
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise ValueError(f"an HPA is cluster/namespace/name, got {text!r}")
+    return HpaId(*parts)
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's murmur2 of a key, as an unsigned 32-bit integer.
+
+    Source: org.apache.kafka.common.utils.Utils.murmur2 (seed 0x9747b28c).
+    """
+    length = len(data)
+    h = (_SEED ^ length) & _MASK
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * _M & _MASK
+        k = (k ^ (k >> 24)) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
+    h = (h ^ (h >> 13)) * _M & _MASK
+    return h ^ (h >> 15)
+
+
+@lru_cache(maxsize=65_536)
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of a `cluster/namespace` key, the same that Kafka's default partitioner picks.
+
+    Args:
+        key: `cluster/namespace`.
+        partitions: partition count of the log, fixed for life.
+    """
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,75 @@
+"""The topics: names, meaning, and the settings that each needs on Apache Kafka."""
+
+from dataclasses import dataclass, field
+
+PREFIX = "fleethpa."
+SAMPLES = "fleethpa.samples"
+PODS = "fleethpa.pods"
+AUTOSCALERS = "fleethpa.autoscalers"
+SCALES = "fleethpa.scales"
+SETTINGS = "fleethpa.settings"
+OUTCOMES = "fleethpa.outcomes"
+LOG = "fleethpa.log"
+DECISIONS = "fleethpa.decisions"
+REJECTED = "fleethpa.rejected"
+DECIDER_APP_ID = "fleethpa-decider"
+STATE_TABLE = "state"
+CHANGELOG = f"{DECIDER_APP_ID}-{STATE_TABLE}-changelog"
+
+INGEST_GROUP = "fleethpa-ingest"
+RECONCILER_GROUP = "fleethpa-reconciler"
+
+PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES)
+"""What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a
+namespace in all.
+"""
+
+DEFAULT_PARTITIONS = 24
+EMBEDDED_PARTITIONS = 4
+
+MAX_LOG_RECORD_BYTES = 512 * 1024
+MAX_ROW_BYTES = 512 * 1024
+REJECTED_KEPT_BYTES = 256 * 1024
+
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic and the configuration it needs; values are Kafka's own texts."""
+
+    name: str
+    config: dict[str, str] = field(default_factory=dict)
+
+
+def _delete(retention_ms: int, **config: str) -> dict[str, str]:
+    wanted = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "max.message.bytes": str(1_048_576)}
+    return wanted | {name.replace("_", "."): value for name, value in config.items()}
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(SAMPLES, _delete(3 * _DAY_MS)),
+    Topic(PODS, _delete(7 * _DAY_MS)),
+    Topic(AUTOSCALERS, _delete(30 * _DAY_MS)),
+    Topic(SCALES, _delete(7 * _DAY_MS)),
+    Topic(SETTINGS, _delete(365 * _DAY_MS)),
+    Topic(OUTCOMES, _delete(-1)),
+    Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
+    Topic(DECISIONS, _delete(-1)),
+    Topic(REJECTED, _delete(30 * _DAY_MS)),
+    Topic(
+        CHANGELOG,
+        {
+            "cleanup.policy": "compact",
+            "max.message.bytes": str(1_048_576),
+            "segment.ms": str(_HOUR_MS // 6),
+            "segment.bytes": str(64 * 1024 * 1024),
+            "min.cleanable.dirty.ratio": "0.1",
+            "min.compaction.lag.ms": str(_HOUR_MS),
+            "max.compaction.lag.ms": str(2 * _HOUR_MS),
+            "delete.retention.ms": str(7 * _DAY_MS),
+        },
+    ),
+)
+"""Every topic of fleethpa with the settings `fleethpa topics init` gives it."""
