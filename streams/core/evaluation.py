@@ -1,0 +1,175 @@
+"""What an evaluation gives: the wanted write, the new status, events, labels, memory, and everything an explanation needs."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from streams.core.autoscaler import MetricSpec
+
+Event = tuple[str, str, str]
+"""(type, reason, message)"""
+MetricResult = tuple[str, str, str]
+"""Labels of metric_computation_total: (metric_type, action, error)."""
+
+
+class History(Struct, frozen=True):
+    """What the controller remembers of one HPA. Order is the stored order; slots are reused, so it is not by time.
+
+    `recommendations`: (replicas, time_ms), None before the first evaluation. Scale events: (change, time_ms, outdated),
+    change always positive.
+    """
+
+    recommendations: tuple[tuple[int, int], ...] | None = None
+    scale_up_events: tuple[tuple[int, int, bool], ...] = ()
+    scale_down_events: tuple[tuple[int, int, bool], ...] = ()
+
+
+EMPTY_HISTORY = History()
+
+
+class Calculation(Struct, frozen=True, gc=False):
+    """How one metric came to its proposal."""
+
+    proposal: int
+    """Replicas that this metric asks for; may be negative."""
+    value: int
+    """What the status reports: percent for utilization; else milli (an average, or the total for a `value` target)."""
+    ratio: float
+    """Usage over target as measured."""
+    average_milli: int | None = None
+    """Raw average beside a utilization."""
+    final_ratio: float | None = None
+    """Ratio after missing and unready pods were filled in; None: nothing was."""
+    used: int = 0
+    """Pods counted with a sample (Resource, Pods) or running and ready (Object, External value)."""
+    not_ready: int = 0
+    missing: int = 0
+    ignored: int = 0
+    strays: int = 0
+    """Samples of names that are no pod of the target."""
+    kept: str = ""
+    """Why the current replicas are proposed: withinTolerance, filledWithinTolerance, directionFlip or wrongDirection."""
+
+
+class MetricEvaluation(Struct, frozen=True):
+    """One metric of an evaluation: either a calculation or an error."""
+
+    spec: MetricSpec
+    calculation: Calculation | None
+    error: str = ""
+    """As condition and event carry it."""
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+
+
+class PolicyLimit(Struct, frozen=True, gc=False):
+    """What one scaling policy allowed: `start` = current - scaled_up + scaled_down within its period."""
+
+    type: str
+    value: int
+    period_ms: int
+    scaled_up: int
+    scaled_down: int
+    start: int
+    limit: int
+
+
+class Normalization(Struct, frozen=True):
+    """From the metrics' number to the final one: stabilization, then rate limits and min/max."""
+
+    legacy: bool
+    """No `behavior`: the fixed window and scale-up limit apply."""
+    desired: int
+    stabilized: int
+    limited: int
+    up_window_ms: int
+    down_window_ms: int
+    held_by: tuple[int, int] | None
+    """The recommendation (replicas, time_ms) that held the stabilized value longest; None: it did not change."""
+    held_until_ms: int | None
+    """From this moment on `held_by` no longer counts."""
+    policies: tuple[PolicyLimit, ...]
+    rate_limit: int | None
+    """What policies (or the legacy limit) allow in this direction; None: not asked for."""
+    bound: str
+    """Reason of the ScalingLimited condition: the limit that gave `limited`, or DesiredWithinRange."""
+
+
+class Pending(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A wanted write of /scale and all that `complete` needs once its outcome is known. Plain data: it can be stored."""
+
+    current_replicas: int
+    desired_replicas: int
+    reason: str
+    name: str
+    reference: str
+    generation: int
+    to_zero: bool
+    """This write takes the target to zero by metrics: the ScaledToZero condition becomes True."""
+    conditions: list[dict[str, Any]]
+    current_metrics: list[dict[str, Any]] | None = None
+    events: tuple[Event, ...] = ()
+    error: str = ""
+    """Remembered error of metrics that failed while others decided."""
+    error_label: str = "none"
+    metric_results: tuple[MetricResult, ...] = ()
+    longest_period_ms: int | None = None
+    """Longest policy period of the write's direction; None: no `behavior`, no scale event is stored."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The end of a reconcile."""
+
+    status: dict[str, Any]
+    """autoscaling/v2 status in JSON form, after this reconcile."""
+    status_changed: bool
+    """It differs semantically from the one before, so it is to be written; otherwise nothing is."""
+    events: tuple[Event, ...] = ()
+    events_after_write: tuple[Event, ...] = ()
+    """Emitted after the status write (matters only for the order when that write fails)."""
+    error: str = ""
+    error_label: str = "none"
+    """none, spec or internal."""
+    action: str = "none"
+    """scale_up, scale_down or none."""
+    metric_results: tuple[MetricResult, ...] = ()
+    desired_gauge: int | None = None
+    history: History
+    final: bool = False
+    """The reconcile ran to its end: a failed status write replaces its error."""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """One evaluation of an HPA. Exactly one of `result` and `pending` is set."""
+
+    path: str
+    """metrics, metricsFailed, disabled, aboveMax, belowMin or scaleUnavailable."""
+    history: History
+    """Memory after this step; keep it also while a write is pending."""
+    current_replicas: int | None = None
+    proposal: int | None = None
+    """Replicas that the metrics ask for, before anything limits them (upstream: never below 0)."""
+    desired_replicas: int | None = None
+    reason: str = ""
+    """Reason of the rescale, as its event says; may be empty."""
+    selected_metric: str = ""
+    metrics: tuple[MetricEvaluation, ...] = ()
+    normalization: Normalization | None = None
+    raised_to_min: bool = False
+    """From zero: what the metrics gave was raised to minReplicas."""
+    result: Result | None = None
+    pending: Pending | None = None
+
+
+class ScaleApplied(Struct, frozen=True, gc=False, tag=True):
+    """The target now has the wanted replicas."""
+
+
+class ScaleFailed(Struct, frozen=True, gc=False, tag=True):
+    """The write failed for good, with this text."""
+
+    error: str
+
+
+Outcome = ScaleApplied | ScaleFailed
+Completion = Result

@@ -1,0 +1,131 @@
+"""What a decision sees of the world at one moment: the scale, the pods, and one answer per metric."""
+
+from msgspec import Struct
+
+from streams.core.requests import PodTemplate, RequestTable, request_table
+
+ZERO_TIME_MS = -62_135_596_800_000
+"""Go's zero time (year 1) in Unix milliseconds: the transition time of a condition that never had one."""
+
+
+class Scale(Struct, frozen=True, gc=False):
+    """A successful read of /scale. `selector` is `status.selector` in query-string form."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str
+
+
+class ScaleFailure(Struct, frozen=True, gc=False):
+    """A failed read of /scale. `unmapped`: the API does not know the kind, so nothing was asked."""
+
+    error: str
+    unmapped: bool = False
+
+
+class PodRow(Struct, frozen=True):
+    """A pod as the calculation reads it. Times are Unix milliseconds."""
+
+    name: str
+    template: PodTemplate
+    phase: str = "Running"
+    start_ms: int | None = None
+    """`status.startTime`; None: not set."""
+    ready: str | None = None
+    """Status of the Ready condition: True, False or Unknown; None: no such condition."""
+    ready_at_ms: int = ZERO_TIME_MS
+    """`lastTransitionTime` of the Ready condition."""
+    deleting: bool = False
+
+
+class PodList:
+    """The pods that the target's selector matches, in list order, with what can be known of them before a metric is.
+
+    Make one when the pods or the selector change and use it for every evaluation until then: it keeps the sums of requests.
+    """
+
+    __slots__ = ("_requests", "active", "ignored", "pending", "rows", "running_ready")
+
+    def __init__(self, rows: tuple[PodRow, ...]) -> None:
+        self.rows = rows
+        self.ignored = tuple(pod for pod in rows if pod.deleting or pod.phase == "Failed")
+        """Terminating or failed: never counted."""
+        live = [pod for pod in rows if not (pod.deleting or pod.phase == "Failed")]
+        self.pending = tuple(pod for pod in live if pod.phase == "Pending")
+        """Not ready whatever their metrics say."""
+        self.active = tuple(pod for pod in live if pod.phase != "Pending")
+        self.running_ready = sum(1 for pod in rows if pod.phase == "Running" and pod.ready == "True")
+        self._requests: dict[tuple[str, str], RequestTable] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def requests(self, resource: str, container: str) -> RequestTable:
+        """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole pod."""
+        table = self._requests.get((resource, container))
+        if table is None:
+            table = self._requests[resource, container] = request_table(
+                [(pod.name, pod.template) for pod in self.rows],
+                [pod.name for pod in self.active],
+                [pod.name for pod in self.pending],
+                resource,
+                container,
+            )
+        return table
+
+
+NO_PODS = PodList(())
+
+
+class PodSamples(Struct, frozen=True):
+    """An answer with one sample per pod: `samples[pod] = (milli, time_ms, window_ms)`. Build it with `pod_samples`."""
+
+    samples: dict[str, tuple[int, int, int]]
+    total_milli: int
+    """Sum over all samples, not wrapped."""
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+def pod_samples(samples: dict[str, tuple[int, int, int]]) -> PodSamples:
+    """Wrap samples per pod (milli, sample time in Unix ms, window in ms); an empty map is a valid answer."""
+    times = [sample[1] for sample in samples.values()]
+    total = sum([sample[0] for sample in samples.values()])
+    return PodSamples(samples, total, min(times, default=None), max(times, default=None))
+
+
+class ObjectSample(Struct, frozen=True, gc=False):
+    """The value of an Object metric, in milli units."""
+
+    value_milli: int
+    time_ms: int | None = None
+
+
+class ExternalSamples(Struct, frozen=True):
+    """The values of the series of an External metric, in milli units, in the order of the answer."""
+
+    values_milli: tuple[int, ...]
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+
+
+class MetricFailure(Struct, frozen=True, gc=False):
+    """The metrics client failed with this text (its whole text, as `metricsclient` makes it)."""
+
+    error: str
+
+
+MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
+
+
+class Observation(Struct, frozen=True):
+    """Everything that one evaluation reads beside spec, status and history."""
+
+    scale: Scale | ScaleFailure
+    pods: PodList = NO_PODS
+    """The namespace's pods that `scale.selector` matches (none when it is empty or cannot be parsed)."""
+    answers: tuple[MetricAnswer | None, ...] = ()
+    """One per `spec.metrics` item, same order; None where the metric's spec is invalid, so nobody asked."""
+    ambiguous: tuple[str, ...] = ()
+    """`namespace/name` of all HPAs, this one among them, whose targets' selectors match one of `pods`, when they are two or
+    more; the message names the first two."""
