@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test check format bench clean
+.PHONY: help setup demo dev test test-slow test-kafka chaos check format bench lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,17 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 	$(BIN)/fleethpa dev
 
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -m 'not kafka and not slow'
+
+test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
+	$(BIN)/pytest -q -m slow --timeout 900
+
+test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn)
+	$(BIN)/pytest -q -m kafka tests/kafka --timeout 600
+
+FAULTS ?= 20
+chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafka (FAULTS=200 for the full run)
+	$(BIN)/python -m tests.kafka.chaos --faults $(FAULTS)
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
@@ -39,6 +49,10 @@ format: setup  ## Rewrite the code in the project's format
 
 bench: setup  ## Speed and memory: evaluations, folding, the whole pipeline
 	$(BIN)/python -m tests.bench
+
+lock:  ## Renew the lock files from pyproject.toml (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra dev pyproject.toml -o requirements-dev.lock
 
 clean:  ## Remove the virtual environment and build products
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache
