@@ -1,0 +1,188 @@
+"""How to reach Kafka: one set of settings for every component, and the keyword arguments aiokafka takes for them.
+
+Pure: the caller hands in the text of `client.properties` and the environment, and makes the SSL context itself from
+`cafile`, `certfile` and `keyfile`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast, get_args
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+ENVIRONMENT_PREFIX = "FLEETHPA_KAFKA_"
+DEFAULT_BROKERS = "127.0.0.1:9092"
+
+_MASK = "********"
+_PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the text names the setting and the next step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSettings:
+    """Where Kafka is and who we are to it.
+
+    `cafile`: PEM of the authorities to trust (empty: the system's). `certfile`, `keyfile`: PEM of the client's own
+    certificate and key, for mutual TLS; `keyfile` empty: the key is in `certfile`. The password never shows in `repr`.
+
+    Raises:
+        SettingsError: an unknown protocol or mechanism, SASL without a user name, or a key without a certificate.
+    """
+
+    bootstrap_servers: str = DEFAULT_BROKERS
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
+    username: str = ""
+    password: str = ""
+    cafile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    client_id: str = "fleethpa"
+
+    def __post_init__(self) -> None:
+        _check_one_of("security.protocol", self.security_protocol, get_args(SecurityProtocol))
+        _check_one_of("sasl.mechanism", self.sasl_mechanism, get_args(SaslMechanism))
+        if not self.bootstrap_servers.strip(" ,"):
+            raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
+        if self.uses_sasl and not self.username:
+            raise SettingsError(f"security.protocol {self.security_protocol} needs a username (and a password)")
+        if self.keyfile and not self.certfile:
+            raise SettingsError("a client key needs its certificate: set ssl.keystore.location (certfile) too")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether the broker asks for a user name and a password."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the connection is encrypted, so that the caller has to make an SSL context."""
+        return self.security_protocol.endswith("SSL")
+
+    def __repr__(self) -> str:
+        shown = ((f.name, getattr(self, f.name)) for f in fields(self))
+        texts = (f"{name}={_MASK if name == 'password' and value else value!r}" for name, value in shown)
+        return f"KafkaSettings({', '.join(texts)})"
+
+
+def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
+    """Keyword arguments of every aiokafka client, all but `ssl_context`, which the caller adds where `uses_tls`."""
+    servers = [server.strip() for server in settings.bootstrap_servers.split(",") if server.strip()]
+    kwargs: dict[str, Any] = {
+        "bootstrap_servers": servers,
+        "client_id": settings.client_id,
+        "security_protocol": settings.security_protocol,
+    }
+    if settings.uses_sasl:
+        kwargs["sasl_mechanism"] = settings.sasl_mechanism
+        kwargs["sasl_plain_username"] = settings.username
+        kwargs["sasl_plain_password"] = settings.password
+    return kwargs
+
+
+def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = None) -> KafkaSettings:
+    """Settings from `FLEETHPA_KAFKA_<FIELD>` variables, such as `FLEETHPA_KAFKA_BOOTSTRAP_SERVERS`, over `base`.
+
+    Raises:
+        SettingsError: a variable of that prefix names no setting, or its value cannot be used.
+    """
+    names = {f"{ENVIRONMENT_PREFIX}{f.name.upper()}": f.name for f in fields(KafkaSettings)}
+    given = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    if unknown := sorted(given.keys() - names.keys()):
+        raise SettingsError(f"{unknown[0]} is no setting; known are {', '.join(sorted(names))}")
+    return _replace(base or KafkaSettings(), {names[name]: value for name, value in given.items()})
+
+
+def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettings:
+    """Settings from the text of a Java `client.properties`, over `base`.
+
+    Read are `bootstrap.servers`, `client.id`, `security.protocol`, `sasl.mechanism`, `sasl.jaas.config` (user name and
+    password), `ssl.truststore.location`, `ssl.keystore.location` and `ssl.keystore.key` (PEM files); other keys are for
+    other clients and are passed over.
+
+    Raises:
+        SettingsError: a line that is no property, a store that is not PEM, or a value that cannot be used.
+    """
+    given = dict(_properties(text))
+    for store in ("ssl.truststore", "ssl.keystore"):
+        if given.get(f"{store}.location") and given.get(f"{store}.type", "PEM").upper() != "PEM":
+            raise SettingsError(f"{store}.type is {given[f'{store}.type']}; {_PEM_HINT}")
+    changes = {field: given[name] for name, field in _PROPERTY_FIELDS.items() if name in given}
+    if jaas := given.get("sasl.jaas.config"):
+        changes |= _jaas_options(jaas)
+    return _replace(base or KafkaSettings(), changes)
+
+
+_PROPERTY_FIELDS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "ssl.truststore.location": "cafile",
+    "ssl.keystore.location": "certfile",
+    "ssl.keystore.key": "keyfile",
+}
+
+
+def _replace(base: KafkaSettings, changes: Mapping[str, str]) -> KafkaSettings:
+    return replace(base, **cast(dict[str, Any], changes))
+
+
+def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise SettingsError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def _properties(text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(_logical_lines(text), start=1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        name, separator, value = stripped.partition("=")
+        if not separator:
+            name, separator, value = stripped.partition(":")
+        if not separator:
+            raise SettingsError(f"client.properties, property {number}: expected name=value, got {name.strip()!r}")
+        yield name.strip(), value.strip()
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines with a backslash at the end joined with the next one, as java.util.Properties does."""
+    held = ""
+    for line in text.splitlines():
+        if line.endswith("\\") and not line.endswith("\\\\"):
+            held += line[:-1].lstrip() if held else line[:-1]
+            continue
+        yield held + line.lstrip() if held else line
+        held = ""
+    if held:
+        yield held
+
+
+def _jaas_options(jaas: str) -> dict[str, str]:
+    """`username` and `password` of a login module line: `<class> required username="u" password="p";`."""
+    found: dict[str, str] = {}
+    rest = jaas.strip().rstrip(";")
+    for name in ("username", "password"):
+        found[name] = _jaas_value(rest, name)
+    return found
+
+
+def _jaas_value(text: str, name: str) -> str:
+    before, marker, after = text.partition(f"{name}=")
+    if not marker or (before and not before[-1].isspace()):
+        raise SettingsError(f'sasl.jaas.config has no {name}: expected `... required username="…" password="…";`')
+    if not after.startswith(('"', "'")):
+        return after.split()[0] if after.split() else ""
+    quote = after[0]
+    value: list[str] = []
+    characters = iter(after[1:])
+    for character in characters:
+        if character == quote:
+            return "".join(value)
+        value.append(next(characters, "") if character == "\\" else character)
+    raise SettingsError(f"sasl.jaas.config: the {name} has no closing quote")

@@ -1,0 +1,76 @@
+"""Kafka connection settings: files, environment, and what shows in a log."""
+
+import pytest
+
+from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, from_environment, from_properties
+
+SCRAM = """
+# written for the Java tools
+bootstrap.servers = kafka-1:9093,kafka-2:9093
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="decider" password="pa\\"ss=1;";
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/kafka/ca.pem
+request.timeout.ms=30000
+"""
+
+
+def test_a_java_client_properties_file_is_read() -> None:
+    assert from_properties(SCRAM) == KafkaSettings(
+        bootstrap_servers="kafka-1:9093,kafka-2:9093",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        username="decider",
+        password='pa"ss=1;',
+        cafile="/etc/kafka/ca.pem",
+    )
+
+
+def test_aiokafka_gets_every_setting_but_the_ssl_context() -> None:
+    assert aiokafka_kwargs(from_properties(SCRAM)) == {
+        "bootstrap_servers": ["kafka-1:9093", "kafka-2:9093"],
+        "client_id": "fleethpa",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "decider",
+        "sasl_plain_password": 'pa"ss=1;',
+    }
+
+
+def test_the_environment_goes_over_the_file() -> None:
+    settings = from_environment(
+        {"FLEETHPA_KAFKA_PASSWORD": "other", "FLEETHPA_KAFKA_CLIENT_ID": "a", "HOME": "/"}, from_properties(SCRAM)
+    )
+    assert (settings.username, settings.password, settings.client_id) == ("decider", "other", "a")
+
+
+def test_a_password_never_shows() -> None:
+    shown = repr(KafkaSettings(security_protocol="SASL_SSL", username="u", password="hunter2"))
+    assert "hunter2" not in shown
+    assert "username='u'" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("security.protocol=TLS", "security.protocol must be one of", id="an unknown protocol"),
+        pytest.param("security.protocol=SASL_SSL", "needs a username", id="SASL without a user"),
+        pytest.param("sasl.mechanism=GSSAPI", "sasl.mechanism must be one of", id="an unsupported mechanism"),
+        pytest.param("bootstrap.servers=", "name at least one broker", id="no broker"),
+        pytest.param("ssl.keystore.key=/k.pem", "needs its certificate", id="a key without its certificate"),
+        pytest.param("ssl.truststore.location=/t.jks\nssl.truststore.type=JKS", "PEM", id="a Java key store"),
+        pytest.param("nonsense", "expected name=value", id="a line that is no property"),
+        pytest.param('sasl.jaas.config=X required username="u";', "has no password", id="a login without password"),
+        pytest.param('sasl.jaas.config=X required username="u', "no closing quote", id="an open quote"),
+    ],
+)
+def test_settings_that_cannot_be_used_say_what_to_do(text: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        from_properties(text)
+
+
+def test_a_misspelt_variable_is_named() -> None:
+    with pytest.raises(SettingsError, match="FLEETHPA_KAFKA_PASWORD is no setting"):
+        from_environment({"FLEETHPA_KAFKA_PASWORD": "x"})
