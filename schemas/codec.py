@@ -30,7 +30,7 @@ def decode(data: bytes, type_: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(data, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(str(error)) from error
     except RecursionError as error:
         raise WireError("nested too deeply") from error
