@@ -48,7 +48,7 @@ class Calculation(Struct, frozen=True, gc=False):
     strays: int = 0
     """Samples of names that are no pod of the target."""
     kept: str = ""
-    """Why the current replicas are proposed: withinTolerance, filledWithinTolerance, directionFlip or wrongDirection."""
+    """Why the current replicas are proposed: withinTolerance, directionFlip, countGuard, or empty."""
 
 
 class MetricEvaluation(Struct, frozen=True):

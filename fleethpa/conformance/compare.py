@@ -1,0 +1,21 @@
+"""Compare two JSON values and say where they differ."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Difference = tuple[str, Any, Any]
+"""(path, upstream's value, ours)"""
+
+ABSENT = "(absent)"
+
+
+def differences(upstream: Any, ours: Any, path: str = "") -> Iterator[Difference]:
+    """Give every place where the values differ, deepest first; types count (1 is not 1.0 or True)."""
+    if isinstance(upstream, dict) and isinstance(ours, dict):
+        for key in sorted(upstream.keys() | ours.keys()):
+            yield from differences(upstream.get(key, ABSENT), ours.get(key, ABSENT), f"{path}.{key}" if path else key)
+    elif isinstance(upstream, list) and isinstance(ours, list) and len(upstream) == len(ours):
+        for index, (theirs, mine) in enumerate(zip(upstream, ours, strict=True)):
+            yield from differences(theirs, mine, f"{path}[{index}]")
+    elif type(upstream) is not type(ours) or upstream != ours:
+        yield path, upstream, ours

@@ -1,0 +1,230 @@
+"""Replicas that one metric asks for: the upstream replica calculator, formula by formula.
+
+Doubles are multiplied and divided in upstream's order; percentages and averages of pods are truncated integers.
+Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1.
+"""
+
+from collections.abc import Sequence
+
+from streams.core.autoscaler import ControllerSettings
+from streams.core.evaluation import Calculation
+from streams.core.gofloat import MAX_INT32, MAX_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
+from streams.core.grouping import NO_PODS_ERROR, Groups, MetricError, group
+from streams.core.observation import PodList, PodSamples
+
+Bounds = tuple[float, float]
+"""Ratios from the first to the second, both included, are within tolerance."""
+
+
+def bounds(down: float, up: float) -> Bounds:
+    """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`."""
+    return 1.0 - down, 1.0 + up
+
+
+def utilization(
+    current: int,
+    target: int,
+    pods: PodList,
+    answer: PodSamples,
+    resource: str,
+    container: str,
+    band: Bounds,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Calculation:
+    """Propose replicas for a target of `target` percent of what the pods request.
+
+    Raises:
+        MetricError: no pods, no samples left, a pod without a request, or requests that sum up to 0.
+    """
+    requests = pods.requests(resource, container)
+    groups = group(pods, answer, resource == "cpu", requests, settings, now_ms)
+    if requests.error:
+        raise MetricError(requests.error)
+    percent = _percent(groups.ready_milli, groups.ready_request)
+    average = trunc_div(wrap64(groups.ready_milli), groups.ready)
+    ratio = divide(float(percent), float(target))
+    if _is_plain(ratio, groups):
+        return _plain(current, percent, ratio, average, groups, band)
+    usage, request = groups.ready_milli, groups.ready_request
+    if ratio != 1.0:
+        request += groups.missing_request
+    if ratio < 1.0:
+        usage += _fallback(pods, answer, resource, container, max(100, target))
+    if ratio > 1.0:
+        request += groups.unready_request
+    final = divide(float(_percent(usage, request)), float(target))
+    return _filled(current, percent, ratio, average, final, groups, band)
+
+
+def raw_average(
+    current: int,
+    target_milli: int,
+    pods: PodList,
+    answer: PodSamples,
+    cpu: bool,
+    band: Bounds,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Calculation:
+    """Propose replicas for a target average per pod; samples of unknown names are averaged in.
+
+    Raises:
+        MetricError: no pods, or no samples left.
+    """
+    groups = group(pods, answer, cpu, None, settings, now_ms)
+    total = answer.total_milli - groups.removed_milli
+    count = groups.ready + groups.strays
+    average = trunc_div(wrap64(total), count)
+    ratio = divide(float(average), float(target_milli))
+    if _is_plain(ratio, groups):
+        return _plain(current, average, ratio, None, groups, band)
+    if ratio < 1.0:
+        total += target_milli * groups.missing
+    final_average = trunc_div(wrap64(total), _map_size(ratio, groups))
+    final = divide(float(final_average), float(target_milli))
+    return _filled(current, average, ratio, None, final, groups, band)
+
+
+def object_value(current: int, target_milli: int, usage_milli: int, pods: PodList, band: Bounds) -> Calculation:
+    """Propose replicas for a target total of an Object metric.
+
+    Raises:
+        MetricError: the running and ready pods are needed and there is no pod.
+    """
+    return _total(current, target_milli, usage_milli, pods, band)
+
+
+def external_value(current: int, target_milli: int, values: Sequence[int], pods: PodList, band: Bounds) -> Calculation:
+    """Propose replicas for a target total of an External metric, whose series are summed up to MaxInt64.
+
+    Raises:
+        MetricError: the running and ready pods are needed and there is no pod.
+    """
+    usage = 0
+    for value in values:
+        if value > 0 and usage > MAX_INT64 - value:
+            usage = MAX_INT64
+            break
+        usage = wrap64(usage + value)
+    return _total(current, target_milli, usage, pods, band)
+
+
+def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, band: Bounds) -> Calculation:
+    """Propose replicas for a target of an Object metric per pod; `status_replicas` are what the scale reports."""
+    usage, target, replicas = float(usage_milli), float(target_milli), float(status_replicas)
+    average = ceil64(divide(usage, replicas))
+    return _per_pod(status_replicas, usage, target, average, ceil32(divide(usage, target)), band)
+
+
+def external_per_pod(status_replicas: int, target_milli: int, values: Sequence[int], band: Bounds) -> Calculation:
+    """Propose replicas for a target of an External metric per pod. A running sum below 0 counts as MaxInt64."""
+    usage_milli = 0
+    for value in values:
+        usage_milli = wrap64(usage_milli + value)
+        if usage_milli < 0:
+            usage_milli = MAX_INT64
+            break
+    usage, target = float(usage_milli), float(target_milli)
+    average = MAX_INT64 if usage >= 9223372036854775808.0 else ceil64(divide(usage, float(status_replicas)))
+    return _per_pod(status_replicas, usage, target, average, _saturated_ceil(divide(usage, target)), band)
+
+
+def _percent(usage: int, request: int) -> int:
+    """Give usage in whole percent of request, truncated, low 32 bits."""
+    request = wrap64(request)
+    if request == 0:
+        raise MetricError("no metrics returned matched known pods")
+    return wrap32(trunc_div(wrap64(usage * 100), request))
+
+
+def _is_plain(ratio: float, groups: Groups) -> bool:
+    return not groups.missing and not (groups.unready and ratio > 1.0)
+
+
+def _plain(
+    current: int, value: int, ratio: float, average: int | None, groups: Groups, band: Bounds
+) -> Calculation:
+    """Finish where every counted pod has a sample: no guard of the direction here."""
+    within = band[0] <= ratio <= band[1]
+    proposal = current if within else ceil32(ratio * float(groups.ready))
+    return _calculation(proposal, value, ratio, average, None, groups, "withinTolerance" if within else "")
+
+
+def _filled(
+    current: int, value: int, ratio: float, average: int | None, final: float, groups: Groups, band: Bounds
+) -> Calculation:
+    """Finish after missing and unready pods were filled in: tolerance, then both guards of the direction."""
+    if band[0] <= final <= band[1]:
+        return _calculation(current, value, ratio, average, final, groups, "withinTolerance")
+    if (ratio < 1.0 and final > 1.0) or (ratio > 1.0 and final < 1.0):
+        return _calculation(current, value, ratio, average, final, groups, "directionFlip")
+    proposal = ceil32(final * float(_map_size(ratio, groups)))
+    if (final < 1.0 and proposal > current) or (final > 1.0 and proposal < current):
+        return _calculation(current, value, ratio, average, final, groups, "countGuard")
+    return _calculation(proposal, value, ratio, average, final, groups, "")
+
+
+def _map_size(ratio: float, groups: Groups) -> int:
+    """Count the map of samples after filling in; unknown names are part of it."""
+    size = groups.ready + groups.strays
+    if ratio < 1.0 or ratio > 1.0:
+        size += groups.missing
+    if ratio > 1.0:
+        size += groups.unready
+    return size
+
+
+def _calculation(
+    proposal: int, value: int, ratio: float, average: int | None, final: float | None, groups: Groups, kept: str
+) -> Calculation:
+    return Calculation(
+        proposal,
+        value,
+        ratio,
+        average,
+        final,
+        groups.ready,
+        groups.unready,
+        groups.missing,
+        groups.ignored,
+        groups.strays,
+        kept,
+    )
+
+
+def _fallback(pods: PodList, answer: PodSamples, resource: str, container: str, percent: int) -> int:
+    """Sum what missing pods count as when scaling down: `percent` of their request each, truncated pod by pod."""
+    samples = answer.samples
+    table = pods.requests(resource, container)
+    return sum(
+        trunc_div(wrap64(request * percent), 100)
+        for pod, request in zip(pods.active, table.active, strict=True)
+        if pod.name not in samples
+    )
+
+
+def _total(current: int, target_milli: int, usage_milli: int, pods: PodList, band: Bounds) -> Calculation:
+    ratio = divide(float(usage_milli), float(target_milli))
+    if current == 0:
+        return Calculation(ceil32(ratio), usage_milli, ratio)
+    if band[0] <= ratio <= band[1]:
+        return Calculation(current, usage_milli, ratio, kept="withinTolerance")
+    if not pods.rows:
+        raise MetricError(f"unable to calculate ready pods: {NO_PODS_ERROR}")
+    proposal = _saturated_ceil(ratio * float(pods.running_ready))
+    not_ready = len(pods.rows) - pods.running_ready
+    return Calculation(proposal, usage_milli, ratio, None, None, pods.running_ready, not_ready)
+
+
+def _per_pod(
+    status_replicas: int, usage: float, target: float, average: int, replicas: int, band: Bounds
+) -> Calculation:
+    ratio = divide(usage, target * float(status_replicas))
+    if band[0] <= ratio <= band[1]:
+        return Calculation(status_replicas, average, ratio, kept="withinTolerance")
+    return Calculation(replicas, average, ratio)
+
+
+def _saturated_ceil(value: float) -> int:
+    return MAX_INT32 if value > 2147483647.0 else ceil32(value)

@@ -1,0 +1,206 @@
+"""Compile a defaulted autoscaling/v2 HorizontalPodAutoscaler (JSON form) into an `Autoscaler`.
+
+Error texts and metric names are fixed here once, as upstream words them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.quantity import parse_milli, parse_quantity
+from schemas.selectors import label_selector_error, print_label_selector
+from streams.core import autoscaler as kinds
+from streams.core.autoscaler import Autoscaler, MetricSpec, ScalingPolicy, ScalingRules
+
+Json = Mapping[str, Any]
+
+
+def compile_autoscaler(hpa: Json) -> Autoscaler:
+    """Compile a defaulted HPA.
+
+    Raises:
+        ValueError: a quantity in the spec cannot be read.
+    """
+    metadata, spec = hpa["metadata"], hpa["spec"]
+    target, behavior = spec["scaleTargetRef"], spec.get("behavior")
+    namespace = metadata.get("namespace", "")
+    group, target_error = parse_group(target.get("apiVersion", ""))
+    metrics = tuple(_compile_metric(metric, namespace) for metric in spec.get("metrics") or ())
+    minimum = spec.get("minReplicas")
+    return Autoscaler(
+        namespace=namespace,
+        name=metadata["name"],
+        generation=metadata.get("generation", 0),
+        reference=f"{target['kind']}/{namespace}/{target['name']}",
+        target_kind=target["kind"],
+        target_group=group,
+        target_name=target["name"],
+        target_error=target_error,
+        min_replicas=1 if minimum is None else minimum,
+        max_replicas=spec["maxReplicas"],
+        metrics=metrics,
+        has_object_or_external=any(metric.type in ("Object", "External") for metric in metrics),
+        scale_up=_compile_rules((behavior.get("scaleUp") or {}), up=True) if behavior is not None else None,
+        scale_down=_compile_rules((behavior.get("scaleDown") or {}), up=False) if behavior is not None else None,
+    )
+
+
+def parse_group(api_version: str) -> tuple[str, str]:
+    """Give (group, error) of an apiVersion. Source: apimachinery `schema.ParseGroupVersion`."""
+    if api_version in ("", "/"):
+        return "", ""
+    parts = api_version.split("/")
+    if len(parts) > 2:
+        return "", f"unexpected GroupVersion string: {api_version}"
+    return (parts[0] if len(parts) == 2 else ""), ""
+
+
+def _compile_rules(rules: Json, *, up: bool) -> ScalingRules:
+    window_s, tolerance = rules.get("stabilizationWindowSeconds"), rules.get("tolerance")
+    policies = tuple(_compile_policy(policy, up=up) for policy in rules.get("policies") or ())
+    return ScalingRules(
+        window_ms=None if window_s is None else window_s * 1000,
+        select=rules.get("selectPolicy") or "Max",
+        policies=policies,
+        longest_ms=max((policy.period_ms for policy in policies), default=0),
+        tolerance=None if tolerance is None else parse_quantity(tolerance).as_float(),
+    )
+
+
+def _compile_policy(policy: Json, *, up: bool) -> ScalingPolicy:
+    value = policy["value"]
+    share = float(value) / 100
+    return ScalingPolicy(policy["type"], value, policy["periodSeconds"] * 1000, 1 + share if up else 1 - share)
+
+
+def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
+    match metric.get("type", ""):
+        case "Resource":
+            return _resource(metric["resource"], None)
+        case "ContainerResource":
+            return _resource(metric["containerResource"], metric["containerResource"]["container"])
+        case "Pods":
+            return _pods(metric["pods"])
+        case "Object":
+            return _object(metric["object"], namespace)
+        case "External":
+            return _external(metric["external"], namespace)
+        case unknown:
+            error = f"unknown metric source type {json.dumps(unknown, ensure_ascii=False)}"
+            reason = "InvalidMetricSourceType"
+            return MetricSpec(type=unknown, calculation=kinds.INVALID, reason=reason, error=error, spec_fault=True)
+
+
+def _resource(source: Json, container: str | None) -> MetricSpec:
+    resource, target = source["name"], source["target"]
+    of_pod = container is None
+    base: dict[str, Any] = {
+        "type": "Resource" if of_pod else "ContainerResource",
+        "resource": resource,
+        "container": container or "",
+        "binary": resource == "memory",
+        "status_key": "resource" if of_pod else "containerResource",
+        "status_before": (("name", resource),) if of_pod else (("name", resource), ("container", container)),
+        "reason": "FailedGetResourceMetric" if of_pod else "FailedGetContainerResourceMetric",
+        "fetch_prefix": f"unable to get metrics for resource {resource}: ",
+        "outer_prefix": f"failed to get {f'{resource} resource' if of_pod else f'{container} container'} metric value: ",
+    }
+    if target.get("averageValue") is not None:
+        return MetricSpec(
+            calculation=kinds.RAW_AVERAGE,
+            target=parse_milli(target["averageValue"]),
+            name=f"{resource} resource",
+            inner_prefix=f"failed to get {resource} usage: ",
+            **base,
+        )
+    if target.get("averageUtilization") is not None:
+        return MetricSpec(
+            calculation=kinds.UTILIZATION,
+            target=target["averageUtilization"],
+            name=f"{resource} {'' if of_pod else 'container '}resource utilization (percentage of request)",
+            inner_prefix=f"failed to get {resource} utilization: ",
+            **base,
+        )
+    error = "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
+    return MetricSpec(calculation=kinds.INVALID, error=error, **base)
+
+
+def _pods(source: Json) -> MetricSpec:
+    name = source["metric"]["name"]
+    error = label_selector_error(source["metric"].get("selector"))
+    average = source["target"].get("averageValue")
+    return MetricSpec(
+        type="Pods",
+        calculation=kinds.INVALID if error else kinds.PODS,
+        target=parse_milli(average) if average is not None else 0,
+        name=f"pods metric {name}",
+        status_key="pods",
+        status_before=(("metric", source["metric"]),),
+        reason="FailedGetPodsMetric",
+        fetch_prefix=f"unable to get metric {name}: ",
+        outer_prefix="failed to get pods metric value: ",
+        error=error,
+    )
+
+
+def _object(source: Json, namespace: str) -> MetricSpec:
+    name, target, described = source["metric"]["name"], source["target"], source["describedObject"]
+    base: dict[str, Any] = {
+        "type": "Object",
+        "status_key": "object",
+        "status_before": (("metric", source["metric"]), ("describedObject", described)),
+        "reason": "FailedGetObjectMetric",
+        "fetch_prefix": f"unable to get metric {name} on {described['kind']} {namespace}/{described['name']}: ",
+    }
+    outer = "failed to get object metric value: "
+    error = label_selector_error(source["metric"].get("selector"))
+    if not error and target.get("type") == "Value" and target.get("value") is not None:
+        return MetricSpec(
+            calculation=kinds.OBJECT_VALUE,
+            target=parse_milli(target["value"]),
+            name=f"{described['kind']} metric {name}",
+            outer_prefix=outer,
+            **base,
+        )
+    if not error and target.get("type") == "AverageValue" and target.get("averageValue") is not None:
+        return MetricSpec(
+            calculation=kinds.OBJECT_PER_POD,
+            target=parse_milli(target["averageValue"]),
+            name=_external_name(source["metric"]),
+            outer_prefix=f"{outer}failed to get {name} object metric: ",
+            **base,
+        )
+    error = error or "invalid object metric source: neither a value target nor an average value target was set"
+    return MetricSpec(calculation=kinds.INVALID, outer_prefix=outer, error=error, **base)
+
+
+def _external(source: Json, namespace: str) -> MetricSpec:
+    metric, target = source["metric"], source["target"]
+    name, selector = metric["name"], metric.get("selector")
+    base: dict[str, Any] = {
+        "type": "External",
+        "name": _external_name(metric),
+        "status_key": "external",
+        "status_before": (("metric", metric),),
+        "reason": "FailedGetExternalMetric",
+        "fetch_prefix": f"unable to get external metric {namespace}/{name}/{print_label_selector(selector)}: ",
+    }
+    outer = f"failed to get {name} external metric value: "
+    per_pod, total = target.get("averageValue"), target.get("value")
+    if per_pod is None and total is None:
+        error = "invalid external metric source: neither a value target nor an average value target was set"
+        return MetricSpec(calculation=kinds.INVALID, outer_prefix=outer, error=error, **base)
+    if per_pod is not None:
+        calculation, milli = kinds.EXTERNAL_PER_POD, parse_milli(per_pod)
+        outer += f"failed to get {name} external metric: "
+    else:
+        calculation, milli = kinds.EXTERNAL_VALUE, parse_milli(total)
+        outer += f"failed to get external metric {name}: "
+    error = label_selector_error(selector)
+    return MetricSpec(
+        calculation=kinds.INVALID if error else calculation, target=milli, outer_prefix=outer, error=error, **base
+    )
+
+
+def _external_name(metric: Json) -> str:
+    return f"external metric {metric['name']}({print_label_selector(metric.get('selector'))})"

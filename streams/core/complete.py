@@ -1,0 +1,102 @@
+"""The second step of a reconcile: what a wanted write of /scale became, and what the HPA shows then.
+
+Source: upstream `reconcileAutoscaler` from the scale update on, and `updateStatus`, v1.37.1.
+"""
+
+from typing import Any
+
+from msgspec import structs
+
+from streams.core.conditions import Conditions, rfc3339
+from streams.core.decide import new_status, same_status, scale_change
+from streams.core.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
+from streams.core.events import store_scale_event
+from streams.core.metrics import action
+
+
+def complete(
+    pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int
+) -> Completion:
+    """End a reconcile whose write was wanted.
+
+    Args:
+        pending: what `decide` asked for.
+        status: the stored status that `decide` was given.
+        history: the evaluation's history.
+        outcome: what became of the write.
+        now_ms: when that is known: the time of the scale event, of lastScaleTime and of the conditions' transitions.
+    """
+    conditions = Conditions(pending.conditions, now_ms)
+    if isinstance(outcome, ScaleFailed):
+        return _failed(pending, status, history, conditions, outcome.error)
+    desired = pending.desired_replicas
+    message = f"the HPA controller was able to update the target scale to {desired}"
+    conditions.set("AbleToScale", "True", "SucceededRescale", message)
+    _set_scaled_to_zero(conditions, pending.to_zero)
+    if pending.longest_period_ms is not None:
+        history = store_scale_event(history, scale_change(pending), pending.longest_period_ms, now_ms)
+    new = new_status(
+        pending.generation,
+        rfc3339(now_ms),
+        pending.current_replicas,
+        desired,
+        pending.current_metrics,
+        conditions.items,
+    )
+    rescaled = ("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {pending.reason}")
+    return Result(
+        status=new,
+        status_changed=not same_status(status, new),
+        events=(*pending.events, rescaled),
+        error=pending.error,
+        error_label=pending.error_label,
+        action=action(desired, pending.current_replicas),
+        metric_results=pending.metric_results,
+        desired_gauge=desired,
+        history=history,
+        final=True,
+    )
+
+
+def status_write_failed(result: Result, name: str, error: str) -> Result:
+    """Tell what the reconcile reports when its status write fails; the stored status then stays as it was."""
+    event = ("Warning", "FailedUpdateStatus", error)
+    failed = structs.replace(result, events=(*result.events, event))
+    if not result.final:
+        return failed
+    return structs.replace(failed, error=f"failed to update status for {name}: {error}", error_label="internal")
+
+
+def _failed(
+    pending: Pending, status: dict[str, Any], history: History, conditions: Conditions, error: str
+) -> Completion:
+    """Nothing was scaled: no scale event, lastScaleTime and desiredReplicas stay."""
+    message = f"the HPA controller was unable to update the target scale: {error}"
+    conditions.set("AbleToScale", "False", "FailedUpdateScale", message)
+    new = new_status(
+        pending.generation,
+        status.get("lastScaleTime"),
+        pending.current_replicas,
+        status.get("desiredReplicas", 0),
+        pending.current_metrics,
+        conditions.items,
+    )
+    text = f"New size: {pending.desired_replicas}; reason: {pending.reason}; error: {error}"
+    return Result(
+        status=new,
+        status_changed=not same_status(status, new),
+        events=(*pending.events, ("Warning", "FailedRescale", text)),
+        error=f"failed to rescale {pending.reference}: {error}",
+        error_label="internal",
+        metric_results=pending.metric_results,
+        history=history,
+    )
+
+
+def _set_scaled_to_zero(conditions: Conditions, to_zero: bool) -> None:
+    if to_zero:
+        message = "the HPA controller scaled the workload to zero"
+        conditions.set("ScaledToZero", "True", "ScaledToZero", message)
+    else:
+        message = "the HPA controller did not scale the workload to zero"
+        conditions.set("ScaledToZero", "False", "NotScaledToZero", message)

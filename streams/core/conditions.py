@@ -1,0 +1,51 @@
+"""The conditions of an HPA's status, and its times. Source: upstream `setConditionInList`."""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(time_ms: int) -> str:
+    """Print Unix milliseconds as Kubernetes prints times: UTC, whole seconds, the rest cut off."""
+    return _seconds_text(time_ms // 1000)
+
+
+@lru_cache(maxsize=256)
+def _seconds_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Conditions:
+    """A working copy of the condition list. Items are shared with the old status and never changed in place."""
+
+    __slots__ = ("_now_ms", "items")
+
+    def __init__(self, items: list[dict[str, Any]] | None, now_ms: int) -> None:
+        self.items = list(items or ())
+        self._now_ms = now_ms
+
+    def set(self, kind: str, status: str, reason: str, message: str) -> None:
+        """Set one condition: in its place or at the end; its transition time moves only when `status` changes."""
+        for index, old in enumerate(self.items):
+            if old["type"] == kind:
+                if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
+                    self.items[index] = self._changed(old, status, reason, message)
+                return
+        fresh = {"type": kind, "status": "", "lastTransitionTime": None}
+        self.items.append(self._changed(fresh, status, reason, message))
+
+    def is_true(self, kind: str) -> bool:
+        """Tell whether the condition exists with status True."""
+        return any(item["type"] == kind and item["status"] == "True" for item in self.items)
+
+    def _changed(self, old: dict[str, Any], status: str, reason: str, message: str) -> dict[str, Any]:
+        changed = {**old, "status": status}
+        if old["status"] != status:
+            changed["lastTransitionTime"] = rfc3339(self._now_ms)
+        for key, text in (("reason", reason), ("message", message)):
+            changed.pop(key, None)
+            if text:
+                changed[key] = text
+        return changed

@@ -1,0 +1,375 @@
+"""One evaluation of an HPA: upstream's reconcile up to the moment where it would write /scale.
+
+`decide` is pure: the same arguments give the same evaluation. Source: upstream `reconcileAutoscaler`, v1.37.1, gates at
+their defaults.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from schemas.hpa import semantically_equal_status
+from schemas.selectors import SelectorError, parse_selector
+from streams.core.autoscaler import Autoscaler, ControllerSettings
+from streams.core.conditions import Conditions
+from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
+from streams.core.gofloat import wrap32
+from streams.core.metrics import Combined, combine
+from streams.core.normalize import WITHIN_RANGE, normalize
+from streams.core.observation import Observation, Scale, ScaleFailure
+
+Status = dict[str, Any]
+
+ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
+BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
+
+_LIMITED_MESSAGES = {
+    WITHIN_RANGE: "the desired count is within the acceptable range",
+    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
+    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
+    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
+    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
+}
+_STABILIZED_MESSAGES = {
+    "ScaleUpStabilized": "recent recommendations were lower than current one, applying the lowest recent recommendation",
+    "ScaleDownStabilized": "recent recommendations were higher than current one, applying the highest recent recommendation",
+}
+
+
+def decide(
+    autoscaler: Autoscaler,
+    status: Status,
+    observation: Observation,
+    history: History,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Evaluation:
+    """Evaluate an HPA at `now_ms` (Unix milliseconds).
+
+    Args:
+        autoscaler: the compiled spec.
+        status: the stored autoscaling/v2 status in JSON form; never changed in place.
+        observation: what the world shows.
+        history: what earlier evaluations left; carry it from each evaluation or completion to the next.
+        settings: the controller's flags.
+        now_ms: the one clock of this evaluation.
+
+    Returns:
+        An evaluation whose `result` is the end of the reconcile, or whose `pending` is a wanted write that `complete` ends.
+    """
+    conditions = Conditions(status.get("conditions"), now_ms)
+    scale = observation.scale
+    if autoscaler.target_error:
+        return _no_scale(autoscaler, status, history, conditions, autoscaler.target_error, "spec")
+    if isinstance(scale, ScaleFailure):
+        return _no_scale(autoscaler, status, history, conditions, scale.error, "unmapped" if scale.unmapped else "read")
+    reached = "the HPA controller was able to get the target's current scale"
+    conditions.set("AbleToScale", "True", "SucceededGetScale", reached)
+    if history.recommendations is None:
+        history = History(((scale.spec_replicas, now_ms),), history.scale_up_events, history.scale_down_events)
+    run = _Run(autoscaler, status, observation, scale, history, settings, now_ms, conditions)
+    return run.evaluate()
+
+
+class _Run:
+    """One evaluation with a known scale; the steps share its arguments."""
+
+    __slots__ = ("autoscaler", "conditions", "current", "history", "now_ms", "observation", "scale", "settings", "status")
+
+    def __init__(
+        self,
+        autoscaler: Autoscaler,
+        status: Status,
+        observation: Observation,
+        scale: Scale,
+        history: History,
+        settings: ControllerSettings,
+        now_ms: int,
+        conditions: Conditions,
+    ) -> None:
+        self.autoscaler = autoscaler
+        self.status = status
+        self.observation = observation
+        self.scale = scale
+        self.current = scale.spec_replicas
+        self.history = history
+        self.settings = settings
+        self.now_ms = now_ms
+        self.conditions = conditions
+
+    def evaluate(self) -> Evaluation:
+        """Choose the branch by the current replicas, before any metric is read."""
+        autoscaler, current = self.autoscaler, self.current
+        if current == 0:
+            return self._by_metrics() if self._wakes_from_zero() else self._disabled()
+        if current > autoscaler.max_replicas:
+            return self._want(autoscaler.max_replicas, "aboveMax", ABOVE_MAX)
+        if current < autoscaler.min_replicas:
+            return self._want(autoscaler.min_replicas, "belowMin", BELOW_MIN)
+        return self._by_metrics()
+
+    def _disabled(self) -> Evaluation:
+        message = "scaling is disabled since the replica count of the target is zero"
+        self.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
+        return self._finish(0, "disabled")
+
+    def _wakes_from_zero(self) -> bool:
+        """Zero is a pause, unless this controller scaled to zero itself (condition ScaledToZero True)."""
+        if not self.conditions.is_true("ScaledToZero"):
+            return False
+        return self.autoscaler.min_replicas != 0 or self.autoscaler.has_object_or_external
+
+    def _by_metrics(self) -> Evaluation:
+        failed = self._selector_failure()
+        if failed is not None:
+            return failed
+        combined = combine(
+            self.autoscaler,
+            self.observation,
+            self.scale,
+            self.status.get("currentReplicas", 0),
+            self.conditions,
+            self.settings,
+            self.now_ms,
+        )
+        if combined.proposal is None and combined.error:
+            return self._metrics_failed(combined.error, combined.spec_fault, combined)
+        desired, selected = max(combined.proposal or 0, 0), combined.selected
+        if (combined.proposal or 0) <= 0:
+            selected = ""
+        reason = ""
+        if desired > self.current:
+            reason = f"{selected} above target"
+        elif desired < self.current:
+            reason = "All metrics below target"
+        return self._normalized(combined, desired, selected, reason)
+
+    def _normalized(self, combined: Combined, proposal: int, selected: str, reason: str) -> Evaluation:
+        autoscaler, old = self.autoscaler, self.history
+        normalization, recommendations = normalize(autoscaler, self.current, proposal, old, self.settings, self.now_ms)
+        self.history = History(recommendations, old.scale_up_events, old.scale_down_events)
+        stabilized, desired = normalization.stabilized, normalization.limited
+        if stabilized == proposal:
+            self.conditions.set("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size")
+        else:
+            up = not normalization.legacy and proposal >= self.current
+            why = "ScaleUpStabilized" if up else "ScaleDownStabilized"
+            self.conditions.set("AbleToScale", "True", why, _STABILIZED_MESSAGES[why])
+        bound = normalization.bound if desired != stabilized else WITHIN_RANGE
+        limited = "False" if desired == stabilized else "True"
+        self.conditions.set("ScalingLimited", limited, bound, _LIMITED_MESSAGES[bound])
+        raised = self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas
+        if raised:
+            # The branch was taken with ScaledToZero True: nothing else leads here from zero.
+            desired, reason = autoscaler.min_replicas, reason or BELOW_MIN
+        facts: dict[str, Any] = {
+            "proposal": proposal,
+            "selected_metric": selected,
+            "metrics": combined.metrics,
+            "normalization": normalization,
+            "raised_to_min": raised,
+        }
+        if desired == self.current:
+            return self._finish(desired, "metrics", reason, combined, facts)
+        return self._want(desired, "metrics", reason, combined, facts)
+
+    def _selector_failure(self) -> Evaluation | None:
+        text = self.scale.selector
+        if not text:
+            message = "the HPA target's scale is missing a selector"
+            return self._selector_failed("SelectorRequired", "selector is required", "InvalidSelector", message)
+        canonical, error = _selector(text)
+        if error:
+            message = f"couldn't convert selector into a corresponding internal selector object: {error}"
+            return self._selector_failed("InvalidSelector", message, "InvalidSelector", message)
+        names = self.observation.ambiguous
+        if len(names) > 1:
+            message = f"pods by selector {canonical} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
+            return self._selector_failed("AmbiguousSelector", message, "AmbiguousSelector", message)
+        return None
+
+    def _selector_failed(self, event_reason: str, error: str, reason: str, message: str) -> Evaluation:
+        self.conditions.set("ScalingActive", "False", reason, message)
+        return self._metrics_failed(error, False, None, (("Warning", event_reason, error),))
+
+    def _metrics_failed(
+        self, error: str, spec_fault: bool, combined: Combined | None, events: tuple[Event, ...] = ()
+    ) -> Evaluation:
+        """End without a number: nothing is scaled, desiredReplicas of the status stays."""
+        statuses = combined.statuses if combined is not None else None
+        before = self.status.get("desiredReplicas", 0)
+        status = _status(self.autoscaler.generation, self.status, self.current, before, statuses, self.conditions)
+        result = Result(
+            status=status,
+            status_changed=not same_status(self.status, status),
+            events=events + (combined.events if combined is not None else ()),
+            events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
+            error="failed to compute desired number of replicas based on listed metrics for "
+            f"{self.autoscaler.reference}: {error}",
+            error_label="spec" if spec_fault else "internal",
+            metric_results=combined.results if combined is not None else (),
+            history=self.history,
+        )
+        return Evaluation(
+            path="metricsFailed",
+            history=self.history,
+            current_replicas=self.current,
+            metrics=combined.metrics if combined is not None else (),
+            result=result,
+        )
+
+    def _finish(
+        self,
+        desired: int,
+        path: str,
+        reason: str = "",
+        combined: Combined | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> Evaluation:
+        """End without a write of /scale."""
+        statuses = combined.statuses if combined is not None else None
+        status = _status(self.autoscaler.generation, self.status, self.current, desired, statuses, self.conditions)
+        events, results, error, label = _of_metrics(combined)
+        result = Result(
+            status=status,
+            status_changed=not same_status(self.status, status),
+            events=events,
+            error=error,
+            error_label=label,
+            metric_results=results,
+            desired_gauge=desired,
+            history=self.history,
+            final=True,
+        )
+        return Evaluation(
+            path=path,
+            history=self.history,
+            current_replicas=self.current,
+            desired_replicas=desired,
+            reason=reason,
+            result=result,
+            **(facts or {}),
+        )
+
+    def _want(
+        self,
+        desired: int,
+        path: str,
+        reason: str,
+        combined: Combined | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> Evaluation:
+        """Ask for a write of /scale."""
+        autoscaler, current = self.autoscaler, self.current
+        rules = autoscaler.scale_up if desired > current else autoscaler.scale_down
+        events, results, error, label = _of_metrics(combined)
+        pending = Pending(
+            current_replicas=current,
+            desired_replicas=desired,
+            reason=reason,
+            name=autoscaler.name,
+            reference=autoscaler.reference,
+            generation=autoscaler.generation,
+            to_zero=current > 0
+            and desired == 0
+            and autoscaler.min_replicas == 0
+            and autoscaler.has_object_or_external,
+            conditions=self.conditions.items,
+            current_metrics=combined.statuses if combined is not None else None,
+            events=events,
+            error=error,
+            error_label=label,
+            metric_results=results,
+            longest_period_ms=rules.longest_ms if rules is not None else None,
+        )
+        return Evaluation(
+            path=path,
+            history=self.history,
+            current_replicas=current,
+            desired_replicas=desired,
+            reason=reason,
+            pending=pending,
+            **(facts or {}),
+        )
+
+
+def _of_metrics(combined: Combined | None) -> tuple[tuple[Event, ...], tuple[MetricResult, ...], str, str]:
+    if combined is None:
+        return (), (), "", "none"
+    label = "none"
+    if combined.error:
+        label = "spec" if combined.spec_fault else "internal"
+    return combined.events, combined.results, combined.error, label
+
+
+def _no_scale(
+    autoscaler: Autoscaler, status: Status, history: History, conditions: Conditions, error: str, stage: str
+) -> Evaluation:
+    """End before anything is known: only the AbleToScale condition and an event tell of it."""
+    message = f"the HPA controller was unable to get the target's current scale: {error}"
+    conditions.set("AbleToScale", "False", "FailedGetScale", message)
+    prefix = {
+        "spec": "invalid API version in scale target reference",
+        "unmapped": "unable to determine resource for scale target reference",
+        "read": f"failed to query scale subresource for {autoscaler.reference}",
+    }[stage]
+    new = {**status, "conditions": conditions.items}
+    result = Result(
+        status=new,
+        status_changed=not same_status(status, new),
+        events=(("Warning", "FailedGetScale", error),),
+        error=f"{prefix}: {error}",
+        error_label="spec" if stage == "spec" else "internal",
+        history=history,
+    )
+    return Evaluation(path="scaleUnavailable", history=history, result=result)
+
+
+def _status(
+    generation: int,
+    old: Status,
+    current: int,
+    desired: int,
+    metrics: list[dict[str, Any]] | None,
+    conditions: Conditions,
+) -> Status:
+    return new_status(generation, old.get("lastScaleTime"), current, desired, metrics, conditions.items)
+
+
+def new_status(
+    generation: int,
+    last_scale_time: str | None,
+    current: int,
+    desired: int,
+    metrics: list[dict[str, Any]] | None,
+    conditions: list[dict[str, Any]],
+) -> Status:
+    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null when there are none."""
+    status: Status = {"observedGeneration": generation}
+    if last_scale_time is not None:
+        status["lastScaleTime"] = last_scale_time
+    if current:
+        status["currentReplicas"] = current
+    status["desiredReplicas"] = desired
+    status["currentMetrics"] = metrics
+    if conditions:
+        status["conditions"] = conditions
+    return status
+
+
+def same_status(old: Status, new: Status) -> bool:
+    """Tell whether a write would change nothing: quantities by value, times by instant, null equal to empty."""
+    return old == new or semantically_equal_status(old, new)
+
+
+@lru_cache(maxsize=4096)
+def _selector(text: str) -> tuple[str, str]:
+    """Give (canonical form, error) of a selector in query-string form."""
+    try:
+        return str(parse_selector(text)), ""
+    except SelectorError as error:
+        return "", str(error)
+
+
+def scale_change(pending: Pending) -> int:
+    """Give the wanted change of replicas (int32)."""
+    return wrap32(pending.desired_replicas - pending.current_replicas)

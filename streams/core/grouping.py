@@ -1,0 +1,109 @@
+"""Sort a target's pods into counted, not ready, missing and ignored, and sum what the formulas need of each group.
+
+Sums are Python integers: where upstream wraps (int64) the caller wraps the total, which gives the same low 64 bits in any order.
+Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
+"""
+
+from msgspec import Struct
+
+from streams.core.autoscaler import ControllerSettings
+from streams.core.observation import PodList, PodRow, PodSamples
+from streams.core.requests import RequestTable
+
+
+class MetricError(Exception):
+    """The calculation of a metric failed with this text, as upstream words it."""
+
+
+NO_PODS_ERROR = "no pods returned by selector while calculating replica count"
+NO_SAMPLES_ERROR = "did not receive metrics for targeted pods (pods might be unready)"
+
+
+class Groups(Struct, frozen=True, gc=False):
+    """Counts and sums of the groups. Requests are 0 where no request table was given."""
+
+    ready: int
+    ready_milli: int
+    ready_request: int
+    missing: int
+    missing_request: int
+    unready: int
+    unready_request: int
+    ignored: int
+    removed: int
+    """Samples of ignored and unready pods: they leave the map of samples."""
+    removed_milli: int
+    strays: int
+    """Samples of no listed pod: they stay in the map."""
+
+
+def group(
+    pods: PodList, answer: PodSamples, cpu: bool, requests: RequestTable | None, settings: ControllerSettings, now_ms: int
+) -> Groups:
+    """Group `pods` by the samples of one metric.
+
+    `cpu` (resource exactly `cpu`, whole pod or container) makes readiness and age count.
+
+    Raises:
+        MetricError: no pods, or no sample is left to calculate with.
+    """
+    if not pods.rows:
+        raise MetricError(NO_PODS_ERROR)
+    samples = answer.samples
+    removed, removed_milli = _inactive(pods, samples)
+    ready = ready_milli = ready_request = missing = missing_request = unready = unready_request = 0
+    wanted = requests.active if requests is not None and not requests.error else (0,) * len(pods.active)
+    init_ms, delay_ms = settings.cpu_initialization_period_ms, settings.initial_readiness_delay_ms
+    for pod, request in zip(pods.active, wanted, strict=True):
+        sample = samples.get(pod.name)
+        if sample is None:
+            missing += 1
+            missing_request += request
+        elif cpu and _is_unready(pod, sample, init_ms, delay_ms, now_ms):
+            unready += 1
+            unready_request += request
+            removed += 1
+            removed_milli += sample[0]
+        else:
+            ready += 1
+            ready_milli += sample[0]
+            ready_request += request
+    pending = len(pods.pending)
+    in_map = len(samples) - removed
+    if not in_map:
+        raise MetricError(NO_SAMPLES_ERROR)
+    return Groups(
+        ready,
+        ready_milli,
+        ready_request,
+        missing,
+        missing_request,
+        unready + pending,
+        unready_request + (requests.pending_total if requests is not None else 0),
+        len(pods.ignored),
+        removed,
+        removed_milli,
+        in_map - ready,
+    )
+
+
+def _inactive(pods: PodList, samples: dict[str, tuple[int, int, int]]) -> tuple[int, int]:
+    """Count and sum the samples of ignored and pending pods."""
+    removed = total = 0
+    for pods_out in (pods.ignored, pods.pending):
+        for pod in pods_out:
+            sample = samples.get(pod.name)
+            if sample is not None:
+                removed += 1
+                total += sample[0]
+    return removed, total
+
+
+def _is_unready(pod: PodRow, sample: tuple[int, int, int], init_ms: int, delay_ms: int, now_ms: int) -> bool:
+    """Tell whether a running pod's cpu sample does not count yet. Unknown readiness is not False; bounds are strict."""
+    ready, start_ms = pod.ready, pod.start_ms
+    if ready is None or start_ms is None:
+        return True
+    if start_ms + init_ms > now_ms:
+        return ready == "False" or sample[1] < pod.ready_at_ms + sample[2]
+    return ready == "False" and start_ms + delay_ms > pod.ready_at_ms

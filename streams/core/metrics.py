@@ -1,0 +1,207 @@
+"""Every metric of an HPA: its calculation, its status, its errors, and which of them decides.
+
+Source: upstream `computeReplicasForMetrics`, v1.37.1.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.quantity import format_milli
+from streams.core import autoscaler as kinds
+from streams.core import calculator
+from streams.core.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.core.calculator import Bounds
+from streams.core.conditions import Conditions
+from streams.core.evaluation import Calculation, Event, MetricEvaluation, MetricResult
+from streams.core.grouping import MetricError
+from streams.core.observation import (
+    ExternalSamples,
+    MetricAnswer,
+    MetricFailure,
+    ObjectSample,
+    Observation,
+    PodList,
+    PodSamples,
+    Scale,
+)
+
+_format = lru_cache(maxsize=8192)(format_milli)
+
+
+class Combined(Struct, frozen=True):
+    """What all metrics together give. `proposal` is None where they give nothing to act on."""
+
+    proposal: int | None
+    selected: str
+    metrics: tuple[MetricEvaluation, ...]
+    statuses: list[dict[str, Any]]
+    events: tuple[Event, ...]
+    results: tuple[MetricResult, ...]
+    error: str
+    spec_fault: bool
+
+
+def combine(
+    autoscaler: Autoscaler,
+    observation: Observation,
+    scale: Scale,
+    reported_replicas: int,
+    conditions: Conditions,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Combined:
+    """Evaluate all metrics and choose the largest proposal.
+
+    `reported_replicas` is the status' currentReplicas before this reconcile: what the labels of a metric compare with. Sets
+    the ScalingActive condition.
+    """
+    band = _band(autoscaler, settings)
+    metrics: list[MetricEvaluation] = []
+    statuses: list[dict[str, Any]] = []
+    events: list[Event] = []
+    results: list[MetricResult] = []
+    best, selected, invalid = 0, "", 0
+    first: MetricEvaluation | None = None
+    for spec, answer in zip(autoscaler.metrics, observation.answers, strict=True):
+        metric = evaluate_metric(spec, answer, scale, observation.pods, band, settings, now_ms)
+        metrics.append(metric)
+        calculation = metric.calculation
+        if calculation is None:
+            invalid += 1
+            first = first or metric
+            statuses.append({"type": ""})
+            events.append(("Warning", spec.reason, metric.error))
+            results.append((spec.type, "none", "spec" if spec.spec_fault else "internal"))
+            continue
+        proposal = calculation.proposal
+        if best == 0 or proposal > best:
+            best, selected = proposal, spec.name
+        statuses.append(_status(spec, calculation))
+        results.append((spec.type, action(proposal, reported_replicas), "none"))
+    error = ""
+    if first is not None:
+        error = f"invalid metrics ({invalid} invalid out of {len(metrics)}), first error is: {_outer(first)}"
+    usable = invalid < len(metrics) and not (invalid and best < scale.spec_replicas)
+    _set_scaling_active(conditions, usable, selected, first)
+    return Combined(
+        best if usable else None,
+        selected if usable else "",
+        tuple(metrics),
+        statuses,
+        tuple(events),
+        tuple(results),
+        error,
+        first is not None and first.spec.spec_fault,
+    )
+
+
+def action(desired: int, current: int) -> str:
+    """Name the direction as the controller's own metrics do."""
+    if desired > current:
+        return "scale_up"
+    return "scale_down" if desired < current else "none"
+
+
+def evaluate_metric(
+    spec: MetricSpec,
+    answer: MetricAnswer | None,
+    scale: Scale,
+    pods: PodList,
+    band: Bounds,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> MetricEvaluation:
+    """Evaluate one metric.
+
+    Raises:
+        TypeError: the answer is not of the kind that this metric's type takes (the caller's mistake).
+    """
+    if spec.calculation == kinds.INVALID:
+        return MetricEvaluation(spec, None, spec.error)
+    if type(answer) is MetricFailure:
+        return MetricEvaluation(spec, None, spec.inner_prefix + spec.fetch_prefix + answer.error)
+    oldest_ms, newest_ms = _ages(answer)
+    try:
+        calculation = _calculate(spec, answer, scale, pods, band, settings, now_ms)
+    except MetricError as error:
+        return MetricEvaluation(spec, None, spec.inner_prefix + str(error), oldest_ms, newest_ms)
+    return MetricEvaluation(spec, calculation, "", oldest_ms, newest_ms)
+
+
+def _calculate(
+    spec: MetricSpec,
+    answer: MetricAnswer | None,
+    scale: Scale,
+    pods: PodList,
+    band: Bounds,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Calculation:
+    how, current, target = spec.calculation, scale.spec_replicas, spec.target
+    if type(answer) is PodSamples:
+        if how == kinds.UTILIZATION:
+            return calculator.utilization(
+                current, target, pods, answer, spec.resource, spec.container, band, settings, now_ms
+            )
+        if how in (kinds.RAW_AVERAGE, kinds.PODS):
+            return calculator.raw_average(current, target, pods, answer, spec.resource == "cpu", band, settings, now_ms)
+    elif type(answer) is ObjectSample:
+        if how == kinds.OBJECT_VALUE:
+            return calculator.object_value(current, target, answer.value_milli, pods, band)
+        if how == kinds.OBJECT_PER_POD:
+            return calculator.object_per_pod(scale.status_replicas, target, answer.value_milli, band)
+    elif type(answer) is ExternalSamples:
+        if how == kinds.EXTERNAL_VALUE:
+            return calculator.external_value(current, target, answer.values_milli, pods, band)
+        if how == kinds.EXTERNAL_PER_POD:
+            return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band)
+    raise TypeError(f"a {type(answer).__name__} is no answer for metric {spec.name!r} ({how})")
+
+
+def _ages(answer: MetricAnswer | None) -> tuple[int | None, int | None]:
+    if isinstance(answer, ObjectSample):
+        return answer.time_ms, answer.time_ms
+    if isinstance(answer, PodSamples | ExternalSamples):
+        return answer.oldest_ms, answer.newest_ms
+    return None, None
+
+
+def _band(autoscaler: Autoscaler, settings: ControllerSettings) -> Bounds:
+    up = down = settings.tolerance
+    if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:
+        up = autoscaler.scale_up.tolerance
+    if autoscaler.scale_down is not None and autoscaler.scale_down.tolerance is not None:
+        down = autoscaler.scale_down.tolerance
+    return calculator.bounds(down, up)
+
+
+def _set_scaling_active(
+    conditions: Conditions, usable: bool, selected: str, first: MetricEvaluation | None
+) -> None:
+    if usable:
+        message = f"the HPA was able to successfully calculate a replica count from {selected}"
+        conditions.set("ScalingActive", "True", "ValidMetricFound", message)
+    elif first is not None:
+        message = f"the HPA was unable to compute the replica count: {first.error}"
+        conditions.set("ScalingActive", "False", first.spec.reason, message)
+    else:
+        # No metrics at all (the API refuses it): upstream sets its zero value, a condition without a type.
+        conditions.set("", "", "", "")
+
+
+def _outer(metric: MetricEvaluation) -> str:
+    return metric.spec.outer_prefix + metric.error
+
+
+def _status(spec: MetricSpec, calculation: Calculation) -> dict[str, Any]:
+    how = spec.calculation
+    if how == kinds.UTILIZATION:
+        average = _format(calculation.average_milli or 0, "BinarySI" if spec.binary else "DecimalSI")
+        current = {"averageValue": average, "averageUtilization": calculation.value}
+    elif how in (kinds.OBJECT_VALUE, kinds.EXTERNAL_VALUE):
+        current = {"value": _format(calculation.value)}
+    else:
+        current = {"averageValue": _format(calculation.value, "BinarySI" if spec.binary else "DecimalSI")}
+    return {"type": spec.type, spec.status_key: {**dict(spec.status_before), "current": current}}

@@ -1,0 +1,195 @@
+"""From the metrics' number to the final one: stabilization windows, rate limits, minReplicas and maxReplicas.
+
+Source: upstream `normalizeDesiredReplicas` (no `behavior`) and `normalizeDesiredReplicasWithBehaviors`, v1.37.1.
+"""
+
+from collections.abc import Iterable
+
+from streams.core.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
+from streams.core.evaluation import History, Normalization, PolicyLimit
+from streams.core.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
+
+Recommendations = tuple[tuple[int, int], ...]
+Held = tuple[int, int] | None
+WITHIN_RANGE = "DesiredWithinRange"
+
+
+def normalize(
+    autoscaler: Autoscaler, current: int, desired: int, history: History, settings: ControllerSettings, now_ms: int
+) -> tuple[Normalization, Recommendations]:
+    """Limit `desired` and give the recommendations with it stored: always un-normalised, in the last outdated slot."""
+    if autoscaler.scale_up is None or autoscaler.scale_down is None:
+        return _legacy(autoscaler, current, desired, history.recommendations or (), settings, now_ms)
+    return _with_behavior(autoscaler, current, desired, history, settings, now_ms)
+
+
+def _legacy(
+    autoscaler: Autoscaler,
+    current: int,
+    desired: int,
+    recommendations: Recommendations,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> tuple[Normalization, Recommendations]:
+    window_ms = settings.downscale_stabilization_ms
+    cutoff_ms = now_ms - window_ms
+    stabilized, slot = desired, -1
+    for index, (replicas, time_ms) in enumerate(recommendations):
+        if time_ms < cutoff_ms:
+            slot = index
+        elif replicas > stabilized:
+            stabilized = replicas
+    rate_limit = int32(max(2.0 * float(current), 4.0))
+    limited, bound = _legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
+    held = None
+    if stabilized != desired:
+        held = _latest(each for each in recommendations if each[1] >= cutoff_ms and each[0] >= stabilized)
+    normalization = Normalization(
+        True,
+        desired,
+        stabilized,
+        limited,
+        0,
+        window_ms,
+        held,
+        # An entry exactly at the cutoff still counts, so it lets go one millisecond later.
+        held[1] + window_ms + 1 if held else None,
+        (),
+        rate_limit,
+        bound,
+    )
+    return normalization, _store(recommendations, slot, desired, now_ms)
+
+
+def _legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_replicas: int) -> tuple[int, str]:
+    ceiling, label = (rate_limit, "ScaleUpLimit") if max_replicas > rate_limit else (max_replicas, "TooManyReplicas")
+    if stabilized < min_replicas:
+        return min_replicas, "TooFewReplicas"
+    if stabilized > ceiling:
+        return ceiling, label
+    return stabilized, WITHIN_RANGE
+
+
+def _with_behavior(
+    autoscaler: Autoscaler, current: int, desired: int, history: History, settings: ControllerSettings, now_ms: int
+) -> tuple[Normalization, Recommendations]:
+    up, down = autoscaler.scale_up, autoscaler.scale_down
+    if up is None or down is None:
+        raise ValueError("normalize without behavior is the legacy path")
+    recommendations = history.recommendations or ()
+    up_window_ms = up.window_ms or 0
+    down_window_ms = down.window_ms
+    if down_window_ms is None:
+        down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
+    up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
+    lowest = highest = desired
+    slot = -1
+    for index, (replicas, time_ms) in enumerate(recommendations):
+        if time_ms > up_cutoff_ms and replicas < lowest:
+            lowest = replicas
+        if time_ms > down_cutoff_ms and replicas > highest:
+            highest = replicas
+        if time_ms < up_cutoff_ms and time_ms < down_cutoff_ms:
+            slot = index
+    stabilized = current
+    if stabilized < lowest:
+        stabilized = lowest
+    if stabilized > highest:
+        stabilized = highest
+    held, until_ms = None, None
+    if stabilized > desired:
+        held = _latest(each for each in recommendations if each[1] > down_cutoff_ms and each[0] >= stabilized)
+        until_ms = held[1] + down_window_ms if held else None
+    elif stabilized < desired:
+        held = _latest(each for each in recommendations if each[1] > up_cutoff_ms and each[0] <= stabilized)
+        until_ms = held[1] + up_window_ms if held else None
+    limited, bound, rate_limit, policies = _rate_limits(autoscaler, up, down, current, stabilized, history, now_ms)
+    normalization = Normalization(
+        False,
+        desired,
+        stabilized,
+        limited,
+        up_window_ms,
+        down_window_ms,
+        held,
+        until_ms,
+        policies,
+        rate_limit,
+        bound,
+    )
+    return normalization, _store(recommendations, slot, desired, now_ms)
+
+
+def _latest(recommendations: Iterable[tuple[int, int]]) -> Held:
+    return max(recommendations, key=lambda each: (each[1], each[0]), default=None)
+
+
+def _store(recommendations: Recommendations, slot: int, desired: int, now_ms: int) -> Recommendations:
+    if slot < 0:
+        return (*recommendations, (desired, now_ms))
+    return (*recommendations[:slot], (desired, now_ms), *recommendations[slot + 1 :])
+
+
+def _rate_limits(
+    autoscaler: Autoscaler,
+    up: ScalingRules,
+    down: ScalingRules,
+    current: int,
+    stabilized: int,
+    history: History,
+    now_ms: int,
+) -> tuple[int, str, int | None, tuple[PolicyLimit, ...]]:
+    """Give (replicas, bound, rate limit, policies). minReplicas does not act upwards, nor maxReplicas downwards."""
+    if stabilized > current:
+        limit, policies = scale_up_limit(up, current, history, now_ms)
+        limit = max(limit, current)
+        maximum = autoscaler.max_replicas
+        cap, label = (limit, "ScaleUpLimit") if maximum > limit else (maximum, "TooManyReplicas")
+        return (cap, label, limit, policies) if stabilized > cap else (stabilized, WITHIN_RANGE, limit, policies)
+    if stabilized < current:
+        limit, policies = scale_down_limit(down, current, history, now_ms)
+        limit = min(limit, current)
+        minimum = autoscaler.min_replicas
+        floor, label = (limit, "ScaleDownLimit") if minimum < limit else (minimum, "TooFewReplicas")
+        return (floor, label, limit, policies) if stabilized < floor else (stabilized, WITHIN_RANGE, limit, policies)
+    return stabilized, WITHIN_RANGE, None, ()
+
+
+def scale_up_limit(
+    rules: ScalingRules, current: int, history: History, now_ms: int
+) -> tuple[int, tuple[PolicyLimit, ...]]:
+    """Give the highest count that the scale-up policies allow now, and what each of them allows."""
+    if rules.select == "Disabled":
+        return current, ()
+    policies = []
+    best = MAX_INT32 if rules.select == "Min" else MIN_INT32
+    for policy in rules.policies:
+        added, deleted, start = _period(policy, current, history, now_ms)
+        limit = wrap32(start + policy.value) if policy.type == "Pods" else ceil32(float(start) * policy.factor)
+        best = min(best, limit) if rules.select == "Min" else max(best, limit)
+        policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
+    return best, tuple(policies)
+
+
+def scale_down_limit(
+    rules: ScalingRules, current: int, history: History, now_ms: int
+) -> tuple[int, tuple[PolicyLimit, ...]]:
+    """Give the lowest count that the scale-down policies allow now; `Min` means the least change, so the largest count."""
+    if rules.select == "Disabled":
+        return current, ()
+    policies = []
+    best = MIN_INT32 if rules.select == "Min" else MAX_INT32
+    for policy in rules.policies:
+        added, deleted, start = _period(policy, current, history, now_ms)
+        limit = wrap32(start - policy.value) if policy.type == "Pods" else int32(float(start) * policy.factor)
+        best = max(best, limit) if rules.select == "Min" else min(best, limit)
+        policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
+    return best, tuple(policies)
+
+
+def _period(policy: ScalingPolicy, current: int, history: History, now_ms: int) -> tuple[int, int, int]:
+    """Sum the scale events of a policy's period (strictly younger; the outdated flag does not matter here)."""
+    cutoff_ms = now_ms - policy.period_ms
+    added = wrap32(sum([change for change, time_ms, _ in history.scale_up_events if time_ms > cutoff_ms]))
+    deleted = wrap32(sum([change for change, time_ms, _ in history.scale_down_events if time_ms > cutoff_ms]))
+    return added, deleted, wrap32(current - added + deleted)
