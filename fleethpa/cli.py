@@ -1,8 +1,153 @@
-"""The `fleethpa` command: parse, build, call, print."""
+"""The `fleethpa` command: parse, build, call, print. Commands are imported when they are called."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from typing import Any, Final
 
 import click
 
+from fleethpa.errors import INTERNAL, INTERRUPTED, OK, USAGE, Problem
+from fleethpa.session import group_options
 
-@click.group()
+VERBS: Final = {
+    "get": ("fleethpa.commands.get", "get", "List HPAs or clusters."),
+    "describe": ("fleethpa.commands.describe", "describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
+    "explain": ("fleethpa.commands.explain", "explain", "Show a decision step by step, with every number that led to it."),
+    "decisions": ("fleethpa.commands.decisions", "decisions", "List or follow decisions."),
+    "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
+    "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
+    "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
+    "adopt": ("fleethpa.commands.adopt", "adopt", "Move a cluster's own HPA into fleethpa."),
+    "pause": ("fleethpa.commands.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
+    "resume": ("fleethpa.commands.control", "resume", "End a pause."),
+    "mode": ("fleethpa.commands.control", "mode", "Set off, shadow or enforce."),
+    "settings": ("fleethpa.commands.control", "settings", "Show or change the settings of a cluster."),
+    "topics": ("fleethpa.commands.topics", "topics", "Create or check the topics."),
+    "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
+    "clusters": ("fleethpa.commands.clusters", "clusters", "Print the permissions that member clusters must give."),
+    "conformance": ("fleethpa.commands.conformance", "conformance", "Compare the engine with upstream's recorded answers."),
+    "run": ("fleethpa.commands.run", "run", "Run a part: ingest, decider, reconciler, observer or all."),
+    "dev": ("fleethpa.commands.dev", "dev", "Run everything here: embedded broker, simulated clusters, all parts."),
+    "demo": ("fleethpa.commands.demo", "demo", "See the main job working, in under two minutes."),
+    "completion": ("fleethpa.commands.completion", "completion", "Print the completion script of a shell."),
+    "version": ("fleethpa.commands.version", "version", "Print versions."),
+}
+"""Verb: module, attribute, one-line help (so that the list needs no import)."""
+
+_GROUPS: Final = (
+    ("See", ("get", "describe", "explain", "decisions", "status")),
+    ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
+    ("Run", ("dev", "demo", "run", "topics", "ingest", "clusters")),
+    ("More", ("conformance", "completion", "version")),
+)
+
+EXAMPLES: Final = """
+\b
+Examples:
+  fleethpa dev                                    a whole fleet on this machine, no Docker, no Java
+  fleethpa get hpa -A                             every HPA of every cluster
+  fleethpa explain east/shop/checkout             why it has the replicas it has
+  fleethpa apply -f hpa.yaml -C east              an unmodified autoscaling/v2 manifest
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called, and suggests the nearest verb for an unknown one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, attribute, _ = VERBS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        verb = args[0]
+        if verb not in VERBS and not verb.startswith("-"):
+            near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+            cause = f"Did you mean `{near[0]}`?" if near else ""
+            target = f"fleethpa {near[0]} --help" if near else "fleethpa --help"
+            raise Problem(f"unknown verb {verb!r}", cause=cause, next_step=target, code=USAGE)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, verbs in _GROUPS:
+            with formatter.section(title):
+                formatter.write_dl([(verb, VERBS[verb][2]) for verb in verbs])
+
+
+@click.group(cls=LazyGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@group_options
+@click.pass_context
+def cli(context: click.Context, /, **options: Any) -> None:
+    """A central, event-sourced Horizontal Pod Autoscaler for fleets of Kubernetes clusters.
+
+    Objects are named [CLUSTER/][NAMESPACE/]NAME.
+    """
+    context.obj = {name: value for name, value in options.items() if value is not None}
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; every failure is told on stderr in three parts."""
+    debug = "--debug" in arguments
+    try:
+        return _invoke(arguments)
+    except Problem as problem:
+        return _fail(problem.text(), problem.code, debug)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.Abort:
+        return _fail("Aborted.", INTERRUPTED, debug)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _broken_pipe()
+    # The last resort: a bug is told without a traceback, unless the user asks for it.
+    except Exception as error:
+        text = Problem(
+            f"internal error: {type(error).__name__}: {error}",
+            cause="This is a fault of fleethpa.",
+            next_step="run it again with --debug and report what it prints",
+        ).text()
+        return _fail(text, INTERNAL, debug)
+
+
+def _invoke(arguments: list[str]) -> int:
+    if "_FLEETHPA_COMPLETE" in os.environ:
+        cli.main(args=arguments, prog_name="fleethpa")
+    # Not cli.main(): click would turn a reader that has gone (`| head`) into exit 1, which means "the answer is no".
+    with cli.make_context("fleethpa", list(arguments)) as context:
+        value = cli.invoke(context)
+    sys.stdout.flush()
+    return value if isinstance(value, int) else OK
+
+
+def _fail(text: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    click.echo(text, err=True)
+    return code
+
+
+def _broken_pipe() -> int:
+    # The reader has gone (`| head`): nothing more can be written, not even by the interpreter's own flush at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OK
+
+
 def main() -> None:
-    """A central, event-sourced Horizontal Pod Autoscaler for fleets of Kubernetes clusters."""
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

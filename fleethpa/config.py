@@ -1,0 +1,165 @@
+"""Where settings of the command line come from.
+
+Flag > environment (`FLEETHPA_*`) > `--config` or `$FLEETHPA_CONFIG` > `$XDG_CONFIG_HOME/fleethpa/config.yaml` >
+`/etc/fleethpa/config.yaml` > a development stack that runs on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fleethpa.errors import usage
+
+if TYPE_CHECKING:
+    from schemas.connection import KafkaSettings
+
+KEYS: Final = ("brokers", "kafkaConfig", "kubeconfig", "contexts", "author")
+NO_BROKERS_NEXT: Final = "fleethpa dev   (a stack on this machine), or add --brokers HOST:PORT"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings and where each came from.
+
+    `brokers`: bootstrap servers. `kafka_config`: a Java-style `client.properties`. `kubeconfig`: file with the
+    contexts of the member clusters. `contexts`: which of them (empty: all). `author`: who is named in audit records.
+    """
+
+    brokers: str = ""
+    kafka_config: str = ""
+    kubeconfig: str = ""
+    contexts: tuple[str, ...] = ()
+    author: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def kafka(self) -> KafkaSettings:
+        """Return the connection settings.
+
+        Raises:
+            Problem: no broker is known, or the settings cannot be used (exit 2).
+        """
+        from schemas.connection import ENVIRONMENT_PREFIX, KafkaSettings, SettingsError, from_environment
+
+        named = self.brokers or self.kafka_config or f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS" in os.environ
+        if not named:
+            raise usage("no Kafka brokers are known", cause=_no_brokers_cause(), next_step=NO_BROKERS_NEXT)
+        try:
+            settings = from_environment(os.environ, KafkaSettings())
+            return self._over(settings)
+        except SettingsError as error:
+            source = self.kafka_config or "the environment"
+            raise usage(f"Kafka settings from {source} cannot be used", cause=str(error)) from error
+
+    def _over(self, settings: KafkaSettings) -> KafkaSettings:
+        from dataclasses import replace
+
+        from schemas.connection import from_properties
+
+        if self.kafka_config:
+            settings = from_properties(_read_text(self.kafka_config, "--kafka-config"), settings)
+        return replace(settings, bootstrap_servers=self.brokers) if self.brokers else settings
+
+
+def _no_brokers_cause() -> str:
+    return "Neither --brokers, --kafka-config, FLEETHPA_BROKERS nor a configuration file names one, and no `fleethpa dev` runs here."
+
+
+def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Config:
+    """Merge all sources; `flags` are the options given on the command line (None: not given), with `config`.
+
+    Raises:
+        Problem: a configuration file cannot be read or has an unknown key (exit 2).
+    """
+    environ = os.environ if environ is None else environ
+    layers = [
+        ("flag", _from_flags(flags)),
+        ("environment", _from_environment(environ)),
+        *_files(flags.get("config") or environ.get("FLEETHPA_CONFIG"), environ),
+    ]
+    if not any("brokers" in values or "kafkaConfig" in values for _, values in layers):
+        layers.append(_dev_layer(environ))
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, values in layers:
+        for key in values.keys() - merged.keys():
+            merged[key], origins[key] = values[key], origin
+    return Config(
+        brokers=merged.get("brokers", ""),
+        kafka_config=merged.get("kafkaConfig", ""),
+        kubeconfig=merged.get("kubeconfig", "") or environ.get("KUBECONFIG", ""),
+        contexts=tuple(merged.get("contexts", ())),
+        author=merged.get("author", "") or environ.get("USER", "") or environ.get("LOGNAME", "") or "unknown",
+        origins=origins,
+    )
+
+
+def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig"}
+    return {key: flags[name] for name, key in names.items() if flags.get(name)}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    names = {
+        "FLEETHPA_BROKERS": "brokers",
+        "FLEETHPA_KAFKA_CONFIG": "kafkaConfig",
+        "FLEETHPA_KUBECONFIG": "kubeconfig",
+        "FLEETHPA_AUTHOR": "author",
+    }
+    found: dict[str, Any] = {key: environ[name] for name, key in names.items() if environ.get(name)}
+    if contexts := environ.get("FLEETHPA_CONTEXTS"):
+        found["contexts"] = [part for part in contexts.split(",") if part]
+    return found
+
+
+def _files(named: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    if named:
+        return [(named, _read_config(Path(named)))]
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
+    candidates = [Path(home) / "fleethpa" / "config.yaml", Path("/etc/fleethpa/config.yaml")]
+    return [(str(path), _read_config(path)) for path in candidates if path.is_file()]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    import yaml
+
+    text = _read_text(str(path), "--config")
+    try:
+        document = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise usage(f"{path} is not YAML", cause=str(error)) from error
+    if not isinstance(document, dict):
+        raise usage(f"{path} must be a mapping of settings", cause=f"Known settings: {', '.join(KEYS)}.")
+    if unknown := sorted(map(str, document.keys() - set(KEYS))):
+        raise usage(f"{path}: {unknown[0]} is no setting", cause=f"Known settings: {', '.join(KEYS)}.")
+    return _typed(path, document)
+
+
+def _typed(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    for key, value in document.items():
+        wanted = list if key == "contexts" else str
+        if not isinstance(value, wanted):
+            raise usage(f"{path}: {key} must be a {'list of names' if wanted is list else 'text'}")
+    return document
+
+
+def _read_text(path: str, option: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{option} {path} cannot be read", cause=str(error)) from error
+
+
+def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    from fleethpa.dev.runtime import find
+
+    stack = find(environ)
+    if stack is None:
+        return "default", {}
+    values: dict[str, Any] = {"brokers": stack.brokers, "kubeconfig": stack.kubeconfig}
+    if stack.contexts:
+        values["contexts"] = list(stack.contexts)
+    return f"fleethpa dev (pid {stack.pid})", values

@@ -1,0 +1,82 @@
+"""Decision records as they stand on the topic or in an archive: decoded, each once, short ones given back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from fleethpa.output.times import parse_time_ms
+from schemas.codec import WireError, decode
+from schemas.decisions import Decision, ShortDecision, expand
+from schemas.keys import HpaId
+
+_FULL_KEPT: Final = 4
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A decision and where it stands. `short`: it repeats an earlier full record and was expanded."""
+
+    decision: Decision
+    partition: int
+    offset: int
+    value: bytes
+    short: bool = False
+
+    @property
+    def hpa(self) -> HpaId:
+        """Whose decision it is."""
+        return HpaId(self.decision.cluster, self.decision.namespace, self.decision.name)
+
+    @property
+    def time_ms(self) -> int:
+        """Log time of the decision."""
+        return parse_time_ms(self.decision.time)
+
+
+class Expander:
+    """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over."""
+
+    def __init__(self) -> None:
+        self._full: dict[str, Decision] = {}
+        self._of_uid: dict[str, list[str]] = {}
+        self._seq = 0
+        self.lacking: list[str] = []
+        """Ids of full records that short ones repeat and that stand before the part read so far."""
+
+    def take(self, partition: int, offset: int, value: bytes) -> Recorded | None:
+        """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
+
+        Raises:
+            WireError: the record is no decision; the text names partition and offset.
+        """
+        try:
+            record = decode(value, ShortDecision) if b'"sameAs":' in value[:512] else decode(value, Decision)
+        except WireError as error:
+            raise WireError(f"decision at {partition}@{offset}: {error}") from error
+        if record.seq <= self._seq:
+            return None
+        self._seq = record.seq
+        if isinstance(record, Decision):
+            self._remember(record)
+            return Recorded(record, partition, offset, value)
+        full = self._full.get(record.same_as)
+        if full is None:
+            self.lacking.append(record.same_as)
+            return None
+        return Recorded(expand(record, full), partition, offset, value, short=True)
+
+    def _remember(self, full: Decision) -> None:
+        ids = self._of_uid.setdefault(full.uid, [])
+        ids.append(full.id)
+        self._full[full.id] = full
+        if len(ids) > _FULL_KEPT:
+            del self._full[ids.pop(0)]
+
+
+def expand_all(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
+    """Expand a stretch of one partition; the flag says whether earlier records are needed to expand all of it."""
+    expander = Expander()
+    taken = [expander.take(partition, offset, value) for offset, value in records]
+    return [recorded for recorded in taken if recorded], bool(expander.lacking)

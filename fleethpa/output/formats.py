@@ -1,0 +1,90 @@
+"""`-o`: one listing in every format. Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+import orjson
+
+from fleethpa.output.table import Column, table
+
+T = TypeVar("T")
+API_VERSION: Final = "fleethpa.io/v1"
+FORMATS: Final = ("table", "wide", "name", "json", "yaml", "jsonl", "csv")
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """What a read verb answers.
+
+    Args:
+        kind: kind of one item (`Hpa`); the list's is `HpaList`.
+        items: the rows.
+        columns: the table's columns; those marked wide only with `-o wide` and `-o csv`.
+        document: an item as machine formats show it (JSON values only).
+        name: an item as `-o name` shows it.
+        style: style of an item's line on a terminal.
+    """
+
+    kind: str
+    items: Sequence[T]
+    columns: Sequence[Column[T]]
+    document: Callable[[T], dict[str, Any]]
+    name: Callable[[T], str]
+    style: Callable[[T], str] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def render(listing: Listing[T], output: str, *, headers: bool = True, color: bool = False) -> str:
+    """Return the listing as text in format `output`, ready for stdout."""
+    if output in ("table", "wide"):
+        shown = [c for c in listing.columns if output == "wide" or not c.wide]
+        lines = table(listing.items, shown, headers=headers, style=listing.style, color=color)
+        return "\n".join(lines)
+    if output == "name":
+        return "\n".join(listing.name(item) for item in listing.items)
+    if output == "csv":
+        return _csv(listing, headers).rstrip("\n")
+    documents = [listing.document(item) for item in listing.items]
+    if output == "jsonl":
+        return "\n".join(to_json_line(document) for document in documents)
+    whole = {"apiVersion": API_VERSION, "kind": f"{listing.kind}List", "items": documents} | listing.extra
+    return to_yaml(whole) if output == "yaml" else to_json(whole)
+
+
+def _csv(listing: Listing[T], headers: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if headers:
+        writer.writerow(column.header.lower().replace(" ", "_") for column in listing.columns)
+    writer.writerows([column.cell(item) for column in listing.columns] for item in listing.items)
+    return text.getvalue()
+
+
+def one(kind: str, body: dict[str, Any], output: str) -> str:
+    """Return one object in a machine format (`json`, `jsonl` or `yaml`)."""
+    whole = {"apiVersion": API_VERSION, "kind": kind} | body
+    if output == "yaml":
+        return to_yaml(whole)
+    return to_json_line(whole) if output == "jsonl" else to_json(whole)
+
+
+def to_json(value: Any) -> str:
+    """Indented JSON, keys in the order given."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def to_json_line(value: Any) -> str:
+    """JSON on one line."""
+    return orjson.dumps(value).decode()
+
+
+def to_yaml(value: Any) -> str:
+    """YAML, keys in the order given."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)).rstrip("\n")

@@ -1,0 +1,95 @@
+"""Times and durations as people and kubectl write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from fleethpa.errors import usage
+
+_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+
+def parse_duration_ms(text: str, option: str = "duration") -> int:
+    """Read `90s`, `1h30m`, `2d` or `500ms` into milliseconds.
+
+    Raises:
+        Problem: not a duration (exit 2).
+    """
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise usage(f"{option} {text!r} is not a duration", cause="A duration is written as 30s, 5m, 2h or 1h30m.")
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+
+
+def age(span_ms: int) -> str:
+    """A span as kubectl writes ages: two units at most, coarser as it grows.
+
+    Source: k8s.io/apimachinery/pkg/util/duration HumanDuration.
+    """
+    seconds = span_ms // 1000
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 0:
+        return "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
+    return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
+
+
+def span(ms: int) -> str:
+    """A span that needs to be exact to the second: `3m12s`; below ten seconds with tenths: `2.5s`."""
+    if ms < 10_000:
+        return f"{ms / 1000:.1f}s".replace(".0s", "s")
+    hours, rest = divmod(ms // 1000, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{seconds}s" if seconds else ""]
+    return "".join(parts)
+
+
+def rfc3339(time_ms: int) -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+
+
+def parse_time_ms(text: str) -> int:
+    """Read an RFC 3339 time into milliseconds since the epoch.
+
+    Raises:
+        ValueError: not such a time, or one without an offset.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    whole = int(moment.replace(microsecond=0).timestamp())
+    return whole * 1000 + moment.microsecond // 1000
+
+
+def shown(time_ms: int, style: str, now_ms: int) -> str:
+    """A time as `--time` asks for it: `utc`, `local` or `relative`."""
+    if style == "relative":
+        return f"{age(now_ms - time_ms)} ago"
+    if style == "local":
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
+        return moment.isoformat(timespec="milliseconds")
+    return rfc3339(time_ms)

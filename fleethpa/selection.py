@@ -1,0 +1,143 @@
+"""Which objects a command means: `[CLUSTER/][NAMESPACE/]NAME`, `-n`, `-A`, `-C` globs and `-l`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
+
+import click
+
+from fleethpa.errors import usage
+from schemas.keys import HpaId
+
+R = TypeVar("R")
+DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An object as named on the command line; None where a part was left out."""
+
+    name: str
+    namespace: str | None = None
+    cluster: str | None = None
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.cluster, self.namespace, self.name) if part)
+
+
+def parse_ref(text: str) -> Ref:
+    """Read `[CLUSTER/][NAMESPACE/]NAME`.
+
+    Raises:
+        Problem: more than three parts, or an empty one (exit 2).
+    """
+    parts = text.split("/")
+    if len(parts) > 3 or not all(parts):
+        raise usage(f"{text!r} names no HPA", cause="An HPA is named [CLUSTER/][NAMESPACE/]NAME, as in east/shop/checkout.")
+    return Ref(*reversed(parts))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command works on; every part that is set must match.
+
+    `namespace` None: all namespaces. `clusters`: globs, empty: all. `labels`: an equality or set selector's test.
+    """
+
+    refs: tuple[Ref, ...] = ()
+    namespace: str | None = None
+    clusters: tuple[str, ...] = ()
+    labels: Callable[[Mapping[str, str]], bool] | None = None
+
+    def matches(self, hpa: HpaId, labels: Mapping[str, str] | None = None) -> bool:
+        """Whether an HPA (with its labels) is meant."""
+        if self.labels is not None and not self.labels(labels or {}):
+            return False
+        if not self.cluster_matches(hpa.cluster):
+            return False
+        if self.refs:
+            return any(self._named(ref, hpa) for ref in self.refs)
+        return self.namespace is None or hpa.namespace == self.namespace
+
+    def cluster_matches(self, cluster: str) -> bool:
+        """Whether a cluster is meant by `-C`."""
+        return not self.clusters or any(fnmatchcase(cluster, glob) for glob in self.clusters)
+
+    def _named(self, ref: Ref, hpa: HpaId) -> bool:
+        namespace = ref.namespace or self.namespace
+        return (
+            hpa.name == ref.name
+            and (namespace is None or hpa.namespace == namespace)
+            and (ref.cluster is None or hpa.cluster == ref.cluster)
+        )
+
+    def missing(self, found: Iterable[HpaId]) -> list[Ref]:
+        """The named objects that are not among `found`."""
+        listed = list(found)
+        return [ref for ref in self.refs if not any(self._named(ref, hpa) for hpa in listed)]
+
+    def __str__(self) -> str:
+        if self.refs:
+            return ", ".join(map(str, self.refs))
+        return f"namespace {self.namespace}" if self.namespace else "any namespace"
+
+
+def select(
+    names: Sequence[str] = (),
+    *,
+    namespace: str | None = None,
+    all_namespaces: bool = False,
+    clusters: str | None = None,
+    labels: str | None = None,
+) -> Selection:
+    """Build a selection from the flags; without `-n` and `-A` the namespace is `default`, as kubectl's.
+
+    Raises:
+        Problem: flags that exclude each other, or a label selector that cannot be read (exit 2).
+    """
+    if namespace and all_namespaces:
+        raise usage("-n and -A exclude each other")
+    refs = tuple(parse_ref(name) for name in names)
+    if refs and labels:
+        raise usage("names and -l exclude each other", cause="A selector picks by label, a name picks one object.")
+    globs = tuple(part.strip() for part in (clusters or "").split(",") if part.strip())
+    scope = None if all_namespaces else namespace or DEFAULT_NAMESPACE
+    return Selection(refs, scope, globs, label_test(labels) if labels else None)
+
+
+def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
+    """Read a label selector as kubectl takes it and return its test.
+
+    Raises:
+        Problem: it cannot be read (exit 2).
+    """
+    from schemas.selectors import SelectorError, parse_selector
+
+    try:
+        selector = parse_selector(text)
+    except SelectorError as error:
+        raise usage(f"-l {text!r} is not a label selector", cause=str(error)) from error
+    return lambda labels: bool(selector.matches(dict(labels)))
+
+
+def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`-n`, `-A`, `-C` and `-l`; the function gets one argument `selection`. Its own argument must be `names`."""
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, names: Sequence[str] = (), **kwargs: Any) -> R:
+            flags = {flag: kwargs.pop(flag) for flag in ("namespace", "all_namespaces", "clusters")}
+            return function(*args, selection=select(names, **flags, labels=kwargs.pop("labels", None)), **kwargs)
+
+        decorated: Callable[..., R] = wrapper
+        if labels:
+            decorated = click.option("-l", "--selector", "labels", help="Label selector, as kubectl's.")(decorated)
+        decorated = click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, such as 'prod-*'.")(decorated)
+        decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")(decorated)
+        return click.option("-n", "--namespace", help="Namespace [default: default].")(decorated)
+
+    return decorate

@@ -1,0 +1,170 @@
+"""What every command shares: the common options, the configuration, stdout and stderr, and the time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from fleethpa.config import Config, load
+from fleethpa.errors import timed_out
+from fleethpa.output.formats import FORMATS
+
+if TYPE_CHECKING:
+    from fleethpa.readers import Reader
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SHARED = ("brokers", "kafka_config", "config", "kubeconfig", "source", "color", "time", "quiet", "debug", "timeout")
+
+
+@dataclass
+class Session:
+    """One run of the command: its common options and everything made from them when first needed."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The merged configuration."""
+        return load({name: self.options.get(name) for name in ("brokers", "kafka_config", "config", "kubeconfig")})
+
+    @property
+    def debug(self) -> bool:
+        return bool(self.options.get("debug"))
+
+    @property
+    def time_style(self) -> str:
+        return str(self.options.get("time") or "utc")
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds that the command may take, None without a limit."""
+        text = self.options.get("timeout")
+        if not text:
+            return None
+        from fleethpa.output.times import parse_duration_ms
+
+        return parse_duration_ms(text, "--timeout") / 1000
+
+    @property
+    def color(self) -> bool:
+        """Whether stdout gets colours: `--color`, then `NO_COLOR` (all styles off), then whether it is a terminal."""
+        return use_color(str(self.options.get("color") or "auto"), sys.stdout)
+
+    def now_ms(self) -> int:
+        """Return the wall clock; ages only, never decisions."""
+        return time.time_ns() // 1_000_000
+
+    def out(self, text: str) -> None:
+        """Write data to stdout."""
+        if text:
+            click.echo(text, color=True)
+
+    def note(self, text: str) -> None:
+        """Write a remark to stderr, unless --quiet."""
+        if not self.options.get("quiet"):
+            click.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """Write a warning to stderr."""
+        click.echo(f"warning: {text}", err=True)
+
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run the command's work within --timeout.
+
+        Raises:
+            Problem: the time is over (exit 124).
+        """
+        limit = self.timeout_s
+
+        async def limited() -> R:
+            if limit is None:
+                return await coroutine
+            async with asyncio.timeout(limit):
+                return await coroutine
+
+        try:
+            return asyncio.run(limited())
+        except TimeoutError as error:
+            raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncIterator[Reader]:
+        """Open what `--from` names: the running fleet's topics, or an archive folder."""
+        from fleethpa.readers import open_reader
+
+        reader = await open_reader(self.options.get("source") or "kafka", self.config)
+        try:
+            yield reader
+        finally:
+            await reader.close()
+
+
+def use_color(choice: str, stream: Any) -> bool:
+    """Resolve --color; `NO_COLOR` wins over a terminal, `always` over both."""
+    if choice == "always":
+        return True
+    if choice == "never" or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(stream.isatty())
+
+
+_COMMON = (
+    click.option("--brokers", metavar="HOST:PORT,…", help="Kafka bootstrap servers."),
+    click.option("--kafka-config", metavar="FILE", help="A Java-style client.properties (TLS, SASL)."),
+    click.option("--config", metavar="FILE", help="Configuration file [default: ~/.config/fleethpa/config.yaml]."),
+    click.option("--kubeconfig", metavar="FILE", help="Kubeconfig with the contexts of the member clusters."),
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), help="Colours [default: auto]."),
+    click.option("--time", type=click.Choice(["utc", "local", "relative"]), help="How times are shown [default: utc]."),
+    click.option("-q", "--quiet", is_flag=True, default=None, help="No remarks on stderr."),
+    click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
+    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after so long, such as 30s."),
+)
+_SOURCE = click.option(
+    "--from", "source", metavar="kafka|DIR", help="Read the running fleet's topics or an archive folder [default: kafka]."
+)
+
+
+def command_options(
+    *, reads: bool = False
+) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
+    """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`."""
+
+    def decorate(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> R:
+            given = {name: kwargs.pop(name) for name in SHARED if name in kwargs}
+            context = click.get_current_context()
+            outer: dict[str, Any] = context.find_root().obj or {}
+            merged = outer | {name: value for name, value in given.items() if value is not None}
+            return function(Session(merged), *args, **kwargs)
+
+        decorated: Callable[..., R] = wrapper
+        for option in reversed(_COMMON + ((_SOURCE,) if reads else ())):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def group_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Give the main group the common options too, so that they may stand before the verb."""
+    for option in reversed(_COMMON):
+        function = option(function)
+    return function
+
+
+def output_option(default: str = "table", formats: tuple[str, ...] = FORMATS) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """`-o`, with the formats that the command knows."""
+    return click.option(
+        "-o", "--output", type=click.Choice(formats), default=default, show_default=True, help="Output format."
+    )
