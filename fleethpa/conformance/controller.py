@@ -125,7 +125,8 @@ class Scenario:
         pods, ambiguous = NO_PODS, ()
         if isinstance(scale, Scale):
             pods, ambiguous = self._select(scale.selector, given)
-        return Observation(scale, pods, tuple([answer(metric) for metric in given.get("metrics") or ()]), ambiguous)
+        metrics = zip(self.autoscaler.metrics, given.get("metrics") or (), strict=True)
+        return Observation(scale, pods, tuple([answer(metric, spec.type) for spec, metric in metrics]), ambiguous)
 
     def _scale(self, given: Json) -> Scale | ScaleFailure:
         kind = (self.autoscaler.target_group, self.autoscaler.target_kind)

@@ -66,19 +66,20 @@ def _row(pod: Json, templates: list[PodTemplate]) -> PodRow:
     )
 
 
-def answer(metric: Json) -> MetricAnswer | None:
-    """Read one metric entry; None where the metric is never asked for."""
+def answer(metric: Json, metric_type: str) -> MetricAnswer | None:
+    """Read one metric entry for a metric of this type; None where the metric is never asked for."""
     if "error" in metric:
         return MetricFailure(metric["error"])
-    if "pods" in metric:
-        time_ms, window_ms = EPOCH_MS + metric.get("ts", 0), metric.get("window", 0) * 1000
-        return pod_samples({name: _sample(value, time_ms, window_ms) for name, value in metric["pods"].items()})
-    if "values" in metric:
-        time_ms = EPOCH_MS + metric.get("ts", 0)
-        return ExternalSamples(tuple(metric["values"]), time_ms, time_ms)
-    if "value" in metric:
-        return ObjectSample(metric["value"], EPOCH_MS + metric.get("ts", 0))
-    return None
+    if not metric:
+        return None
+    time_ms = EPOCH_MS + metric.get("ts", 0)
+    if metric_type == "External":
+        return ExternalSamples(tuple(metric.get("values") or ()), time_ms, time_ms)
+    if metric_type == "Object":
+        return ObjectSample(metric.get("value", 0), time_ms)
+    window_ms = metric.get("window", 0) * 1000
+    pods = metric.get("pods") or {}
+    return pod_samples({name: _sample(value, time_ms, window_ms) for name, value in pods.items()})
 
 
 def _sample(value: Any, time_ms: int, window_ms: int) -> tuple[int, int, int]:

@@ -1,0 +1,186 @@
+"""Which pods a selector matches, kept up to date pod by pod: a pod change costs O(selectors), an evaluation O(its pods)."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from schemas.entries import Container as WireContainer
+from schemas.entries import Pod
+from schemas.quantity import QuantityError, parse_quantity
+from schemas.selectors import SelectorError, parse_selector
+from streams.core.observation import NO_PODS, ZERO_TIME_MS, PodList, PodRow
+from streams.core.requests import Container, PodTemplate
+
+
+class Members:
+    """The pods that one selector matches."""
+
+    __slots__ = ("_list", "matches", "overlap", "overlap_version", "pods")
+
+    def __init__(self, text: str) -> None:
+        self.matches = parse_selector(text).matches
+        self.pods: dict[str, PodRow] = {}
+        self.overlap: tuple[str, ...] = ()
+        """Selectors that match one of these pods, as of `overlap_version`."""
+        self.overlap_version = -1
+        self._list: PodList | None = None
+
+    def put(self, pod: PodRow) -> None:
+        """Add or replace a pod."""
+        self.pods[pod.name] = pod
+        self._list = None
+
+    def drop(self, name: str) -> None:
+        """Remove a pod, if it is there."""
+        if self.pods.pop(name, None) is not None:
+            self._list = None
+
+    def as_list(self) -> PodList:
+        """Give the pods in order of their names."""
+        if self._list is None:
+            self._list = PodList(tuple(self.pods[name] for name in sorted(self.pods)))
+        return self._list
+
+
+class Membership:
+    """All pods of a namespace, and for every selector in use those it matches."""
+
+    __slots__ = ("_labels", "_members", "_of_pod", "_rows", "_version")
+
+    def __init__(self) -> None:
+        self._rows: dict[str, PodRow] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        self._of_pod: dict[str, tuple[str, ...]] = {}
+        self._members: dict[str, Members] = {}
+        self._version = 0
+
+    def put(self, pod: Pod) -> None:
+        """Add a pod or take over its change."""
+        name, row = pod.name, pod_row(pod)
+        if self._labels.get(name) != pod.labels:
+            self._labels[name] = pod.labels
+            self._relabel(name, pod.labels)
+        self._rows[name] = row
+        for selector in self._of_pod[name]:
+            self._members[selector].put(row)
+
+    def _relabel(self, name: str, labels: Mapping[str, str]) -> None:
+        before = self._of_pod.get(name, ())
+        after = tuple(text for text, members in self._members.items() if members.matches(labels))
+        for selector in before:
+            if selector not in after:
+                self._members[selector].drop(name)
+        self._of_pod[name] = after
+        self._version += 1
+
+    def drop(self, name: str) -> None:
+        """Remove a pod, if it is there."""
+        if self._rows.pop(name, None) is None:
+            return
+        del self._labels[name]
+        for selector in self._of_pod.pop(name):
+            self._members[selector].drop(name)
+        self._version += 1
+
+    def matching(self, selector: str) -> PodList:
+        """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
+        members = self._track(selector)
+        return NO_PODS if members is None else members.as_list()
+
+    def overlapping(self, selector: str) -> tuple[str, ...]:
+        """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
+        members = self._track(selector)
+        if members is None or not members.pods:
+            return ()
+        if members.overlap_version != self._version:
+            members.overlap = tuple(sorted({text for name in members.pods for text in self._of_pod[name]}))
+            members.overlap_version = self._version
+        return members.overlap
+
+    def _track(self, selector: str) -> Members | None:
+        members = self._members.get(selector)
+        if members is None and is_selector(selector):
+            members = self._members[selector] = Members(selector)
+            for name, labels in self._labels.items():
+                if members.matches(labels):
+                    self._of_pod[name] = (*self._of_pod[name], selector)
+                    members.put(self._rows[name])
+            self._version += 1
+        return members
+
+    def track(self, selector: str) -> None:
+        """Keep the pods of `selector` from now on."""
+        self._track(selector)
+
+    def forget_unused(self, used: Iterable[str]) -> None:
+        """Stop keeping selectors that nobody uses any more."""
+        keep = set(used)
+        if len(self._members) <= 2 * len(keep) + 8:
+            return
+        self._members = {text: members for text, members in self._members.items() if text in keep}
+        for name, selectors in self._of_pod.items():
+            self._of_pod[name] = tuple(text for text in selectors if text in keep)
+        self._version += 1
+
+
+@lru_cache(maxsize=4096)
+def is_selector(text: str) -> bool:
+    """Tell whether `text` is a selector that the overlap check and the pod lister take: not empty and well-formed."""
+    return bool(text) and canonical_selector(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def canonical_selector(text: str) -> str | None:
+    """Give the canonical string form, None for text that cannot be parsed."""
+    try:
+        return str(parse_selector(text))
+    except SelectorError:
+        return None
+
+
+def pod_row(pod: Pod) -> PodRow:
+    """Compile a pod into what calculations read."""
+    shape = msgspec.msgpack.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
+    return PodRow(
+        pod.name,
+        _template(shape),
+        pod.phase,
+        pod.start,
+        pod.ready,
+        ZERO_TIME_MS if pod.ready_at is None else pod.ready_at,
+        pod.deleting,
+    )
+
+
+_SHAPE = msgspec.msgpack.Decoder(
+    tuple[list[WireContainer], list[WireContainer], dict[str, str] | None, dict[str, str]]
+)
+
+
+@lru_cache(maxsize=8192)
+def _template(shape: bytes) -> PodTemplate:
+    """Share one template among the pods of one shape."""
+    containers, init_containers, pod_requests, overhead = _SHAPE.decode(shape)
+    return PodTemplate(
+        [_container(each) for each in containers],
+        [_container(each) for each in init_containers],
+        None if pod_requests is None else _readable(pod_requests),
+        _readable(overhead),
+    )
+
+
+def _container(container: WireContainer) -> Container:
+    return Container(container.name, _readable(container.requests), container.restart_always)
+
+
+def _readable(requests: dict[str, str]) -> dict[str, str]:
+    """Leave out requests that are no quantities: the metric then fails naming the pod, and the partition goes on."""
+    readable = {}
+    for resource, text in requests.items():
+        try:
+            parse_quantity(text)
+        except QuantityError:
+            continue
+        readable[resource] = text
+    return readable

@@ -1,0 +1,316 @@
+"""State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
+
+A row's value is its applied log offset (8 bytes, big-endian) and the zstd-compressed MessagePack of one of the structs
+below. Fields are only ever added at the end, with a default: the structs are stored as arrays.
+"""
+
+from typing import Any
+
+import cramjam
+import msgspec
+from msgspec import Struct
+
+from schemas.entries import ClusterSettings, MetricAnswer, Mode, Origin, Pod
+from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
+from streams.core.errors import StateError
+from streams.core.evaluation import EMPTY_HISTORY, History, Pending
+
+_LEVEL = 1
+NOTHING_APPLIED = -1
+PARTS = 64
+"""A namespace is one row, or (once that would be too large) this many, for ever."""
+
+TargetKey = tuple[str, str, str]
+"""(group, kind, name) of a scale target."""
+QueryKey = tuple[str, str, str, str, str, str]
+"""What a metrics API was asked (`schemas.entries.query_of`), selectors in canonical form."""
+SeriesKey = tuple[str, str, str, str, str]
+"""(type, metric, container, object kind, object) of pushed samples."""
+
+
+class Pause(Struct, array_like=True, frozen=True):
+    """A pause: `until_ms` 0 means until resumed."""
+
+    until_ms: int = 0
+    author: str = ""
+    reason: str = ""
+    since_ms: int = 0
+
+
+class PendingWrite(Struct, array_like=True, frozen=True):
+    """A wanted write whose outcome is not known yet."""
+
+    decision: str
+    uid: str
+    pending: Pending
+    wanted_ms: int
+    expires_ms: int
+    """From this moment the reconciler no longer writes; 5 s later the write counts as failed."""
+    current_replicas: int
+
+
+class HpaRow(Struct, array_like=True, kw_only=True):
+    """Everything that is remembered of one HPA."""
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str = ""
+    origin: Origin = "cluster"
+    generation: int = 0
+    hpa: bytes = b"{}"
+    """The object without its status: defaulted autoscaling/v2, JSON."""
+    spec_hash: str = ""
+    """SHA-256 (hex) of the canonical JSON of `spec`."""
+    author: str = ""
+    """Who made the newest spec change, where that is known, and why (`change_reason`)."""
+    change_reason: str = ""
+    deleted: bool = False
+    """Deleted, but still remembered until its next due evaluation."""
+    gone: bool = False
+    """Forgotten: a tombstone."""
+    status: dict[str, Any] | None = None
+    """The status that fleethpa's own decisions gave; None: the native object's counts."""
+    native_status: dict[str, Any] = {}
+    """The status of the object in the cluster, as last seen."""
+    history: History = EMPTY_HISTORY
+    """Recommendations and scale events."""
+    registered: list[tuple[int, str]] = []
+    """(2 x offset + 1 if made by an evaluation, pod selector): what the overlap check knew from when on."""
+    restart_seen: int = NOTHING_APPLIED
+    """Offset of the newest restart that this HPA has taken part in."""
+    next_due_ms: int = 0
+    pending: PendingWrite | None = None
+    last_decision: str = ""
+    last_decision_ms: int = 0
+    last_offset: int = NOTHING_APPLIED
+    full_decision: str = ""
+    """Id of the last full record, when it was made, and a digest of all of it but its values."""
+    full_ms: int = 0
+    full_digest: bytes = b""
+    seen_replicas: int | None = None
+    """spec.replicas that the last evaluation saw."""
+    written: tuple[int, str] | None = None
+    """(replicas, decision) of the last write of ours that was applied."""
+    native_moves: list[tuple[int, int, int]] = []
+    """(from, to, time ms) of the native controller's writes since the last evaluation."""
+    mode: Mode = "shadow"
+    """Mode, pause and refusal as of the last evaluation."""
+    paused: str = ""
+    refused: str = ""
+    former_uid: str = ""
+    """uid of the object that bore the name before this one."""
+    last_current: int | None = None
+    last_desired: int | None = None
+    """Replicas that the last evaluation saw and wanted."""
+
+    @property
+    def id(self) -> HpaId:
+        """Identity."""
+        return HpaId(self.cluster, self.namespace, self.name)
+
+    def hpa_object(self) -> dict[str, Any]:
+        """Give the object (metadata and spec, without status)."""
+        return msgspec.json.decode(self.hpa, type=dict[str, Any])
+
+
+class DirectoryEntry(Struct, array_like=True, frozen=True):
+    """An HPA as its namespace knows it."""
+
+    target: TargetKey
+    origin: Origin = "cluster"
+    deleted: bool = False
+    mark: str = ""
+
+
+class ScaleRow(Struct, array_like=True, frozen=True):
+    """The newest observation of a scale; `error` instead of it where it could not be read."""
+
+    spec_replicas: int = 0
+    status_replicas: int = 0
+    selector: str = ""
+    resource_version: str = ""
+    error: str | None = None
+    session: str = ""
+    seen_ms: int = 0
+    manager: str = ""
+    manager_ms: int = 0
+    outcome_of: str = ""
+    """Decision whose outcome brought this observation."""
+    uid: str = ""
+
+
+class PodEntry(Struct, array_like=True, frozen=True):
+    """A pod, and the full list that named it last."""
+
+    pod: Pod
+    mark: str = ""
+
+
+class AnswerRow(Struct, array_like=True, frozen=True):
+    """The newest answer to one query: when it was given (log time at the latest) and where it came from."""
+
+    answer: MetricAnswer
+    time_ms: int
+    source: str = ""
+
+
+class SampleRow(Struct, array_like=True, frozen=True):
+    """The newest pushed sample of a pod, object or external series.
+
+    `milli` is the value as decisions use it (rates made). `last_milli`, `start_ms`: the newest raw point of a cumulative counter.
+    """
+
+    milli: int | None
+    time_ms: int
+    window_ms: int = 60_000
+    source: str = ""
+    utilization: bool = False
+    last_milli: int | None = None
+    start_ms: int = 0
+
+
+class WatchRow(Struct, array_like=True, frozen=True):
+    """Last word of an observer's watch about a namespace: `kind` is pods, autoscalers, scales or metrics."""
+
+    session: str = ""
+    heard_ms: int = 0
+    problem: str = ""
+
+
+class ListProgress(Struct, array_like=True, frozen=True):
+    """A full list that is coming in chunk by chunk; `next_chunk` -1: a chunk was missed, so nothing is removed."""
+
+    list_id: str = ""
+    next_chunk: int = 0
+
+
+class NamespaceRow(Struct, array_like=True, kw_only=True):
+    """What is known of one namespace, or one part of it: pods, answers and samples are spread over the parts by name."""
+
+    cluster: str
+    namespace: str
+    part: int = 0
+    parts: int = 1
+    pods: dict[str, PodEntry] = {}
+    answers: list[AnswerRow] = []
+    samples: list[tuple[SeriesKey, dict[str, SampleRow]]] = []
+    pod_list: ListProgress = ListProgress()
+    # The rest lives in part 0.
+    directory: dict[str, DirectoryEntry] = {}
+    hpa_list: ListProgress = ListProgress()
+    rivals: list[dict[str, Any]] = []
+    rivals_coming: list[dict[str, Any]] = []
+    scales: list[tuple[TargetKey, ScaleRow]] = []
+    watches: dict[str, WatchRow] = {}
+    listed: dict[str, str] = {}
+    """Watch -> session whose full list this namespace holds."""
+    commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
+    """HPA name (empty: the whole namespace) -> mode by command, pauses by kind."""
+    ignored: dict[str, int] = {}
+    """Entries not applied, by reason."""
+
+
+class Session(Struct, array_like=True, frozen=True):
+    """The observer session that is followed for one cluster and watch."""
+
+    session: str
+    heard_ms: int
+    ignored: int = 0
+
+
+class PartitionRow(Struct, array_like=True, kw_only=True):
+    """What holds for a whole log partition at `offset`."""
+
+    number: int
+    offset: int = NOTHING_APPLIED
+    seq: int = 0
+    prev: str = ""
+    log_hash: bytes = bytes(32)
+    clock_ms: int = 0
+    watermarks: dict[str, tuple[int, int]] = {}
+    """`topic-partition` of a source -> (offset, index) of its last entry that was applied."""
+    engine: int = 1
+    partitions: int = 0
+    settings: dict[str, ClusterSettings] = {}
+    """Cluster -> its settings; `*`: defaults."""
+    pauses: dict[str, dict[str, Pause]] = {}
+    """Cluster (or `*`) -> pauses by kind."""
+    sessions: dict[str, Session] = {}
+    """`cluster/watch` -> followed session."""
+    restart_offset: int = NOTHING_APPLIED
+    restart_reason: str = ""
+    manifest: dict[str, int] = {}
+    """Row key (text) -> applied offset with which it was last written."""
+    duplicates: int = 0
+    checkpoint_ms: int = 0
+
+
+Row = HpaRow | NamespaceRow | PartitionRow
+_ENCODER = msgspec.msgpack.Encoder()
+_HPA = msgspec.msgpack.Decoder(HpaRow)
+_NAMESPACE = msgspec.msgpack.Decoder(NamespaceRow)
+_PARTITION = msgspec.msgpack.Decoder(PartitionRow)
+
+
+def hpa_key(partition: int, hpa: HpaId) -> bytes:
+    """Key of an HPA's row."""
+    return f"{partition}|h/{hpa}".encode()
+
+
+def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -> bytes:
+    """Key of a part of a namespace."""
+    return f"{partition}|n/{namespace_key(cluster, namespace)}#{part}".encode()
+
+
+def partition_key(partition: int) -> bytes:
+    """Key of the partition's own row."""
+    return f"{partition}|p".encode()
+
+
+def encode_row(applied_offset: int, row: Row) -> bytes:
+    """Store a row as it stands after log offset `applied_offset`."""
+    packed = cramjam.zstd.compress(_ENCODER.encode(row), level=_LEVEL)
+    return applied_offset.to_bytes(8, "big", signed=True) + bytes(packed)
+
+
+def applied_offset(value: bytes) -> int:
+    """Give the log offset that a stored row has applied."""
+    return int.from_bytes(value[:8], "big", signed=True)
+
+
+def decode_row(key: bytes, value: bytes) -> Row:
+    """Read a stored row.
+
+    Raises:
+        StateError: key or value is not a row's; the text names the row.
+    """
+    kind = key.partition(b"|")[2][:1]
+    decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"p": _PARTITION}.get(kind)
+    if decoder is None or len(value) <= 8:
+        raise StateError(f"{key!r} is no state row of fleethpa")
+    try:
+        row: Row = decoder.decode(bytes(cramjam.zstd.decompress(value[8:])))
+    except (msgspec.DecodeError, cramjam.DecompressionError) as error:
+        raise StateError(f"state row {key.decode(errors='replace')} cannot be read: {error}") from error
+    return row
+
+
+def row_kind(key: bytes) -> tuple[str, str]:
+    """Split a row key into kind (`h`, `n` or `p`) and the rest (`cluster/namespace/name`, `cluster/namespace#part`, empty)."""
+    rest = key.partition(b"|")[2].decode()
+    return rest[:1], rest[2:]
+
+
+def hpa_of_key(rest: str) -> HpaId:
+    """Identity in an HPA row's key."""
+    return parse_hpa_id(rest)
+
+
+def namespace_of_key(rest: str) -> tuple[str, str, int]:
+    """(cluster, namespace, part) in a namespace row's key."""
+    key, _, part = rest.rpartition("#")
+    cluster, namespace = split_namespace_key(key)
+    return cluster, namespace, int(part)
+
+
