@@ -1,0 +1,85 @@
+"""Checks of samples: answers of metrics APIs and pushed points."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from schemas.entries import Answers, MetricAnswer, Point, Samples
+from streams.ingest.checks import MAX_I64, check_i64, check_moment, check_range
+from streams.ingest.conversion import MAX_TIME_MS, Refusal
+from streams.ingest.names import check_namespace, check_object, check_text
+from streams.ingest.points import check_time
+
+T = TypeVar("T")
+
+
+def check_answers(body: Answers | Samples) -> None:
+    """Check a batch of answers or of pushed points.
+
+    Raises:
+        Refusal: naming the first item at fault.
+    """
+    if isinstance(body, Samples):
+        for index, point in enumerate(body.points):
+            _at(f"points[{index}]", check_point, point)
+        return
+    for index, answer in enumerate(body.items):
+        _at(f"items[{index}]", _answer, answer)
+
+
+def _at(place: str, check: Callable[[T], None], item: T) -> None:
+    try:
+        check(item)
+    except Refusal as refusal:
+        raise Refusal(refusal.code, f"{place}: {refusal.text}") from refusal
+
+
+def _answer(answer: MetricAnswer) -> None:
+    if answer.api != "resource":
+        check_text(answer.metric, "metric")
+    if answer.api == "object":
+        check_text(answer.group_kind, "groupKind")
+        check_text(answer.object, "object")
+        check_i64(answer.milli, "milli")
+        check_moment(answer.time, "time")
+    for usage in answer.usages:
+        _sample_of_pod(usage.pod, usage.time, usage.window_ms)
+        for container, amounts in usage.containers:
+            for resource, milli in amounts.items():
+                if not -MAX_I64 <= milli <= MAX_I64:
+                    raise Refusal("outOfRange", f"{resource} of {usage.pod}/{container} does not fit 64 bit")
+    for value in answer.values:
+        _sample_of_pod(value.pod, value.time, value.window_ms)
+        check_i64(value.milli, f"value of {value.pod}")
+    for milli, time_ms in answer.items:
+        check_i64(milli, "items")
+        check_moment(time_ms, "time of an item")
+
+
+def _sample_of_pod(pod: str, time_ms: int, window_ms: int) -> None:
+    check_object(pod, "pod")
+    check_moment(time_ms, "time")
+    check_range(window_ms, "windowMs", 0, MAX_TIME_MS)
+
+
+def check_point(point: Point) -> None:
+    """Check that a pushed point says what its type needs and that its value is possible.
+
+    Raises:
+        Refusal: naming the field.
+    """
+    check_text(point.metric, "metric")
+    check_i64(point.milli, "milli")
+    check_time(point.time, "time")
+    check_moment(point.start_time, "startTime")
+    is_resource = point.type in ("Resource", "ContainerResource")
+    if is_resource or point.type == "Pods":
+        check_object(point.pod, f"pod of a {point.type} sample")
+    if point.type == "ContainerResource":
+        check_namespace(point.container)
+    if point.type == "Object":
+        check_text(point.object_kind, "objectKind")
+        check_object(point.object, "object")
+    if is_resource and point.milli < 0:
+        raise Refusal("outOfRange", f"{point.metric} of pod {point.pod} is negative, which a resource cannot be")
+    if point.utilization and not is_resource:
+        raise Refusal("invalid", f"utilization goes only with Resource and ContainerResource, not {point.type}")

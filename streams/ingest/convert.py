@@ -1,0 +1,98 @@
+"""One record of a public topic in, pieces for the log and refusals out. Whatever the bytes are, nothing is raised."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from schemas import topics
+from schemas.entries import Point, Samples
+from streams.ingest import formats, kinds, otlp, otlp_json, own, prometheus
+from streams.ingest.answers import check_point
+from streams.ingest.conversion import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest.mapping import Resolver
+from streams.ingest.normalize import Place, normalize
+from streams.ingest.series import Series
+
+MAX_POINTS_PER_ENTRY = 500
+"""Pushed points in one entry of the log; some 100 KB."""
+
+_CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
+
+
+def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
+    """Convert one record. What is wrong with it stands in `refusals`; the good parts of it are taken all the same."""
+    found = Conversion(time_ms=min(max(raw.timestamp_ms, 0), MAX_TIME_MS))
+    try:
+        _convert(raw, resolver, found)
+    except Refusal as refusal:
+        found.refuse(refusal)
+    return found
+
+
+def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+    value = formats.check_size(raw.value)
+    if formats.is_protobuf(value, raw.headers):
+        found.format = formats.OTLP_PROTO
+        _foreign(otlp.read_protobuf(value), raw, resolver, found)
+        return
+    document = formats.parse_document(value)
+    found.format = formats.of_document(document)
+    if found.format == formats.RECORD:
+        _record(document, raw, found)
+    elif found.format == formats.SAMPLE:
+        _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
+    elif found.format == formats.OTLP_JSON:
+        _foreign(otlp_json.read_json(document), raw, resolver, found)
+    else:
+        _foreign([prometheus.read(document)], raw, resolver, found)
+
+
+def _record(document: dict[str, Any], raw: RawRecord, found: Conversion) -> None:
+    record = own.read_record(document)
+    if not 0 <= record.time <= MAX_TIME_MS:
+        raise Refusal("badTime", f"time is {record.time}: expected milliseconds since 1970, up to the year 9999")
+    found.time_ms = record.time or found.time_ms
+    place = Place(raw.topic, record.cluster, record.namespace)
+    for index, body in enumerate(record.entries):
+        try:
+            piece = normalize(body, place, found.refuse)
+        except Refusal as refusal:
+            found.refuse(Refusal(refusal.code, f"entries[{index}]: {refusal.text}"))
+            continue
+        found.pieces.append(piece)
+        found.points += len(body.points) if isinstance(body, Samples) else 0
+
+
+def _foreign(series: Iterable[Series | Refusal], raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+    cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
+    _take(found, _resolved(series, raw.topic, cluster, resolver, found), raw.topic)
+
+
+def _resolved(
+    series: Iterable[Series | Refusal], topic: str, cluster: str, resolver: Resolver, found: Conversion
+) -> Iterator[tuple[str, str, Point]]:
+    for each in series:
+        try:
+            if isinstance(each, Refusal):
+                raise each
+            yield resolver.resolve(each, topic, cluster)
+        except Refusal as refusal:
+            found.refuse(refusal)
+
+
+def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
+    """Group points by namespace, in order of first appearance."""
+    if not kinds.takes_foreign(topic):
+        raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for cluster, namespace, point in points:
+        try:
+            check_point(point)
+        except Refusal as refusal:
+            found.refuse(Refusal(refusal.code, f"{cluster}/{namespace}: {refusal.text}"))
+            continue
+        groups.setdefault((cluster, namespace), []).append(point)
+        found.points += 1
+    for (cluster, namespace), group in groups.items():
+        for start in range(0, len(group), MAX_POINTS_PER_ENTRY):
+            chunk = group[start : start + MAX_POINTS_PER_ENTRY]
+            found.pieces.append(Piece(cluster, namespace, Samples(points=chunk)))

@@ -1,0 +1,289 @@
+"""How a foreign series becomes a metric of an HPA: rules, first match wins; read from YAML."""
+
+from collections.abc import Mapping as MappingType
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import yaml
+from msgspec import Struct, field
+
+from schemas.entries import MetricType, Point
+from streams.ingest.conversion import Refusal
+from streams.ingest.names import check_cluster, check_namespace, check_object, check_text, is_cluster
+from streams.ingest.points import to_milli
+from streams.ingest.series import Series, Temporality
+
+
+class MappingError(ValueError):
+    """A mapping file that cannot be used; the text names the file and the field."""
+
+
+class Attributes(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the identity of a series stands: attribute or label names, the first that is set counts."""
+
+    cluster: list[str] = field(default_factory=lambda: ["k8s.cluster.name", "cluster"])
+    namespace: list[str] = field(
+        default_factory=lambda: ["k8s.namespace.name", "namespace", "exported_namespace", "kubernetes_namespace"]
+    )
+    pod: list[str] = field(default_factory=lambda: ["k8s.pod.name", "pod", "pod_name"])
+    container: list[str] = field(default_factory=lambda: ["k8s.container.name", "container"])
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What to do with the series whose name matches the glob `match` and whose labels match the globs of `where`.
+
+    `drop`: leave them out. Else they become `type` (default: `Pods` where a pod is named, `External` otherwise) called
+    `metric` (default: the series' own name). `temporality`: for producers that do not say it (Prometheus counters).
+    `object_kind` (`Kind` or `Kind.group`) and `object` (attribute that holds its name): for type `Object`.
+    `utilization`: values are shares of the request, 1 is 100 %. `labels`: which labels to keep; default all but the
+    identity.
+    """
+
+    match: str
+    where: dict[str, str] = {}
+    drop: bool = False
+    type: MetricType | None = None
+    metric: str = ""
+    temporality: Temporality | None = None
+    object_kind: str = ""
+    object: str = ""
+    utilization: bool = False
+    labels: list[str] | None = None
+
+
+class TopicRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds for one topic: the `cluster` of series that name none."""
+
+    cluster: str = ""
+
+
+def _default_rules() -> list[Rule]:
+    resource = {"cpu": "k8s.{}.cpu", "memory": "k8s.{}.memory"}
+    rules = [
+        Rule(match="k8s.pod.cpu.usage", type="Resource", metric="cpu"),
+        Rule(match="k8s.pod.memory.working_set", type="Resource", metric="memory"),
+        Rule(match="container.cpu.usage", type="ContainerResource", metric="cpu"),
+        Rule(match="container.memory.working_set", type="ContainerResource", metric="memory"),
+    ]
+    for name, stem in resource.items():
+        rules.append(
+            Rule(match=f"{stem.format('pod')}_request_utilization", type="Resource", metric=name, utilization=True)
+        )
+        rules.append(
+            Rule(
+                match=f"{stem.format('container')}_request_utilization",
+                type="ContainerResource",
+                metric=name,
+                utilization=True,
+            )
+        )
+    rules += [
+        Rule(match="container_*", where={"container": "POD"}, drop=True),
+        Rule(
+            match="container_cpu_usage_seconds_total", type="ContainerResource", metric="cpu", temporality="cumulative"
+        ),
+        Rule(match="container_memory_working_set_bytes", type="ContainerResource", metric="memory"),
+    ]
+    # What is left of the collectors' own conventions is about nodes, disks and networks: many series, no HPA's metric.
+    rules += [Rule(match=glob, drop=True) for glob in ("k8s.*", "container.*", "container_*", "kube_*", "node_*")]
+    return [*rules, Rule(match="up", drop=True), Rule(match="scrape_*", drop=True), Rule(match="*")]
+
+
+class Mapping(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole configuration. `rules` stand before the built-in ones, unless `defaults` is false.
+
+    `unmatched`: what becomes of a record none of whose series is wanted: `reject` copies it to the rejected topic,
+    `count` only counts it.
+    """
+
+    version: Literal[1] = 1
+    topics: dict[str, TopicRule] = {}
+    attributes: Attributes = field(default_factory=Attributes)
+    rules: list[Rule] = []
+    defaults: bool = True
+    unmatched: Literal["reject", "count"] = "reject"
+
+    @property
+    def identity(self) -> frozenset[str]:
+        """Attribute names that say whose a series is, which labels need not repeat."""
+        names = self.attributes
+        return frozenset((*names.cluster, *names.namespace, *names.pod, *names.container))
+
+    @property
+    def all_rules(self) -> list[Rule]:
+        """The rules in force, in order."""
+        return [*self.rules, *_default_rules()] if self.defaults else list(self.rules)
+
+
+def load_mapping(text: str, name: str) -> Mapping:
+    """Read the YAML text of mapping file `name`.
+
+    Raises:
+        MappingError: naming the file, and the field where one is at fault.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise MappingError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    try:
+        mapping = msgspec.convert({} if document is None else document, Mapping)
+    except msgspec.ValidationError as error:
+        raise MappingError(f"{name}: {_in_words(str(error))}") from error
+    _check(mapping, name)
+    return mapping
+
+
+def _in_words(text: str) -> str:
+    """`Expected … - at `$.rules[0].type`` → `rules[0].type: expected …`."""
+    message, at, path = text.partition(" - at `$")
+    place = path.rstrip("`").lstrip(".")
+    return f"{place}: {message[0].lower()}{message[1:]}" if at and place else message
+
+
+def _check(mapping: Mapping, name: str) -> None:
+    for topic, fixed in mapping.topics.items():
+        if fixed.cluster and not is_cluster(fixed.cluster):
+            raise MappingError(f"{name}: topics.{topic}.cluster: {fixed.cluster!r} cannot be a cluster's name")
+    for index, rule in enumerate(mapping.rules):
+        if problem := _problem(rule):
+            raise MappingError(f"{name}: rules[{index}].{problem}")
+
+
+def _problem(rule: Rule) -> str:
+    if not rule.match:
+        return "match: must not be empty; `*` matches every name"
+    if rule.type == "Object" and not (rule.object_kind and rule.object):
+        return "type: Object needs objectKind and object (the attribute that holds the object's name)"
+    if rule.type != "Object" and (rule.object or rule.object_kind):
+        return "object: only for type: Object"
+    if rule.utilization and rule.type not in ("Resource", "ContainerResource"):
+        return "utilization: only for type: Resource or ContainerResource"
+    if rule.type in ("Resource", "ContainerResource") and not rule.metric:
+        return f"metric: type: {rule.type} needs the resource's name, such as cpu or memory"
+    return ""
+
+
+class Resolved(NamedTuple):
+    """A series that became a point of a namespace."""
+
+    cluster: str
+    namespace: str
+    point: Point
+
+
+class Resolver:
+    """A mapping made ready: which rule a series falls under is found once per name."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self._mapping = mapping
+        self._rules = mapping.all_rules
+        self._identity = mapping.identity
+        self._candidates = lru_cache(maxsize=8_192)(self._matching)
+
+    @property
+    def mapping(self) -> Mapping:
+        """The configuration that it was made of."""
+        return self._mapping
+
+    def resolve(self, series: Series, topic: str, cluster: str = "") -> Resolved:
+        """Make a point of a series.
+
+        Args:
+            cluster: the record's own, from a header, for series that name none.
+
+        Raises:
+            Refusal: `unmatched` or `dropped` where it is not wanted, else what is wrong with it.
+        """
+        rule = self._rule(series)
+        if series.unsupported:
+            raise Refusal(
+                "unsupported",
+                f"{series.name} is a {series.unsupported}, which has no single value: send "
+                "a gauge or a sum instead, or drop it by a rule",
+            )
+        found = self._identify(series)
+        kind: MetricType = rule.type or ("Pods" if found["pod"] else "External")
+        _check_identity(series, rule, kind, found)
+        cluster = found["cluster"] or cluster or self._topic_cluster(topic)
+        if not cluster:
+            raise self._nameless("cluster", series, f"or set topics.{topic}.cluster in the mapping")
+        if not found["namespace"]:
+            raise self._nameless("namespace", series, "or drop the series by a rule")
+        check_cluster(cluster)
+        check_namespace(found["namespace"])
+        return Resolved(cluster, found["namespace"], self._point(series, rule, kind, found))
+
+    def _rule(self, series: Series) -> Rule:
+        for rule in self._candidates(series.name):
+            if all(fnmatchcase(series.attribute(name), glob) for name, glob in rule.where.items()):
+                if rule.drop:
+                    raise Refusal("dropped", f"{series.name} is left out by rule {rule.match!r}")
+                return rule
+        raise Refusal("unmatched", f"{series.name} matches no rule of the mapping")
+
+    def _matching(self, name: str) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self._rules if fnmatchcase(name, rule.match))
+
+    def _identify(self, series: Series) -> dict[str, str]:
+        names = self._mapping.attributes
+        return {
+            "cluster": _first(series, names.cluster),
+            "namespace": _first(series, names.namespace),
+            "pod": _first(series, names.pod),
+            "container": _first(series, names.container),
+        }
+
+    def _topic_cluster(self, topic: str) -> str:
+        rule = self._mapping.topics.get(topic)
+        return rule.cluster if rule else ""
+
+    def _nameless(self, what: str, series: Series, else_: str) -> Refusal:
+        names = ", ".join(getattr(self._mapping.attributes, what))
+        return Refusal("noIdentity", f"{series.name} names no {what}: set one of the attributes {names}, {else_}")
+
+    def _point(self, series: Series, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> Point:
+        try:
+            milli = to_milli(series.value)
+        except Refusal as refusal:
+            raise Refusal(refusal.code, f"{series.name}: {refusal.text}") from refusal
+        is_resource = kind in ("Resource", "ContainerResource")
+        return Point(
+            type=kind,
+            metric=check_text(rule.metric or series.name, "metric"),
+            milli=milli,
+            time=series.time_ms,
+            pod=found["pod"] if kind in ("Resource", "ContainerResource", "Pods") else "",
+            container=found["container"] if kind == "ContainerResource" else "",
+            object_kind=rule.object_kind,
+            object=series.attribute(rule.object) if rule.object else "",
+            labels={} if is_resource else self._labels(series, rule, kind),
+            temporality=rule.temporality or series.temporality,
+            start_time=max(series.start_ms, 0),
+            utilization=rule.utilization,
+        )
+
+    def _labels(self, series: Series, rule: Rule, kind: MetricType) -> dict[str, str]:
+        """Labels that a metric selector can ask for; a pod's resource attributes only repeat what the pod says."""
+        if rule.labels is not None:
+            return {name: text for name in sorted(rule.labels) if (text := series.attribute(name))}
+        merged: dict[str, Any] = dict(series.attributes) if kind == "Pods" else {**series.resource, **series.attributes}
+        return {name: merged[name] for name in sorted(merged) if name not in self._identity}
+
+
+def _first(series: Series, names: list[str]) -> str:
+    return next((text for name in names if (text := series.attribute(name))), "")
+
+
+def _check_identity(series: Series, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> None:
+    if kind in ("Resource", "ContainerResource", "Pods"):
+        if not found["pod"]:
+            raise Refusal("unmatched", f"{series.name} names no pod, which a {kind} metric needs")
+        check_object(found["pod"], "pod")
+    if kind == "ContainerResource":
+        if not found["container"]:
+            raise Refusal("unmatched", f"{series.name} names no container, which a ContainerResource metric needs")
+        check_namespace(found["container"])
+    if kind == "Object" and not series.attribute(rule.object):
+        raise Refusal("unmatched", f"{series.name} has no attribute {rule.object}, which names its object")

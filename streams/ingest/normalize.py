@@ -1,0 +1,195 @@
+"""Bodies made fit for the log: names, ranges and manifests checked, so that nothing downstream meets the impossible."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from schemas import entries, topics
+from schemas.entries import Body
+from schemas.quantity import QuantityError, parse_quantity
+from streams.ingest import kinds
+from streams.ingest.answers import check_answers
+from streams.ingest.checks import MAX_PARTITIONS, MAX_REPLICAS, check_chunk, check_range
+from streams.ingest.conversion import MAX_TIME_MS, Piece, Refusal
+from streams.ingest.manifest import checked_hpa
+from streams.ingest.names import check_cluster, check_namespace, check_object, check_text
+from streams.ingest.pods import check_pod, check_pod_list
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a body came: the topic, the cluster and the namespace of its record (both empty: everywhere)."""
+
+    topic: str
+    cluster: str
+    namespace: str
+
+
+def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Piece:
+    """Check one body of a record of ours and give the piece for the log.
+
+    Args:
+        refuse: takes the parts that are left out of a body whose rest is good (one HPA of a list).
+
+    Raises:
+        Refusal: the body cannot be used at all.
+    """
+    kind = str(body.__struct_config__.tag)
+    _check_kind(kind, place)
+    if kind in kinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
+        return Piece("", "", _checked(body, place, refuse))
+    if not (place.cluster and place.namespace):
+        raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
+    check_cluster(place.cluster)
+    check_namespace(place.namespace)
+    return Piece(place.cluster, place.namespace, _checked(body, place, refuse))
+
+
+def _check_kind(kind: str, place: Place) -> None:
+    allowed = kinds.KINDS.get(place.topic, kinds.SAMPLE_KINDS)
+    if kind not in allowed:
+        wanted = " or ".join(kinds.topics_of(kind))
+        raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
+
+
+def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Body:
+    match body:
+        case entries.Answers() | entries.Samples():
+            check_answers(body)
+        case entries.PodSet():
+            check_pod(body.pod)
+        case entries.PodDeleted() | entries.AutoscalerDeleted():
+            check_object(body.name, "name")
+        case entries.PodList():
+            check_pod_list(body)
+        case entries.AutoscalerSet():
+            return _autoscaler_set(body, place)
+        case entries.AutoscalerList():
+            return _autoscaler_list(body, place, refuse)
+        case entries.Command():
+            _command(body, place)
+        case entries.ScaleSet():
+            _scale(body)
+        case entries.Heartbeat():
+            check_text(body.session, "session")
+        case entries.SettingsSet():
+            _settings(body)
+        case entries.Outcome():
+            _outcome(body)
+        case _:
+            _operation(body)
+    return body
+
+
+def _autoscaler_set(body: entries.AutoscalerSet, place: Place) -> Body:
+    if body.mode is not None and body.origin != "central":
+        raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
+    return structs.replace(body, hpa=checked_hpa(body.hpa, place.namespace))
+
+
+def _autoscaler_list(body: entries.AutoscalerList, place: Place, refuse: Callable[[Refusal], None]) -> Body:
+    check_chunk(body.list_id, body.chunk, body.chunks)
+    for index, rival in enumerate(body.rivals):
+        _rival(rival, f"rivals[{index}]")
+    return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)))
+
+
+def _good_hpas(hpas: list[dict[str, Any]], place: Place, refuse: Callable[[Refusal], None]) -> Iterator[dict[str, Any]]:
+    """One HPA that cannot be used is refused by itself: the others of the list are as good as ever."""
+    for hpa in hpas:
+        try:
+            yield checked_hpa(hpa, place.namespace)
+        except Refusal as refusal:
+            refuse(refusal)
+
+
+def _rival(rival: dict[str, Any], field: str) -> None:
+    target = rival.get("target")
+    of_target = [target.get(key) for key in ("kind", "name")] if isinstance(target, dict) else [None]
+    if not all(isinstance(text, str) and text for text in (rival.get("kind"), rival.get("name"), *of_target)):
+        raise Refusal("wrongType", f'{field} must be {{"kind","name","target":{{"group","kind","name"}}}}, all texts')
+
+
+def _command(body: entries.Command, place: Place) -> None:
+    if body.command == "mode" and body.mode is None:
+        raise Refusal("invalid", "command mode needs mode: off, shadow or enforce")
+    if body.name:
+        check_object(body.name, "name")
+    if place.topic == topics.SETTINGS:
+        if body.name:
+            raise Refusal("invalid", "a command for one HPA belongs on the topic of autoscalers")
+        _cluster_or_all(body.cluster)
+    check_range(body.until, "until", 0, MAX_TIME_MS)
+
+
+def _cluster_or_all(name: str) -> None:
+    if name != "*":
+        check_cluster(name)
+
+
+def _scale(body: entries.ScaleSet) -> None:
+    check_text(body.target.kind, "target.kind")
+    check_object(body.target.name, "target.name")
+    check_range(body.spec_replicas, "specReplicas", 0, MAX_REPLICAS)
+    check_range(body.status_replicas, "statusReplicas", 0, MAX_REPLICAS)
+    check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
+
+
+def _outcome(body: entries.Outcome) -> None:
+    check_text(body.decision, "decision")
+    check_object(body.name, "name")
+    for field, value in (("specReplicas", body.spec_replicas), ("statusReplicas", body.status_replicas)):
+        if value is not None:
+            check_range(value, field, 0, MAX_REPLICAS)
+
+
+def _settings(body: entries.SettingsSet) -> None:
+    _cluster_or_all(body.cluster)
+    settings = body.settings
+    for field, minimum in _SETTING_MINIMA.items():
+        value = getattr(settings, field)
+        if value is not None:
+            check_range(value, f"settings.{_camel(field)}", minimum, MAX_TIME_MS)
+    if settings.tolerance is not None:
+        _tolerance(settings.tolerance)
+    for namespace in settings.namespaces or {}:
+        check_namespace(namespace)
+
+
+_SETTING_MINIMA = {
+    "sync_period_ms": 1,
+    "downscale_stabilization_ms": 0,
+    "cpu_initialization_period_ms": 0,
+    "initial_readiness_delay_ms": 0,
+    "sample_age_limit_ms": 1,
+    "max_step": 1,
+}
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _tolerance(text: str) -> None:
+    try:
+        quantity = parse_quantity(text)
+    except QuantityError as error:
+        raise Refusal("invalid", f"settings.tolerance {text[:40]!r}: {error}") from error
+    if quantity.sign() < 0:
+        raise Refusal("invalid", f"settings.tolerance {text[:40]!r} must not be negative")
+
+
+def _operation(body: Body) -> None:
+    """What the operator does to whole partitions: engine, reset of a watermark, restart."""
+    match body:
+        case entries.EngineSet():
+            check_range(body.engine, "engine", 1, MAX_REPLICAS)
+            check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)
+        case entries.WatermarkReset():
+            check_text(body.topic, "topic")
+            check_range(body.source_partition, "sourcePartition", 0, MAX_PARTITIONS)
+        case entries.Restart():
+            check_text(body.reason, "reason")

@@ -1,0 +1,110 @@
+"""Our own JSON: public records of the observers and the command line, and the simple sample that anyone can send."""
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from schemas.entries import VERSION, MetricType, Point, PublicRecord
+from streams.ingest.conversion import Refusal
+from streams.ingest.names import check_cluster, check_namespace, check_text
+from streams.ingest.points import time_to_ms, to_milli
+
+T = TypeVar("T")
+
+
+class ObjectReference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The object that an `Object` metric describes."""
+
+    kind: str
+    name: str
+    group: str = ""
+
+
+class PublicSample(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One sample: `{"v":1,"ts":…,"cluster":"prod-eu","namespace":"shop","metric":"queue_depth","type":"External",
+    "value":610}`.
+
+    `ts`: integer milliseconds or RFC 3339; absent: the Kafka record's own time. `value`: a number or a Kubernetes
+    quantity text. `pod` goes with Resource, ContainerResource and Pods; `container` with ContainerResource; `object`
+    with Object; `labels` are what a metric selector asks for. `target` and `unit` are for readers only.
+    """
+
+    v: Literal[1]
+    cluster: str
+    namespace: str
+    metric: str
+    type: MetricType
+    value: int | float | str
+    ts: int | str | None = None
+    pod: str | None = None
+    container: str | None = None
+    object: ObjectReference | None = None
+    labels: dict[str, str] | None = None
+    temporality: Literal["gauge", "delta", "cumulative"] = "gauge"
+    start: int | str | None = None
+    utilization: bool = False
+    target: dict[str, Any] | None = None
+    unit: str | None = None
+
+
+def check_version(document: dict[str, Any]) -> None:
+    """Refuse a version other than ours.
+
+    Raises:
+        Refusal: `unknownVersion`.
+    """
+    version = document.get("v")
+    if version != VERSION or isinstance(version, bool):
+        raise Refusal("unknownVersion", f"version (v) {str(version)[:40]} is not known here; known is {VERSION}")
+
+
+def read_record(document: dict[str, Any]) -> PublicRecord:
+    """Read a record of ours.
+
+    Raises:
+        Refusal: `unknownVersion`, `wrongType` with the path of the field.
+    """
+    check_version(document)
+    return _convert(document, PublicRecord)
+
+
+def read_sample(document: dict[str, Any], record_time_ms: int) -> tuple[str, str, Point]:
+    """Read a simple sample: its cluster, its namespace and the point.
+
+    Raises:
+        Refusal: `unknownVersion`, `wrongType`, `badName`, `badTime`, `notANumber`, `outOfRange`.
+    """
+    check_version(document)
+    sample = _convert(document, PublicSample)
+    check_cluster(sample.cluster)
+    check_namespace(sample.namespace)
+    reference = sample.object
+    point = Point(
+        type=sample.type,
+        metric=check_text(sample.metric, "metric"),
+        milli=to_milli(sample.value),
+        time=record_time_ms if sample.ts is None else time_to_ms(sample.ts, "ts"),
+        pod=sample.pod or "",
+        container=sample.container or "",
+        object_kind=_group_kind(reference) if reference else "",
+        object=reference.name if reference else "",
+        labels=sample.labels or {},
+        temporality=sample.temporality,
+        start_time=0 if sample.start is None else time_to_ms(sample.start, "start"),
+        utilization=sample.utilization,
+    )
+    return sample.cluster, sample.namespace, point
+
+
+def _group_kind(reference: ObjectReference) -> str:
+    return f"{reference.kind}.{reference.group}" if reference.group else reference.kind
+
+
+def _convert(document: dict[str, Any], type_: type[T]) -> T:
+    try:
+        return msgspec.convert(document, type_)
+    except msgspec.ValidationError as error:
+        raise Refusal("wrongType", f"not a {type_.__name__}: {error}") from error
+    except RecursionError as error:
+        raise Refusal("malformed", "nested too deeply") from error

@@ -1,0 +1,135 @@
+"""Sample values and times: from what producers write to integers, exactly or not at all."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+from streams.ingest.conversion import MAX_TIME_MS, Refusal
+
+MAX_MILLI = 2**63 - 1
+MIN_MILLI = -(2**63)
+
+_MAX_TEXT = 512
+"""A double in plain decimals has at most 309 digits before the point and some 340 after it."""
+
+_NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,6})|(n|u|m|k|Ki|[MGTPE]i?))?", re.ASCII)
+_NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
+_DECIMAL = {"n": -9, "u": -6, "m": -3, None: 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_RFC3339 = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,12}))?([Zz]|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_milli(value: object) -> int:
+    """Turn a sample's value into milli units, rounded away from zero as `Quantity.MilliValue` does.
+
+    A double counts as the shortest decimal that reads back as the same double (0.1 is 100 milli, not 101).
+
+    Args:
+        value: an int, a finite float, a decimal text (`"112.5"`, `"1e3"`) or a Kubernetes quantity (`"250m"`, `"2Gi"`).
+
+    Raises:
+        Refusal: `notANumber`, `outOfRange` (beyond signed 64 bit in milli units).
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise Refusal("notANumber", f"value must be a number or a quantity text, got {type(value).__name__}")
+    if isinstance(value, int):
+        return _in_range(value * 1000, value)
+    text = value if isinstance(value, str) else repr(value)
+    if text.lower() in _NOT_FINITE:
+        raise Refusal("notANumber", f"value is {text}, not a finite number (a stale marker ends a series)")
+    return _text_to_milli(text)
+
+
+def _text_to_milli(text: str) -> int:
+    if len(text) > _MAX_TEXT:
+        raise Refusal("notANumber", f"value is a text of {len(text)} characters, a number has at most {_MAX_TEXT}")
+    match = _NUMBER.fullmatch(text)
+    if match is None or not (match[2] or match[3]):
+        raise _not_a_number(text)
+    sign, whole, fraction, exponent, suffix = match.groups()
+    digits = int(whole + (fraction or "") or "0")
+    shift = 3 - len(fraction or "")
+    if suffix in _BINARY:
+        digits <<= _BINARY[suffix]
+    else:
+        shift += int(exponent) if exponent else _DECIMAL[suffix]
+    milli = _scaled(digits, shift, text)
+    return _in_range(-milli if sign == "-" else milli, text)
+
+
+def _not_a_number(text: str) -> Refusal:
+    shown = text if len(text) <= 40 else text[:40] + "…"
+    if re.fullmatch(r"[+-]?[0-9.]+[eE][+-]?[0-9]{7,}", text, re.ASCII):
+        return Refusal("outOfRange", f"value {shown!r} has an absurd exponent")
+    return Refusal("notANumber", f"value {shown!r} is neither a number nor a Kubernetes quantity")
+
+
+def _scaled(digits: int, shift: int, text: str) -> int:
+    """`digits` times ten to `shift`, rounded up; never builds a number much larger than its result."""
+    if digits == 0:
+        return 0
+    if shift > 30:
+        raise _out_of_range(text)
+    if shift >= 0:
+        return int(digits * 10**shift)
+    if -shift > _MAX_TEXT + 30:
+        return 1
+    return -(-digits // int(10**-shift))
+
+
+def _in_range(milli: int, shown: object) -> int:
+    if not MIN_MILLI <= milli <= MAX_MILLI:
+        raise _out_of_range(shown)
+    return milli
+
+
+def _out_of_range(shown: object) -> Refusal:
+    text = str(shown)
+    return Refusal("outOfRange", f"value {text[:40]}{'…' if len(text) > 40 else ''} does not fit 64 bit in milli units")
+
+
+def check_time(time_ms: int, field: str) -> int:
+    """Give the time back if it lies after the epoch and within the year 9999.
+
+    Raises:
+        Refusal: `badTime`.
+    """
+    if not 0 < time_ms <= MAX_TIME_MS:
+        raise Refusal("badTime", f"{field} is {time_ms}: expected milliseconds since 1970, up to the year 9999")
+    return time_ms
+
+
+def nanos_to_ms(nanos: int, field: str) -> int:
+    """Whole milliseconds of a Unix time in nanoseconds."""
+    return check_time(nanos // 1_000_000, field)
+
+
+def seconds_to_ms(seconds: float, field: str) -> int:
+    """Whole milliseconds of a Unix time in seconds."""
+    if not math.isfinite(seconds) or abs(seconds) > MAX_TIME_MS:
+        raise Refusal("badTime", f"{field} is {seconds}: expected seconds since 1970")
+    return check_time(int(seconds * 1000), field)
+
+
+def time_to_ms(value: object, field: str) -> int:
+    """Read a time: integer milliseconds since the epoch or RFC 3339 text (finer than a millisecond is cut off).
+
+    Raises:
+        Refusal: `badTime`.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return check_time(value, field)
+    match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise Refusal("badTime", f"{field} must be integer milliseconds or RFC 3339, got {str(value)[:40]!r}")
+    date, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone in 'Zz' else zone}")
+    except ValueError as error:
+        raise Refusal("badTime", f"{field} {str(value)[:40]!r} is no time: {error}") from error
+    whole_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    return check_time(whole_ms + int((fraction or "0").ljust(3, "0")[:3]), field)
