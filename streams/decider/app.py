@@ -1,0 +1,214 @@
+"""The Faust app: one agent over the log, one table of state rows. No arithmetic, no decisions."""
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import faust
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from faust import streams as faust_streams
+from faust.types.auth import CredentialsT
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.core.partition import DivergenceError
+from streams.decider import faults, health
+from streams.decider.assignment import Assignment
+from streams.decider.config import DeciderConfig
+from streams.decider.exits import Exit, die
+from streams.decider.fence import Fence
+from streams.decider.metrics import Metrics
+from streams.decider.standing import StandingError
+from streams.decider.startup import StartError, check
+from streams.decider.store import StateTable
+from streams.decider.strict import StrictTransport
+from streams.decider.takes import Takes
+from streams.decider.ticks import Ticker
+from streams.decider.watchdog import Watchdog, watch_loop
+from streams.kafka import ssl_context
+
+log = logging.getLogger("fleethpa.decider")
+
+HUNG_LOOP_S = 60.0
+NOISY_LOGGERS = ("faust", "mode", "aiokafka", "streams.decider.strict", "streams.decider.store")
+
+
+def create_app(config: DeciderConfig, partitions: int) -> faust.App:
+    """The app for a log of so many partitions."""
+    if faust_streams._CStreamIterator is None:  # the Python twin drops records after a rebalance
+        raise StartError(Exit.NEEDS_OPERATOR, "Faust's compiled stream iterator is missing: unset NO_CYTHON, reinstall")
+    app = faust.App(config.app_id, **_settings(config, partitions), Table=StateTable)
+    log_topic = app.topic(
+        config.log_topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
+    )
+    table = app.Table(topics.STATE_TABLE, key_type=bytes, value_type=bytes, partitions=partitions)
+    Decider(app, config, table).attach(log_topic)
+    return app
+
+
+def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
+    servers = [server.strip() for server in config.kafka.bootstrap_servers.split(",")]
+    return {
+        "broker": ";".join(f"kafka://{server}" for server in servers),
+        "broker_credentials": _credentials(config.kafka),
+        "broker_client_id": config.kafka.client_id,
+        "broker_commit_interval": 1.0,
+        "broker_commit_every": 2000,
+        "broker_max_poll_records": 2000,
+        "broker_max_poll_interval": 120.0,
+        "broker_session_timeout": config.session_timeout_s,
+        "broker_heartbeat_interval": min(3.0, config.session_timeout_s / 3),
+        "broker_rebalance_timeout": 30.0,
+        "consumer_auto_offset_reset": "earliest",
+        "consumer_group_instance_id": config.instance_id,
+        # The assignor compares this between restarts of a static member.
+        "canonical_url": f"http://{config.instance_id or f'decider-{os.getpid()}'}",
+        "datadir": os.path.join(tempfile.gettempdir(), config.app_id),
+        "processing_guarantee": "at_least_once",
+        "producer_acks": -1,
+        "producer_linger": 0.005,
+        "producer_max_batch_size": 131_072,
+        "producer_request_timeout": 30.0,
+        "store": "memory://",
+        "stream_buffer_maxsize": 2048,
+        "stream_recovery_delay": 0.0,
+        "stream_wait_empty": True,
+        "table_standby_replicas": 0,
+        "topic_allow_declare": False,
+        "topic_disable_leader": True,
+        "topic_partitions": partitions,
+        "web_enabled": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def _credentials(kafka: KafkaSettings) -> CredentialsT | None:
+    context = ssl_context(kafka)
+    if kafka.uses_sasl:
+        return faust.SASLCredentials(
+            username=kafka.username, password=kafka.password, mechanism=kafka.sasl_mechanism, ssl_context=context
+        )
+    return faust.SSLCredentials(context=context) if context is not None else None
+
+
+class Decider:
+    """The parts of one worker and how they hang on the Faust app."""
+
+    def __init__(self, app: faust.App, config: DeciderConfig, table: StateTable) -> None:
+        self.app = app
+        self.config = config
+        self.metrics = Metrics()
+        self.fence = Fence(config.fence_s)
+        self.crash_point = faults.armed()
+        self.assignment = Assignment(config, self.fence, rows=lambda: table.data.data)
+        self.takes = Takes(
+            config,
+            self.assignment,
+            self.fence,
+            self.metrics,
+            self.crash_point,
+            producer=self.producer,
+            generation=lambda: int(app.consumer_generation_id),
+            store=lambda: table.data.data,
+        )
+
+    def attach(self, log_topic: Any) -> None:
+        """Hang the parts on the app: transport, agent, hooks, tasks."""
+        app = self.app
+        app.transport = StrictTransport(
+            app.conf.broker_consumer,
+            app,
+            log_topic=self.config.log_topic,
+            load=self.assignment.load,
+            loaded=self.assignment.take_over,
+            before_commit=lambda: self.crash_point.reach("before-commit"),
+        )
+        app.agent(log_topic, name="decide")(self.decide)
+        app.on_partitions_revoked.connect(self.leave, weak=False)
+        app.on_before_shutdown.connect(self.leave, weak=False)
+        app.task(self.watch)
+        if self.config.ticks:
+            app.task(self.tick)
+        if self.config.web_port is not None:
+            app.task(self.serve)
+
+    def producer(self) -> Any:
+        """The aiokafka producer inside Faust's, which costs a quarter of what going through Faust's topics does."""
+        return self.app.producer._producer
+
+    def recovering(self) -> bool:
+        """Whether state is being recovered, or no assignment has come yet."""
+        return not self.app.tables.recovery.completed.is_set() or self.app.in_recovery or self.app.rebalancing
+
+    async def decide(self, stream: Any) -> None:
+        """Every take of the log, one after another."""
+        with ending_on_error():
+            async for events in stream.noack_take(self.config.take_records, within=self.config.take_within_s):
+                for event in events:  # at once: the position is in the state rows, the committed offset means nothing
+                    await stream.ack(event)
+                await self.takes.take(events)
+
+    async def leave(self, *_: Any, **__: Any) -> None:
+        """Before a rebalance and before the end: finish the take under way, checkpoint, own nothing."""
+        with ending_on_error():
+            await self.assignment.leave(self.takes.checkpoint)
+
+    async def watch(self) -> None:
+        """The watchdogs."""
+        with ending_on_error():
+            self.fence.start()
+            watch_loop(self.fence, HUNG_LOOP_S)
+            await Watchdog(self.config, self.assignment, self.metrics, self.recovering).watch()
+
+    async def tick(self) -> None:
+        """Time that passes."""
+        with ending_on_error():
+            await Ticker(self.config.log_topic, self.assignment, self.fence, self.producer).run()
+
+    async def serve(self) -> None:
+        """Health and metrics."""
+        with ending_on_error():
+            host, port = self.config.web_host, self.config.web_port or 0
+            port = await health.serve(host, port, self.assignment, self.metrics, self.recovering)
+            print(f"fleethpa decider: http://{host}:{port}", flush=True)
+
+
+@contextmanager
+def ending_on_error() -> Iterator[None]:
+    """End the process on any error: Faust would log it, count the records as processed and go on."""
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        end(error)
+
+
+def end(error: BaseException) -> None:
+    """End the process with the exit code and the text that fit the error."""
+    match error:
+        case DivergenceError() | StandingError():
+            die(Exit.SOFTWARE, str(error))
+        case TopicAuthorizationFailedError():
+            die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")
+        case KafkaError():
+            die(Exit.STALLED, f"Kafka: {error!r}", error=error)
+        case _:
+            die(Exit.SOFTWARE, f"unexpected: {error!r}", error=error)
+
+
+def run_decider(config: DeciderConfig) -> None:
+    """Run until a signal ends it; exits the process with a code of `Exit` where it cannot go on."""
+    try:
+        partitions = asyncio.run(check(config))
+        app = create_app(config, partitions)
+    except StartError as error:
+        die(error.code, str(error))
+    log.info("log %s of %d partitions on %s", config.log_topic, partitions, config.kafka.bootstrap_servers)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    faust.Worker(app, redirect_stdouts=False, override_logging=False, quiet=True).execute_from_commandline()

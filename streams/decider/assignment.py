@@ -1,0 +1,123 @@
+"""Which log partitions this worker owns, from assignment to revocation, and how their state comes and goes."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from streams.core.partition import Partition, StateError
+from streams.decider.checkpoint import decisions_offset_of, split_rows
+from streams.decider.config import DeciderConfig
+from streams.decider.exits import Exit, die
+from streams.decider.fence import Fence
+from streams.decider.owned import OwnedPartition
+from streams.decider.standing import Head, StandingError
+from streams.decider.store import rows_by_partition
+from streams.decider.tail import Bounds, TailReader
+
+log = logging.getLogger("fleethpa.decider")
+
+
+class Assignment:
+    """The partitions that this worker owns.
+
+    `epoch` rises whenever ownership changes; whoever awaited something compares it before acting on what it held.
+    `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
+    """
+
+    def __init__(self, config: DeciderConfig, fence: Fence, rows: Callable[[], Mapping[bytes, bytes]]) -> None:
+        self.epoch = 0
+        self.lock = asyncio.Lock()
+        self.owned: dict[int, OwnedPartition] = {}
+        self._config = config
+        self._fence = fence
+        self._rows = rows
+        self._loaded: tuple[int, dict[int, OwnedPartition]] = (0, {})
+        self._reader: TailReader | None = None
+
+    async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
+        """Restore the state of these partitions from the recovered rows; the log offset each goes on from.
+
+        Ends the process where state and topics do not fit together. None: another assignment has come meanwhile.
+        """
+        self._disown()
+        epoch = self.epoch
+        self._fence.start()
+        await self._close_reader()
+        wanted = sorted(numbers)
+        rows = {number: split_rows(found) for number, found in rows_by_partition(self._rows(), wanted).items()}
+        offsets = {number: decisions_offset_of(own) for number, (_, own) in rows.items()}
+        self._reader = reader = TailReader(self._config.kafka, self._config.log_topic, self._config.decisions_topic)
+        await reader.start(wanted, offsets)
+        owned = {number: await self._restore(reader, number, rows[number][0], offsets[number]) for number in wanted}
+        if epoch != self.epoch:
+            return None
+        self._loaded = (epoch, owned)
+        return {number: one.partition.applied_offset + 1 for number, one in owned.items()}
+
+    def take_over(self) -> None:
+        """From here on the loaded partitions are ours, unless another assignment has come meanwhile."""
+        epoch, owned = self._loaded
+        if epoch == self.epoch:
+            self.owned = owned
+            log.info("owning log partitions %s", sorted(owned))
+
+    async def leave(self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]]) -> None:
+        """Hand the partitions over: let the take under way finish, checkpoint, own nothing."""
+        async with self.lock:
+            self._fence.check()
+            await checkpoint_all(list(self.owned.values()))
+            self._disown()
+
+    async def close_reader_when_exhausted(self) -> None:
+        """Drop the reader of standing decisions once everything that stood has been met."""
+        if self._reader is not None and await self._reader.stop_when_exhausted():
+            self._reader = None
+
+    def _disown(self) -> None:
+        self.epoch += 1
+        self.owned = {}
+
+    async def _close_reader(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader.stop()
+
+    async def _restore(
+        self, reader: TailReader, number: int, rows: Mapping[bytes, bytes], decisions_offset: int
+    ) -> OwnedPartition:
+        partition = restored(number, rows)
+        check_log(partition, reader.log_bounds(number), empty=not rows)
+        standing = reader.standing(number, Head(partition.seq, partition.prev))
+        try:
+            await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
+        except StandingError as error:
+            die(Exit.SOFTWARE, str(error))
+        return OwnedPartition(partition, standing, decisions_offset)
+
+
+def check_log(partition: Partition, log: Bounds, *, empty: bool) -> None:
+    """End the process where the log does not hold the record that follows the state."""
+    following = partition.applied_offset + 1
+    if log.first <= following <= log.end:
+        return
+    what = "no state rows" if empty else f"state up to offset {partition.applied_offset}"
+    die(
+        Exit.NEEDS_OPERATOR,
+        f"log partition {partition.number}: there is {what}, but the log holds offsets {log.first} to {log.end - 1}: "
+        f"what lies between is lost. {RECOVER_HINT}",
+    )
+
+
+def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
+    """The state machine that these rows describe; ends the process where they are not whole."""
+    if not rows:
+        return Partition.empty(number)
+    try:
+        return Partition.restore(number, rows)
+    except StateError as error:
+        die(Exit.NEEDS_OPERATOR, f"log partition {number}: the state rows are not whole: {error}. {RECOVER_HINT}")
+
+
+RECOVER_HINT = "Restore from an archive's snapshot, or begin anew visibly with `fleethpa run decider --restart-on-loss`"

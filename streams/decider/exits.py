@@ -1,0 +1,36 @@
+"""Ways in which the decider ends. It is crash-only: every unexpected error ends the process, and a restart recovers."""
+
+import enum
+import logging
+import os
+import sys
+from typing import NoReturn
+
+log = logging.getLogger("fleethpa.decider")
+
+
+class Exit(enum.IntEnum):
+    """Exit codes, as sysexits.h where it has a word for the case."""
+
+    SOFTWARE = 70
+    """An unexpected error, or a decision that came out different: a bug."""
+
+    FENCED = 71
+    """The process stood still so long that another worker may own its partitions."""
+
+    STALLED = 75
+    """A watchdog fired: nothing comes, or recovery does not end. A restart usually helps."""
+
+    DENIED = 77
+    """Kafka refused a permission."""
+
+    NEEDS_OPERATOR = 78
+    """Topics, state or settings are such that a restart alone does not help; the text says what to run."""
+
+
+def die(code: Exit, reason: str, *, error: BaseException | None = None) -> NoReturn:
+    """End the process at once, without the clean-up that a broken process could get wrong."""
+    log.critical(reason, exc_info=error)
+    print(f"fleethpa decider: {reason}", file=sys.stderr, flush=True)
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,91 @@
+"""What the decider tells Prometheus."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from schemas.decisions import ENGINE
+from streams.core.partition import DecisionRecord
+from streams.decider.owned import OwnedPartition
+
+SHORT_TYPE = b"io.fleethpa.decision.short.v1"
+TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+CHECKPOINT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def kind_of(decision: DecisionRecord) -> str:
+    """`completion`, or the form of an evaluation's record: `full` or `short`."""
+    if decision.id.endswith("-c"):
+        return "completion"
+    return "short" if dict(decision.headers).get("ce_type") == SHORT_TYPE else "full"
+
+
+class Metrics:
+    """The counters of one process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.decisions = Counter("fleethpa_decisions", "Decisions published", ["kind"], registry=registry)
+        self.evaluations = Counter("fleethpa_evaluations", "Evaluations published", registry=registry)
+        self.duplicates = Counter(
+            "fleethpa_duplicates_suppressed", "Recomputed decisions that stood already", registry=registry
+        )
+        self.reread = Counter("fleethpa_reread_records", "Log records folded again after a restart", registry=registry)
+        self.log_records = Counter("fleethpa_log_records", "Log records taken", registry=registry)
+        self.take_size = Histogram(
+            "fleethpa_take_records", "Log records in a take", buckets=TAKE_SIZES, registry=registry
+        )
+        self.checkpoint_seconds = Histogram(
+            "fleethpa_checkpoint_seconds", "Time of a checkpoint", buckets=CHECKPOINT_SECONDS, registry=registry
+        )
+        self.row_bytes = Counter("fleethpa_row_bytes", "Bytes of state rows written", registry=registry)
+        self.lag = Gauge("fleethpa_lag_records", "Log records not yet applied", ["partition"], registry=registry)
+        self.log_time = Gauge(
+            "fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"], registry=registry
+        )
+        self.owned = Gauge("fleethpa_owned_partitions", "Log partitions that this worker owns", registry=registry)
+        self.recovery_seconds = Gauge(
+            "fleethpa_recovery_seconds",
+            "Length of the last recovery, process start or revocation to ready",
+            registry=registry,
+        )
+        build = Gauge("fleethpa_build", "Always 1", ["version", "engine"], registry=registry)
+        build.labels(version("fleet-hpa"), str(ENGINE)).set(1)
+
+    def took(self, records: int) -> None:
+        """Count a take."""
+        self.log_records.inc(records)
+        self.take_size.observe(records)
+
+    def decided(self, decision: DecisionRecord) -> None:
+        """Count a published decision."""
+        kind = kind_of(decision)
+        self.decisions.labels(kind).inc()
+        if kind != "completion":
+            self.evaluations.inc()
+
+    def checkpointed(self, seconds: float, row_bytes: int) -> None:
+        """Count a checkpoint."""
+        self.checkpoint_seconds.observe(seconds)
+        self.row_bytes.inc(row_bytes)
+
+    def refolded(self, owned: OwnedPartition) -> None:
+        """Count what was folded again, and the decisions that were found standing."""
+        reread, suppressed = owned.drain_counts()
+        self.reread.inc(reread)
+        self.duplicates.inc(suppressed)
+
+    def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
+        """Show how far each owned partition is."""
+        self.owned.set(len(owned))
+        self.lag.clear()
+        self.log_time.clear()
+        for number, one in owned.items():
+            self.log_time.labels(str(number)).set(one.newest_log_time_ms / 1000)
+            if number in ends:
+                self.lag.labels(str(number)).set(max(0, ends[number] - 1 - one.partition.applied_offset))
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)

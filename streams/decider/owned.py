@@ -1,0 +1,75 @@
+"""One log partition that this worker owns: the core's state machine and where it stands on the topics."""
+
+import time
+from typing import Protocol
+
+from streams.core.partition import DecisionRecord, Partition
+from streams.decider.exits import Exit, die
+from streams.decider.standing import Standing
+
+
+class LogRecordLike(Protocol):
+    """What is used of a record of the log."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+    @property
+    def timestamp(self) -> float: ...
+
+
+class OwnedPartition:
+    """A partition between its assignment and its revocation; dropped as a whole, never handed on."""
+
+    def __init__(self, partition: Partition, standing: Standing, decisions_offset: int) -> None:
+        self.partition = partition
+        self.standing = standing
+        self.decisions_offset = decisions_offset
+        """Offset of the last own decision known to stand on the decisions topic: reading resumes from here."""
+        self.log_time_ms = 0
+        self.newest_log_time_ms = 0
+        self.applied_at = time.monotonic()
+        self._reread = 0
+        self._suppressed = 0
+
+    @property
+    def number(self) -> int:
+        """Number of the partition."""
+        return self.partition.number
+
+    @property
+    def behind_clamp_ms(self) -> int:
+        """How far the broker's clock is behind the newest log time: log time never runs backwards."""
+        return self.newest_log_time_ms - self.log_time_ms
+
+    async def fold(self, record: LogRecordLike) -> list[DecisionRecord]:
+        """Apply one record of the log; the decisions that do not stand yet.
+
+        A record already applied is skipped. A record that is not the next one means that input was lost or reordered on
+        the way here, which nothing downstream could notice: the process ends.
+        """
+        expected = self.partition.applied_offset + 1
+        if record.offset < expected:
+            return []
+        if record.offset > expected:
+            die(Exit.SOFTWARE, f"log partition {self.number}: offset {record.offset} came, {expected} is next")
+        standing = await self.standing.at(record.offset)
+        decisions = self.partition.apply(record.offset, self._time(record), record.value, standing)
+        self._suppressed += len(standing)
+        self._reread += not self.standing.exhausted or bool(standing)
+        self.applied_at = time.monotonic()
+        return decisions
+
+    def drain_counts(self) -> tuple[int, int]:
+        """Records folded again and decisions found standing, since the last call."""
+        counts = self._reread, self._suppressed
+        self._reread = self._suppressed = 0
+        return counts
+
+    def _time(self, record: LogRecordLike) -> int:
+        self.log_time_ms = round(record.timestamp * 1000)  # Faust holds seconds
+        self.newest_log_time_ms = max(self.newest_log_time_ms, self.log_time_ms)
+        return self.log_time_ms

@@ -1,0 +1,89 @@
+"""Plain reads beside Faust's consumer: where the log and the decisions begin and end, and what stands there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from schemas.connection import KafkaSettings
+from streams.decider.standing import Fetch, Head, Standing
+from streams.kafka import aiokafka_kwargs
+
+FETCH_MS = 1_000
+
+
+class Bounds(NamedTuple):
+    """First offset that a partition still holds, and the one after its last."""
+
+    first: int
+    end: int
+
+
+class TailReader:
+    """One consumer in no group, shared by the partitions of an assignment; closed when nothing is left to read."""
+
+    def __init__(self, settings: KafkaSettings, log_topic: str, decisions_topic: str) -> None:
+        self._consumer = AIOKafkaConsumer(
+            **aiokafka_kwargs(settings), group_id=None, enable_auto_commit=False, auto_offset_reset="none"
+        )
+        self._log_topic = log_topic
+        self._decisions_topic = decisions_topic
+        self._log: dict[int, Bounds] = {}
+        self._decisions: dict[int, Bounds] = {}
+        self._standing: list[Standing] = []
+
+    async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int]) -> None:
+        """Connect, and begin to read the decisions from these offsets, or from the first that is left."""
+        await self._consumer.start()
+        wanted = list(numbers)
+        self._log = await self._bounds(self._log_topic, wanted)
+        decisions = await self._bounds(self._decisions_topic, wanted)
+        self._decisions = {
+            number: Bounds(min(max(from_offsets[number], first), end), end)
+            for number, (first, end) in decisions.items()
+        }
+        # Only what has something to read, all at once: an idle partition would hold up each fetch of the others.
+        unread = {
+            TopicPartition(self._decisions_topic, number): first
+            for number, (first, end) in self._decisions.items()
+            if first < end
+        }
+        self._consumer.assign(list(unread))
+        for tp, first in unread.items():
+            self._consumer.seek(tp, first)
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        await self._consumer.stop()
+
+    async def stop_when_exhausted(self) -> bool:
+        """Close the connection if all that stood has been read; whether it is closed."""
+        if any(not standing.exhausted for standing in self._standing):
+            return False
+        await self.stop()
+        return True
+
+    def log_bounds(self, number: int) -> Bounds:
+        """What the log partition holds."""
+        return self._log[number]
+
+    def standing(self, number: int, recovered: Head) -> Standing:
+        """The decisions that stand beyond `recovered`."""
+        first, end = self._decisions[number]
+        standing = Standing(number, recovered, first, end, self._fetch(TopicPartition(self._decisions_topic, number)))
+        self._standing.append(standing)
+        return standing
+
+    def _fetch(self, tp: TopicPartition) -> Fetch:
+        async def fetch() -> Sequence[ConsumerRecord]:
+            batches = await self._consumer.getmany(tp, timeout_ms=FETCH_MS)
+            return batches.get(tp, ())
+
+        return fetch
+
+    async def _bounds(self, topic: str, numbers: Iterable[int]) -> dict[int, Bounds]:
+        tps = [TopicPartition(topic, number) for number in numbers]
+        if not tps:
+            return {}
+        firsts, ends = await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
+        return {tp.partition: Bounds(firsts[tp], ends[tp]) for tp in tps}

@@ -1,0 +1,120 @@
+"""One take: fold its records, publish every decision and wait for the broker once, then checkpoint what is due."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from streams.core.partition import DecisionRecord
+from streams.decider.assignment import Assignment
+from streams.decider.checkpoint import write_checkpoint
+from streams.decider.config import DeciderConfig
+from streams.decider.faults import CrashPoint
+from streams.decider.fence import Fence
+from streams.decider.metrics import Metrics
+from streams.decider.owned import OwnedPartition
+
+log = logging.getLogger("fleethpa.decider")
+
+YIELD_S = 0.05
+"""A long take gives the loop a turn after so long, for the fence, health answers and heart beats."""
+
+
+class Takes:
+    """Does the takes of one worker. Everything that it raises ends the process.
+
+    Args:
+        producer: gives the aiokafka producer inside Faust's, which costs a quarter of going through Faust's topics.
+        generation: the consumer group's generation now; what was fetched under an older one is dropped.
+    """
+
+    def __init__(
+        self,
+        config: DeciderConfig,
+        assignment: Assignment,
+        fence: Fence,
+        metrics: Metrics,
+        faults: CrashPoint,
+        *,
+        producer: Callable[[], AIOKafkaProducer],
+        generation: Callable[[], int],
+        store: Callable[[], MutableMapping[bytes, bytes]],
+    ) -> None:
+        self._config = config
+        self._assignment = assignment
+        self._fence = fence
+        self._metrics = metrics
+        self._faults = faults
+        self._producer = producer
+        self._generation = generation
+        self._store = store
+
+    async def take(self, events: Sequence[Any]) -> None:
+        """Do one take of Faust events, which have been acknowledged before."""
+        async with self._assignment.lock:
+            epoch = self._assignment.epoch
+            pending = await self._fold(events)
+            if epoch != self._assignment.epoch:
+                return
+            await self._publish(pending)
+            for owned in self._assignment.owned.values():
+                self._metrics.refolded(owned)
+            due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
+            await self.checkpoint(due)
+            await self._assignment.close_reader_when_exhausted()
+
+    async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
+        """Write the dirty rows of these partitions; the caller holds the lock."""
+        epoch = self._assignment.epoch
+        for owned in partitions:
+            self._fence.check()
+            started = time.monotonic()
+            written = await write_checkpoint(
+                owned,
+                producer=self._producer(),
+                topic=self._config.changelog_topic,
+                store=self._store(),
+                still_ours=lambda: epoch == self._assignment.epoch,
+                faults=self._faults,
+            )
+            self._metrics.checkpointed(time.monotonic() - started, written)
+
+    async def _fold(self, events: Sequence[Any]) -> list[tuple[OwnedPartition, DecisionRecord]]:
+        generation = self._generation()
+        pending: list[tuple[OwnedPartition, DecisionRecord]] = []
+        yielded = time.monotonic()
+        for event in events:
+            message = event.message
+            owned = self._assignment.owned.get(message.partition)
+            if owned is None or message.generation_id != generation:
+                continue
+            pending.extend((owned, decision) for decision in await owned.fold(message))
+            if time.monotonic() - yielded > YIELD_S:
+                await asyncio.sleep(0)
+                yielded = time.monotonic()
+        self._metrics.took(len(events))
+        return pending
+
+    async def _publish(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
+        if not pending:
+            return
+        self._fence.check()
+        self._faults.reach("before-publish")
+        producer, topic = self._producer(), self._config.decisions_topic
+        futures = [
+            await producer.send(
+                topic,
+                decision.value,
+                key=decision.key.encode(),
+                partition=owned.number,
+                headers=decision.headers,
+            )
+            for owned, decision in pending
+        ]
+        for (owned, decision), placed in zip(pending, await asyncio.gather(*futures), strict=True):
+            owned.decisions_offset = placed.offset
+            self._metrics.decided(decision)
+        self._faults.reach("after-publish")
