@@ -1,0 +1,172 @@
+"""Carry out one wanted write in one cluster: read, plan, write under the resource version just read, begin again on
+conflict.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from reconciler.clusters import ClusterClient
+from reconciler.config import Clock
+from reconciler.core.inbox import target_key
+from reconciler.core.lists import group_of
+from reconciler.core.plan import (
+    Action,
+    End,
+    Guards,
+    Missing,
+    ObservedHpa,
+    ObservedScale,
+    Retry,
+    after_trouble,
+    outcome,
+    plan,
+)
+from reconciler.discovery import Discovery
+from reconciler.errors import ApiError, ClusterError, UnreachableError
+from reconciler.telemetry import ReconcilerMetrics, result_of
+from schemas.decisions import Decision
+from schemas.entries import Outcome
+
+LONG_STALE_MS = 60_000
+"""So long past its time to live a write is given up without asking what the scale shows."""
+DOWN_FOR_MS = 5_000
+"""So long after a request without answer an expired wish is given up without another one."""
+_SHORTEST_TIMEOUT_S = 1.0
+
+
+class Actuator:
+    """Writes `/scale` in one cluster."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        *,
+        is_newest: Callable[[Decision], bool],
+        guards: Callable[[], Guards],
+        metrics: ReconcilerMetrics,
+        clock: Clock,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self._client, self._discovery = client, Discovery(client)
+        self._is_newest, self._guards, self._metrics, self._clock = is_newest, guards, metrics, clock
+        self._timeout_s = timeout_s
+        self._down: tuple[int, str] = (-DOWN_FOR_MS, "")
+
+    async def carry_out(self, decision: Decision) -> Outcome:
+        """Bring the scale to the wanted count, or say why not. Ends soon after the decision's time to live."""
+        if (end := self._given_up(decision)) is not None:
+            return outcome(decision, end)
+        run = _Run(decision)
+        while True:
+            run.attempts += 1
+            step = await self._attempt(run)
+            if isinstance(step, End):
+                return outcome(decision, step, scale=run.scale, attempts=run.attempts)
+            await asyncio.sleep(step.after_ms / 1000)
+
+    def _given_up(self, decision: Decision) -> End | None:
+        late_ms = self._clock() - (decision.expires or 0)
+        if not self._is_newest(decision):
+            return End("superseded", "a newer decision took its place")
+        if late_ms > LONG_STALE_MS:
+            return End("stale", "its time to live passed long ago")
+        since, error = self._down
+        if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
+            return End("failed", error)
+        return None
+
+    async def _attempt(self, run: "_Run") -> End | Retry:
+        decision = run.decision
+        try:
+            action = await self._observe_and_plan(run)
+            return action if isinstance(action, End) else await self._write(run, action.replicas)
+        except ClusterError as error:
+            trouble = error.trouble()
+            self._remember(error, trouble.status)
+            return after_trouble(trouble, attempt=run.attempts, expires_ms=decision.expires or 0, now_ms=self._clock())
+
+    async def _observe_and_plan(self, run: "_Run") -> Action:
+        decision = run.decision
+        key = target_key(decision)
+        resource = await self._discovery.resource(key.kind, key.group)
+        run.path = resource.path(key.namespace, key.name, "scale")
+        timeout_s = self._timeout(decision)
+        raw, hpa = await asyncio.gather(self._client.get(run.path, timeout_s=timeout_s), self._hpa(decision, timeout_s))
+        self._answered(200)
+        run.raw, run.scale = raw, observed_scale(raw)
+        return plan(decision, scale=run.scale, hpa=hpa, guards=self._guards(), now_ms=self._clock())
+
+    async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
+        if decision.origin == "central":
+            return None
+        path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
+        try:
+            return observed_hpa(await self._client.get(path, timeout_s=timeout_s))
+        except ApiError as error:
+            if error.status == 404:
+                return Missing()
+            raise
+
+    async def _write(self, run: "_Run", replicas: int) -> End:
+        # Reading took time: once more, is it still wanted?
+        if not self._is_newest(run.decision):
+            return End("superseded", "a newer decision took its place")
+        if self._clock() >= (run.decision.expires or 0):
+            return End("stale", "its time to live passed before it could be written")
+        body = {**run.raw, "spec": {**(run.raw.get("spec") or {}), "replicas": replicas}}
+        written = await self._client.put(run.path, body, timeout_s=self._timeout(run.decision))
+        self._answered(200)
+        run.scale = observed_scale(written)
+        return End("applied")
+
+    def _timeout(self, decision: Decision) -> float:
+        left_s = ((decision.expires or 0) - self._clock()) / 1000
+        return min(self._timeout_s, max(_SHORTEST_TIMEOUT_S, left_s))
+
+    def _answered(self, status: int) -> None:
+        self._metrics.scale_requests.labels(self._client.name, result_of(status)).inc()
+        self._metrics.up.labels(self._client.name).set(1)
+        self._metrics.last_sync.labels(self._client.name).set(self._clock() / 1000)
+
+    def _remember(self, error: ClusterError, status: int) -> None:
+        self._metrics.scale_requests.labels(self._client.name, result_of(status)).inc()
+        if isinstance(error, UnreachableError):
+            self._down = (self._clock(), str(error))
+            self._metrics.up.labels(self._client.name).set(0)
+
+
+class _Run:
+    """What one wanted write has come to so far."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self.attempts = 0
+        self.path = ""
+        self.raw: dict[str, Any] = {}
+        self.scale: ObservedScale | None = None
+
+
+def observed_scale(scale: dict[str, Any]) -> ObservedScale:
+    """Read a `/scale` answer."""
+    spec, status, metadata = scale.get("spec") or {}, scale.get("status") or {}, scale.get("metadata") or {}
+    return ObservedScale(
+        spec_replicas=spec.get("replicas") or 0,
+        status_replicas=status.get("replicas") or 0,
+        selector=status.get("selector") or "",
+        resource_version=metadata.get("resourceVersion") or "",
+        uid=metadata.get("uid") or "",
+    )
+
+
+def observed_hpa(hpa: dict[str, Any]) -> ObservedHpa:
+    """Read an HPA answer."""
+    metadata, spec = hpa["metadata"], hpa["spec"]
+    reference, minimum = spec["scaleTargetRef"], spec.get("minReplicas")
+    return ObservedHpa(
+        uid=metadata.get("uid", ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        min_replicas=1 if minimum is None else minimum,
+        max_replicas=spec["maxReplicas"],
+        target=(reference["kind"], group_of(reference.get("apiVersion") or ""), reference["name"]),
+    )

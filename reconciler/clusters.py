@@ -1,0 +1,302 @@
+"""One API client per member cluster, by raw paths; the only module that imports the Kubernetes client.
+
+Every cluster has its own Configuration and ApiClient, never the process-wide default. Credentials are read again as
+they
+run out: file tokens each minute, exec plugins when their token ends, everything after a 401.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import yaml
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from reconciler.core.apierrors import error_text, status_body
+from reconciler.errors import ApiError, ConfigError, UnreachableError
+
+IN_CLUSTER = ""
+"""The context name that stands for the pod's own service account."""
+
+REQUEST_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 3.0
+CONNECTIONS = 512
+_TOKEN_PERIOD_S = 60.0
+_RELOAD_PAUSE_S = 5.0
+_MERGE_PATCH = "application/merge-patch+json"
+_NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster)."""
+
+    name: str
+    kubeconfig: str = ""
+    context: str = IN_CLUSTER
+
+
+def clusters_of(
+    kubeconfig: str, contexts: tuple[str, ...] = (), names: Mapping[str, str] | None = None
+) -> list[ClusterConfig]:
+    """The clusters of a kubeconfig: the named contexts or all, each called as its context unless `names` maps it.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such context.
+    """
+    known = [each.get("name", "") for each in _kubeconfig(kubeconfig).get("contexts") or ()]
+    if missing := [context for context in contexts if context not in known]:
+        raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
+    found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
+    if bad := [each.name for each in found if not each.name or "/" in each.name or each.name == "*"]:
+        raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: map its context to one without a slash")
+    if len({each.name for each in found}) < len(found):
+        raise ConfigError("two contexts have the same cluster name")
+    return found
+
+
+def _kubeconfig(path: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"kubeconfig {path} is not a mapping")
+    return document
+
+
+class ClusterClient:
+    """Asks one API server."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.name = config.name
+        self._config = config
+        self._api: ApiClient | None = None
+        self._loading = asyncio.Lock()
+        self._token_until = 0.0
+        self._loaded_at = -_RELOAD_PAUSE_S
+        self._retired: list[ApiClient] = []
+
+    async def get(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """GET."""
+        return await self.request("GET", path, timeout_s=timeout_s)
+
+    async def put(self, path: str, body: Mapping[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """PUT."""
+        return await self.request("PUT", path, body=body, timeout_s=timeout_s)
+
+    async def merge_patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """PATCH with a JSON merge patch."""
+        return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Ask, and return the decoded body of a success.
+
+        Raises:
+            ApiError: the API server said no.
+            UnreachableError: no whole answer within `timeout_s`.
+            ConfigError: there are no credentials to ask with.
+        """
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        response = await self._send(method, path, body, content_type, timeout)
+        data = await self._whole(response, method, path, timeout_s)
+        if not 200 <= response.status < 300:
+            raise await self._refused(response, data, method, path)
+        try:
+            decoded = json.loads(data)
+        except ValueError as error:
+            raise UnreachableError(f"{method} {path}: the answer is not JSON: {error}") from error
+        if not isinstance(decoded, dict):
+            raise UnreachableError(f"{method} {path}: the answer is not a JSON object")
+        return decoded
+
+    async def watch(self, path: str, *, silence_s: float) -> AsyncIterator[dict[str, Any]]:
+        """Events of a watch until the server ends it; an ERROR event is raised.
+
+        Raises:
+            ApiError: refused, or ended by an ERROR event (410: too old).
+            UnreachableError: the connection broke, or said nothing for `silence_s`.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
+        response = await self._send("GET", path, None, "application/json", timeout)
+        try:
+            if response.status != 200:
+                data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)
+                raise await self._refused(response, data, "GET", path)
+            async for line in _lines(response):
+                yield _event(line)
+        except _NO_ANSWER as error:
+            raise UnreachableError(f"watch {path}: {_said(error, silence_s)}") from error
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        clients = [*self._retired, self._api]
+        self._retired, self._api = [], None
+        for api in clients:
+            if api is not None:
+                await api.close()
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, content_type: str, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        api = await self._client()
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "fleethpa"}
+        await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = api.configuration.host.rstrip("/") + path
+        try:
+            answer = await api.call_api(method, url, headers, body, _request_timeout=timeout)
+        except _NO_ANSWER as error:
+            raise UnreachableError(f"{method} {path}: {_said(error, timeout.total)}") from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
+        try:
+            return await response.read()
+        except _NO_ANSWER as error:
+            raise UnreachableError(f"{method} {path}: {_said(error, timeout_s)}") from error
+
+    async def _refused(self, response: aiohttp.ClientResponse, data: bytes, method: str, path: str) -> ApiError:
+        if response.status == 401:
+            self._token_until = 0.0
+            await self._reload()
+        said = status_body(data)
+        verb = {"GET": "get", "PUT": "put", "POST": "post", "PATCH": "patch", "DELETE": "delete"}[method]
+        return ApiError(
+            response.status,
+            error_text(response.status, data, verb, resource_of(path)),
+            reason=str(said.get("reason") or ""),
+            retry_after_ms=_retry_after(response, said),
+        )
+
+    # --- credentials --------------------------------------------------------------------------------------------------
+
+    async def _client(self) -> ApiClient:
+        if self._api is None or time.monotonic() >= self._token_until:
+            async with self._loading:
+                if self._api is None or time.monotonic() >= self._token_until:
+                    await self._load()
+        if self._api is None:
+            raise ConfigError(f"cluster {self.name}: its client is closed")
+        return self._api
+
+    async def _load(self) -> None:
+        """Read the credentials; the first time also make the client. Only the token moves on later reads."""
+        configuration, until = await self._configuration()
+        if self._api is None:
+            self._api = ApiClient(configuration=configuration)
+        else:
+            self._api.configuration.api_key = configuration.api_key
+        self._token_until = until
+
+    async def _reload(self) -> None:
+        """After a 401: make the client anew, certificates included; running requests keep the old one."""
+        async with self._loading:
+            if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
+                return
+            self._loaded_at = time.monotonic()
+            configuration, self._token_until = await self._configuration()
+            if self._api is not None:
+                self._retired.append(self._api)
+            self._api = ApiClient(configuration=configuration)
+            for old in self._retired[:-1]:
+                await old.close()
+            self._retired = self._retired[-1:]
+
+    async def _configuration(self) -> tuple[Configuration, float]:
+        configuration = Configuration()
+        # The retry of a request belongs to the plan, and a watch must not be cut by a default.
+        configuration.connection_pool_maxsize = CONNECTIONS
+        period = _TOKEN_PERIOD_S
+        try:
+            if self._config.context == IN_CLUSTER:
+                load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            else:
+                loader = await load_kube_config(
+                    config_file=os.path.expanduser(self._config.kubeconfig),
+                    context=self._config.context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+                period = _lifetime_s(loader)
+        except (ConfigException, OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"cluster {self.name}: its credentials cannot be loaded: {error}") from error
+        if _is_loopback(configuration.host):
+            configuration.client_session_kwargs = {"trust_env": False}
+        return configuration, time.monotonic() + period
+
+
+def _lifetime_s(loader: Any) -> float:
+    """How long what was loaded holds: exec plugins tell; files are read each minute."""
+    expiry = getattr(loader, "exec_plugin_expiry", None)
+    if expiry is None:
+        return _TOKEN_PERIOD_S
+    left: float = expiry.timestamp() - time.time()
+    return max(5.0, left * 0.8)
+
+
+def _is_loopback(host: str) -> bool:
+    """A proxy never reaches what listens on this machine only."""
+    name = urlsplit(host).hostname or ""
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Lines of any length; aiohttp's own reader refuses long ones."""
+    rest: list[bytes] = []
+    async for chunk in response.content.iter_any():
+        *whole, last = chunk.split(b"\n")
+        for line in whole:
+            yield b"".join([*rest, line])
+            rest.clear()
+        rest.append(last)
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+        kind, found = event["type"], event["object"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
+    if kind == "ERROR":
+        raise ApiError(
+            int(found.get("code") or 500), str(found.get("message") or found), reason=found.get("reason") or ""
+        )
+    return dict(event)
+
+
+def _retry_after(response: aiohttp.ClientResponse, said: Mapping[str, Any]) -> int | None:
+    text = response.headers.get("Retry-After", "")
+    seconds = int(text) if text.isdigit() else (said.get("details") or {}).get("retryAfterSeconds")
+    return None if seconds is None else int(seconds) * 1000
+
+
+def _said(error: BaseException, timeout_s: float | None) -> str:
+    if isinstance(error, asyncio.TimeoutError):
+        return f"no answer within {timeout_s:g} s" if timeout_s else "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def resource_of(path: str) -> str:
+    """Last element of the path and API group, as generic error texts name a resource: `pods.metrics.k8s.io`."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    group = parts[1] if parts[0] == "apis" and len(parts) > 3 else ""
+    return f"{parts[-1]}.{group}" if group else parts[-1]

@@ -1,0 +1,47 @@
+"""Full lists in chunks and batches of entries, so that no record is larger than a topic takes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from schemas.codec import encode
+from schemas.entries import AutoscalerList, Pod, PodList
+from schemas.topics import MAX_LOG_RECORD_BYTES
+
+T = TypeVar("T")
+
+CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
+"""Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
+
+
+def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
+    """Split so that the encoded items of a part stay within `limit` bytes; an item above it stands alone."""
+    part: list[T] = []
+    size = 0
+    for item in items:
+        length = len(encode(item)) + 1
+        if part and size + length > limit:
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield part
+
+
+def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
+    """A full list of a namespace's pods; an empty namespace is one empty chunk."""
+    parts = list(split(pods)) or [[]]
+    return [
+        PodList(list_id=list_id, pods=part, chunk=i, chunks=len(parts), session=session) for i, part in enumerate(parts)
+    ]
+
+
+def autoscaler_lists(
+    hpas: Sequence[dict[str, Any]], rivals: Sequence[dict[str, Any]], list_id: str, session: str
+) -> list[AutoscalerList]:
+    """A full list of a namespace's HPAs; every chunk names the rivals."""
+    parts = list(split(hpas)) or [[]]
+    return [
+        AutoscalerList(list_id=list_id, hpas=part, chunk=i, chunks=len(parts), rivals=list(rivals), session=session)
+        for i, part in enumerate(parts)
+    ]

@@ -1,0 +1,136 @@
+"""Decisions as they arrive -> the newest wish per target, and how far a partition is done with."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from schemas.decisions import Decision
+
+
+class TargetKey(NamedTuple):
+    """One scale subresource of the fleet."""
+
+    cluster: str
+    namespace: str
+    group: str
+    kind: str
+    name: str
+
+
+class Position(NamedTuple):
+    """Where a decision stands: partition and offset of the decisions topic."""
+
+    partition: int
+    offset: int
+
+
+class Wish(NamedTuple):
+    """A wanted write and where it came from."""
+
+    decision: Decision
+    position: Position
+
+
+def target_key(decision: Decision) -> TargetKey:
+    """The target of a decision; its scaleTargetRef counts where the record has no `target`."""
+    cluster, namespace = decision.cluster, decision.namespace
+    if decision.target is not None:
+        return TargetKey(cluster, namespace, decision.target.group, decision.target.kind, decision.target.name)
+    reference = decision.scale_target_ref
+    parts = reference.get("apiVersion", "").split("/")
+    group = parts[0] if len(parts) == 2 else ""
+    return TargetKey(cluster, namespace, group, reference.get("kind", ""), reference.get("name", ""))
+
+
+class Inbox:
+    """The newest decision per target.
+
+    Decisions of a target come from one partition, in the order of their sequence numbers; a sequence number that was
+    seen
+    already is a repeat (a worker that came back) and is passed over.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._newest: dict[TargetKey, tuple[int, Wish | None]] = {}
+
+    def offer(self, decision: Decision, position: Position) -> tuple[Wish | None, list[Wish]]:
+        """Take a full record in: (the wish to work on, the wishes it replaces).
+
+        A newer evaluation that wants nothing replaces an older wish, too; a completion ends the wish it completes.
+        """
+        if decision.seq <= self._seen.get(position.partition, 0):
+            return None, []
+        self._seen[position.partition] = decision.seq
+        key = target_key(decision)
+        _, before = self._newest.get(key, (0, None))
+        if decision.kind == "completion" and (before is None or before.decision.id != decision.completes):
+            return None, []
+        wish = Wish(decision, position) if _wants(decision) else None
+        if before is None and wish is None:
+            return None, []
+        self._keep(key, decision.seq, wish)
+        return wish, [] if before is None else [before]
+
+    def _keep(self, key: TargetKey, seq: int, wish: Wish | None) -> None:
+        if wish is None:
+            self._newest.pop(key, None)
+        else:
+            self._newest[key] = (seq, wish)
+
+    def is_newest(self, decision: Decision) -> bool:
+        """Whether nothing newer was decided for the target."""
+        _, wish = self._newest.get(target_key(decision), (0, None))
+        return wish is not None and wish.decision.id == decision.id
+
+    def ended(self, decision: Decision) -> None:
+        """The wish has an outcome; a newer one of the same target stays."""
+        if self.is_newest(decision):
+            del self._newest[target_key(decision)]
+
+    def forget(self, partitions: Iterable[int]) -> list[Wish]:
+        """Another member owns these partitions now; returns the wishes that are its own from here on."""
+        gone = set(partitions)
+        for partition in gone:
+            self._seen.pop(partition, None)
+        lost = [wish for _, wish in self._newest.values() if wish is not None and wish.position.partition in gone]
+        for wish in lost:
+            del self._newest[target_key(wish.decision)]
+        return lost
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+
+def _wants(decision: Decision) -> bool:
+    return decision.wants is not None and decision.mode == "enforce" and decision.kind == "evaluation"
+
+
+class Progress:
+    """Which offsets of a partition are done with, and so up to where its group may commit."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        self._next = -1
+
+    def begin(self, offset: int) -> None:
+        """A record was read; it stays open until as many `done` as `begin` were told for it."""
+        self._open[offset] = self._open.get(offset, 0) + 1
+        self._next = max(self._next, offset + 1)
+
+    def done(self, offset: int) -> None:
+        """One piece of work of this record ended. Of one that is not open (partition given up): nothing."""
+        left = self._open.get(offset, 0) - 1
+        if left > 0:
+            self._open[offset] = left
+        else:
+            self._open.pop(offset, None)
+
+    @property
+    def committable(self) -> int:
+        """The offset to commit (the next one to read after a restart); -1 before the first record."""
+        return min(self._open, default=self._next)
+
+    @property
+    def open(self) -> int:
+        """How many records are not done."""
+        return len(self._open)

@@ -1,0 +1,169 @@
+"""Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. Nothing here asks anybody anything."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from reconciler.core.selectors import labels_text, selector_text
+from schemas.entries import Container, Pod, ScaleSet, Target
+
+Json = Mapping[str, Any]
+
+CANARY_LABEL = "fleethpa.io/canary"
+"""Label of the HPA that proves that no native controller runs; no observer reports it."""
+
+
+def time_ms(text: str | None) -> int | None:
+    """Milliseconds since the epoch of an RFC 3339 time; None for an absent one.
+
+    Raises:
+        ValueError: not such a time.
+    """
+    return None if not text else round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def pod_body(pod: Json) -> Pod:
+    """What a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
+    return Pod(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        labels=metadata.get("labels") or {},
+        phase=status.get("phase") or "",
+        start=time_ms(status.get("startTime")),
+        ready=None if ready is None else ready.get("status", ""),
+        ready_at=None if ready is None else time_ms(ready.get("lastTransitionTime")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        containers=[_container(each) for each in spec.get("containers") or ()],
+        init_containers=[_container(each) for each in spec.get("initContainers") or ()],
+        pod_requests=(spec.get("resources") or {}).get("requests"),
+        overhead=spec.get("overhead") or {},
+        owner=_controller(metadata),
+    )
+
+
+def _container(container: Json) -> Container:
+    return Container(
+        name=container["name"],
+        requests=(container.get("resources") or {}).get("requests") or {},
+        restart_always=container.get("restartPolicy") == "Always",
+    )
+
+
+def _controller(metadata: Json) -> str:
+    owners = metadata.get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    return "" if owner is None else f"{owner['kind']}/{owner['name']}"
+
+
+# --- HPAs -------------------------------------------------------------------------------------------------------------
+
+
+def hpa_body(hpa: Json) -> dict[str, Any]:
+    """An HPA as it goes out: without its managed fields, with apiVersion and kind, which a list's items lack."""
+    metadata = {key: value for key, value in hpa["metadata"].items() if key != "managedFields"}
+    rest = {key: value for key, value in hpa.items() if key not in ("apiVersion", "kind", "metadata")}
+    version = hpa.get("apiVersion") or "autoscaling/v2"
+    return {"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": metadata} | rest
+
+
+def is_canary(hpa: Json) -> bool:
+    """Whether this HPA is one of our own proofs, which nobody is to scale by."""
+    return CANARY_LABEL in (hpa["metadata"].get("labels") or {})
+
+
+def target_of(hpa: Json) -> Target:
+    """What an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it evaluates."""
+    reference = hpa["spec"]["scaleTargetRef"]
+    return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
+
+
+def group_of(api_version: str) -> str:
+    """The group of an apiVersion; empty for the core group. The version plays no part."""
+    parts = api_version.split("/")
+    return parts[0] if len(parts) == 2 else ""
+
+
+# --- scales -----------------------------------------------------------------------------------------------------------
+
+DERIVED_KINDS = {
+    ("apps", "Deployment"): "deployments",
+    ("apps", "StatefulSet"): "statefulsets",
+    ("apps", "ReplicaSet"): "replicasets",
+    ("", "ReplicationController"): "replicationcontrollers",
+}
+"""Kinds whose `/scale` follows from the object itself, so that watching the object is enough."""
+
+
+def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet:
+    """What `/scale` of a built-in kind would say, from the object.
+
+    Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
+    status replicas, and the selector in string form.
+    """
+    spec, status, metadata = parent.get("spec") or {}, parent.get("status") or {}, parent["metadata"]
+    replicas = spec.get("replicas")
+    manager, manager_time = replicas_manager(metadata)
+    core_group = target.kind == "ReplicationController"
+    return ScaleSet(
+        target=target,
+        spec_replicas=1 if replicas is None else replicas,
+        status_replicas=status.get("replicas") or 0,
+        selector=labels_text(spec.get("selector")) if core_group else selector_text(spec.get("selector")),
+        resource_version=metadata.get("resourceVersion", ""),
+        uid=metadata.get("uid", ""),
+        manager=manager,
+        manager_time=manager_time,
+        session=session,
+    )
+
+
+def scale_of_answer(target: Target, scale: Json, parent: Json | None = None, session: str = "") -> ScaleSet:
+    """A `/scale` answer; the field manager comes from the parent, where one is known."""
+    spec, status, metadata = scale.get("spec") or {}, scale.get("status") or {}, scale["metadata"]
+    manager, manager_time = replicas_manager((parent or scale)["metadata"])
+    return ScaleSet(
+        target=target,
+        spec_replicas=spec.get("replicas") or 0,
+        status_replicas=status.get("replicas") or 0,
+        selector=status.get("selector") or "",
+        resource_version=metadata.get("resourceVersion", ""),
+        uid=metadata.get("uid", ""),
+        manager=manager,
+        manager_time=manager_time,
+        session=session,
+    )
+
+
+def scale_failure(target: Target, error: str, session: str = "") -> ScaleSet:
+    """A scale that cannot be read; `error` in the API server's words."""
+    return ScaleSet(target=target, error=error, session=session)
+
+
+def no_match(kind: str, group: str) -> str:
+    """The error for a kind that the API server does not know. Source: apimachinery `meta.NoKindMatchError`."""
+    return f'no matches for kind "{kind}" in group "{group}"'
+
+
+def replicas_manager(metadata: Json) -> tuple[str, int]:
+    """(field manager that last wrote `spec.replicas`, when in ms); empty and 0 where the API does not show it."""
+    owners = [
+        (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
+        for entry in metadata.get("managedFields") or ()
+        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    when, manager = max(owners, default=(0, ""))
+    return manager, when
+
+
+def tells_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
+    """Whether `now` says nothing that a decision or a reader would miss; the resource version alone does not count."""
+    return before is not None and _telling(before) == _telling(now)
+
+
+def _telling(scale: ScaleSet) -> tuple[Any, ...]:
+    return (scale.error, scale.spec_replicas, scale.status_replicas, scale.selector, scale.uid, scale.manager)

@@ -1,0 +1,193 @@
+"""What is to be done about one wanted write: the decision against what the cluster shows now, and the guards.
+
+Every wanted write ends in an outcome, and no path leads to a write outside the limits: `plan` is the only place that
+gives a `Write`.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from schemas.decisions import Decision
+from schemas.entries import Outcome
+
+ATTEMPTS = 5
+"""Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
+
+Result = Literal["applied", "superseded", "stale", "refused", "failed"]
+
+
+class ObservedScale(Struct, frozen=True):
+    """What `/scale` shows now."""
+
+    spec_replicas: int
+    status_replicas: int
+    selector: str
+    resource_version: str
+    uid: str = ""
+
+
+class ObservedHpa(Struct, frozen=True):
+    """What the HPA object shows now (origin `cluster` only). `target`: kind, group and name."""
+
+    uid: str
+    deleting: bool
+    min_replicas: int
+    max_replicas: int
+    target: tuple[str, str, str]
+
+
+class Missing(Struct, frozen=True):
+    """The object is not there."""
+
+
+class Guards(Struct, frozen=True, kw_only=True):
+    """Settings of the cluster that forbid writes. `max_step`: the most that one write may change (None: no limit)."""
+
+    frozen: bool = False
+    max_step: int | None = None
+
+
+class Write(Struct, frozen=True):
+    """Write `replicas`, under the condition that the scale still has this resource version."""
+
+    replicas: int
+    resource_version: str
+
+
+class End(Struct, frozen=True):
+    """No write (any more): this is what became of it."""
+
+    result: Result
+    error: str = ""
+
+
+Action = Write | End
+
+
+def plan(
+    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: Guards, now_ms: int
+) -> Action:
+    """Say what to do.
+
+    `hpa` is None for origin `central`, whose HPA lives in no cluster. A scale that already shows the wanted count is
+    `applied`, whatever else changed: a write whose outcome was lost ends there after a restart.
+    """
+    wanted = decision.wants
+    if wanted is None:
+        raise ValueError(f"decision {decision.id} wants no write")
+    if scale.spec_replicas == wanted:
+        return End("applied")
+    if now_ms >= (decision.expires or 0):
+        return End("stale", "its time to live passed before it could be written")
+    reason = _refusal(decision, wanted, scale, hpa, guards)
+    return End("refused", reason) if reason else Write(wanted, scale.resource_version)
+
+
+def _refusal(
+    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: Guards
+) -> str:
+    if decision.mode != "enforce":
+        return f"the HPA's mode is {decision.mode}, which writes nothing"
+    if reason := _hpa_refusal(decision, hpa):
+        return reason
+    if scale.spec_replicas != decision.current_replicas:
+        moved = f"from {decision.current_replicas} to {scale.spec_replicas}"
+        return f"another hand changed the replicas {moved} since the decision"
+    return _limit_refusal(decision, wanted, scale.spec_replicas, hpa, guards)
+
+
+def _hpa_refusal(decision: Decision, hpa: ObservedHpa | Missing | None) -> str:
+    if decision.origin == "central":
+        return ""
+    if hpa is None or isinstance(hpa, Missing) or hpa.deleting:
+        return "the HPA was deleted"
+    if hpa.uid != decision.uid:
+        return "the HPA was deleted and made again"
+    if decision.target is not None and hpa.target != _target(decision):
+        return f"the HPA now scales {hpa.target[0]}/{hpa.target[2]}"
+    return ""
+
+
+def _limit_refusal(
+    decision: Decision, wanted: int, current: int, hpa: ObservedHpa | Missing | None, guards: Guards
+) -> str:
+    if guards.frozen:
+        return f"cluster {decision.cluster} is frozen"
+    low, high = decision.min_replicas, decision.max_replicas
+    if isinstance(hpa, ObservedHpa):
+        low, high = hpa.min_replicas, hpa.max_replicas
+    if not low <= wanted <= high:
+        return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
+    if guards.max_step is not None and abs(wanted - current) > guards.max_step:
+        return f"a step from {current} to {wanted} is larger than the cluster's maxStep {guards.max_step}"
+    return ""
+
+
+def _target(decision: Decision) -> tuple[str, str, str]:
+    target = decision.target
+    return ("", "", "") if target is None else (target.kind, target.group, target.name)
+
+
+# --- errors of the API ------------------------------------------------------------------------------------------------
+
+_RETRIED_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+_FIRST_PAUSE_MS = 200
+_LONGEST_PAUSE_MS = 2_000
+_CONFLICT_PAUSE_MS = 10
+
+
+class Trouble(Struct, frozen=True):
+    """A request failed. `status` 0: no answer at all (refused connection, hang, drop)."""
+
+    status: int
+    error: str
+    retry_after_ms: int | None = None
+
+
+class Retry(Struct, frozen=True):
+    """Begin again with reading, after a pause."""
+
+    after_ms: int
+
+
+def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: int) -> Retry | End:
+    """What to do after the `attempt`-th try (from 1) met trouble.
+
+    A conflict begins again, at most `ATTEMPTS` times; what may pass (no answer, 429, 5xx) within the time to live;
+    anything else is the end.
+    """
+    if trouble.status == 409:
+        pause = _CONFLICT_PAUSE_MS
+        if attempt >= ATTEMPTS:
+            return End("failed", trouble.error)
+    elif trouble.status == 0 or trouble.status in _RETRIED_STATUS:
+        pause = min(_FIRST_PAUSE_MS << min(attempt - 1, 8), _LONGEST_PAUSE_MS)
+        pause = max(pause, trouble.retry_after_ms or 0)
+    else:
+        return End("failed", trouble.error)
+    return Retry(pause) if now_ms + pause < expires_ms else End("failed", trouble.error)
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def outcome(decision: Decision, end: End, *, scale: ObservedScale | None = None, attempts: int = 0) -> Outcome:
+    """The outcome of a wanted write, with the newest scale that was seen, if any."""
+    seen: dict[str, Any] = {}
+    if scale is not None:
+        seen = {
+            "spec_replicas": scale.spec_replicas,
+            "status_replicas": scale.status_replicas,
+            "selector": scale.selector,
+            "resource_version": scale.resource_version,
+        }
+    return Outcome(
+        decision=decision.id,
+        name=decision.name,
+        uid=decision.uid,
+        result=end.result,
+        error=end.error,
+        attempts=attempts,
+        **seen,
+    )

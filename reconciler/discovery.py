@@ -1,0 +1,102 @@
+"""Which path a kind has: discovery of one API group when an HPA first names it, kept for a while."""
+
+import time
+from dataclasses import dataclass
+
+from reconciler.clusters import ClusterClient
+from reconciler.core.lists import no_match
+from reconciler.errors import ApiError
+
+KNOWN_FOR_S = 300.0
+UNKNOWN_FOR_S = 15.0
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A namespaced resource of the API; `scale`: it has the scale subresource."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    scale: bool = False
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Path of the collection (of all namespaces without one), an object or its subresource."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = [f"namespaces/{namespace}"] if namespace else []
+        return "/".join([base, *inside, self.plural, *filter(None, (name, subresource))])
+
+    @property
+    def qualified(self) -> str:
+        """Plural and group, such as `ingresses.networking.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_BUILT_IN = {
+    ("apps", "Deployment"): Resource("apps", "v1", "deployments", "Deployment", True),
+    ("apps", "StatefulSet"): Resource("apps", "v1", "statefulsets", "StatefulSet", True),
+    ("apps", "ReplicaSet"): Resource("apps", "v1", "replicasets", "ReplicaSet", True),
+    ("", "ReplicationController"): Resource("", "v1", "replicationcontrollers", "ReplicationController", True),
+}
+
+
+class UnknownKindError(ApiError):
+    """The API server does not know the kind, so no request can be made."""
+
+    def __init__(self, kind: str, group: str) -> None:
+        super().__init__(404, no_match(kind, group))
+
+
+class Discovery:
+    """The kinds of one cluster."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._groups: dict[str, tuple[float, dict[str, Resource]]] = {}
+
+    async def resource(self, kind: str, group: str) -> Resource:
+        """The resource of a kind; among versions the one with the scale subresource, else the preferred one.
+
+        Raises:
+            UnknownKindError: there is none.
+            ClusterError: the API server cannot be asked.
+        """
+        if built_in := _BUILT_IN.get((group, kind)):
+            return built_in
+        until, kinds = self._groups.get(group, (0.0, {}))
+        if time.monotonic() >= until or (kind not in kinds and until - time.monotonic() > UNKNOWN_FOR_S):
+            kinds = await self._discover(group)
+            lasts = KNOWN_FOR_S if kind in kinds else UNKNOWN_FOR_S
+            self._groups[group] = (time.monotonic() + lasts, kinds)
+        if kind not in kinds:
+            raise UnknownKindError(kind, group)
+        return kinds[kind]
+
+    async def versions(self, group: str) -> list[str]:
+        """Versions of an API group, the preferred one first; none where the group is not served."""
+        try:
+            found = await self._client.get(f"/apis/{group}")
+        except ApiError as error:
+            if error.status == 404:
+                return []
+            raise
+        names = [each["version"] for each in found.get("versions") or ()]
+        preferred = (found.get("preferredVersion") or {}).get("version")
+        return sorted(names, key=lambda name: name != preferred)
+
+    async def _discover(self, group: str) -> dict[str, Resource]:
+        kinds: dict[str, Resource] = {}
+        for version in await self.versions(group) if group else ["v1"]:
+            base = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            listed = (await self._client.get(base)).get("resources") or ()
+            scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
+            for each in listed:
+                found = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
+                if "/" not in each["name"] and each.get("namespaced") and _better(found, kinds.get(each["kind"])):
+                    kinds[each["kind"]] = found
+        return kinds
+
+
+def _better(found: Resource, known: Resource | None) -> bool:
+    return known is None or (found.scale and not known.scale)

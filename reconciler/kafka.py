@@ -1,0 +1,62 @@
+"""aiokafka clients of the reconciler and the observer."""
+
+import ssl
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from schemas import connection
+from schemas.connection import KafkaSettings, SettingsError
+
+MAX_REQUEST_BYTES = 1_048_576
+SESSION_TIMEOUT_MS = 15_000
+"""Longer than the time to live of a wanted write (10 s): a member that lost its partitions has nothing left to write.
+"""
+
+
+def _kwargs(settings: KafkaSettings) -> dict[str, Any]:
+    kwargs = connection.aiokafka_kwargs(settings)
+    if settings.uses_tls:
+        kwargs["ssl_context"] = _ssl_context(settings)
+    return kwargs
+
+
+def _ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.cafile or None)
+        if settings.certfile:
+            context.load_cert_chain(settings.certfile, settings.keyfile or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"cannot load the certificates for Kafka: {error}") from error
+    return context
+
+
+def producer(settings: KafkaSettings) -> AIOKafkaProducer:
+    """A producer, not started: all in-sync replicas acknowledge, retries keep order."""
+    return AIOKafkaProducer(
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=5,
+        max_batch_size=131_072,
+        max_request_size=MAX_REQUEST_BYTES,
+        **_kwargs(settings),
+    )
+
+
+def group_consumer(settings: KafkaSettings, group: str) -> AIOKafkaConsumer:
+    """A member of a group, not started, subscribed to nothing; it commits only when told to."""
+    return AIOKafkaConsumer(
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="latest",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=3_000,
+        **_kwargs(settings),
+    )
+
+
+def reader(settings: KafkaSettings, *topics: str) -> AIOKafkaConsumer:
+    """A reader of whole topics from their beginning, not started, in no group."""
+    return AIOKafkaConsumer(
+        *topics, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_kwargs(settings)
+    )

@@ -1,0 +1,35 @@
+"""Write public records: explicit partition, the namespace's key, one encoder."""
+
+from aiokafka import AIOKafkaProducer
+
+from reconciler.errors import ClusterError
+from schemas.codec import encode
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
+from schemas.keys import namespace_key, partition_for
+
+
+class TopicMissingError(ClusterError):
+    """A public topic does not exist."""
+
+
+class Publisher:
+    """Writes bodies to public topics; returns when the brokers have them."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+        self._partitions: dict[str, int] = {}
+
+    async def send(self, topic: str, cluster: str, namespace: str, bodies: list[Body], time_ms: int) -> None:
+        """Write one record of one namespace and await its acknowledgement. No namespace: settings of the whole fleet."""
+        record = PublicRecord(v=VERSION, entries=bodies, time=time_ms, cluster=cluster, namespace=namespace)
+        key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
+        partition = partition_for(key, await self._count(topic))
+        await self._producer.send_and_wait(topic, value=encode(record), key=key.encode(), partition=partition)
+
+    async def _count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            found = await self._producer.partitions_for(topic)
+            if not found:
+                raise TopicMissingError(f"topic {topic} does not exist: run `fleethpa topics init`")
+            self._partitions[topic] = len(found)
+        return self._partitions[topic]

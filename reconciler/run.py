@@ -1,0 +1,292 @@
+"""The reconciler: decisions in, `/scale` writes, HPA status and Events, outcomes out.
+
+One loop reads the decisions topic and hands each wanted write to its cluster's pool. An offset is committed when all
+that
+its record asked for has ended and the outcomes are acknowledged, so a kill at any point repeats work and loses none; a
+repeated write finds the scale as wanted and ends as applied.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError
+
+from reconciler import kafka
+from reconciler.actuate import Actuator
+from reconciler.clusters import ClusterClient
+from reconciler.config import ReconcilerConfig
+from reconciler.core.inbox import Inbox, Position, Progress, Wish
+from reconciler.core.lists import time_ms
+from reconciler.core.plan import End, outcome
+from reconciler.core.settings import GuardSettings
+from reconciler.core.statusplan import wants_events, wants_status
+from reconciler.pool import Pool
+from reconciler.publish import Publisher
+from reconciler.settings import follow_settings
+from reconciler.shown import Shower, Showing
+from reconciler.telemetry import ReconcilerMetrics
+from reconciler.web import Health, serve
+from schemas.codec import WireError, decode
+from schemas.decisions import Decision
+from schemas.entries import Outcome
+from schemas.keys import namespace_key
+from schemas.topics import DECISIONS, OUTCOMES
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK = 500
+"""Where a group has committed nothing yet, so many records of a partition are read again: older wishes are long
+stale.
+"""
+_SHORT = b"io.fleethpa.decision.short.v1"
+_LAST_WORDS_S = 5.0
+
+
+class _Lane:
+    """All that works on one cluster."""
+
+    def __init__(
+        self, client: ClusterClient, wishes: "Pool[str, Wish]", shows: "Pool[tuple[str, str], Showing]"
+    ) -> None:
+        self.client, self.wishes, self.shows = client, wishes, shows
+
+
+class Reconciler:
+    """Reads decisions and carries them out. `health.became_ready` is set once it reads."""
+
+    def __init__(self, config: ReconcilerConfig) -> None:
+        self._config = config
+        self.health = Health("decisions", "settings")
+        self._metrics = ReconcilerMetrics(self.health.registry)
+        self._inbox = Inbox()
+        self._settings = GuardSettings()
+        self._progress: dict[int, Progress] = {}
+        self._committed: dict[int, int] = {}
+        self._lanes: dict[str, _Lane] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
+            producer = kafka.producer(self._config.kafka)
+            await producer.start()
+            stack.push_async_callback(producer.stop)
+            self._publisher = Publisher(producer)
+            consumer = kafka.group_consumer(self._config.kafka, self._config.group)
+            stack.push_async_callback(consumer.stop)
+            self._consumer = consumer
+            await self._work(consumer, stop)
+
+    async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        self._clients = [ClusterClient(cluster) for cluster in self._config.clusters]
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                tasks = [group.create_task(self._follow_settings())]
+                for client in self._clients:
+                    tasks += self._open_lane(client, group)
+                await self._until_settings_known(stop)
+                await consumer.start()
+                consumer.subscribe([DECISIONS], listener=_Rebalance(self))
+                await self._read(consumer, stop)
+                await self._finish(consumer)
+                for task in tasks:
+                    task.cancel()
+        finally:
+            for client in self._clients:
+                await client.close()
+
+    def _open_lane(self, client: ClusterClient, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        actuator = Actuator(
+            client,
+            is_newest=self._inbox.is_newest,
+            guards=lambda: self._settings.guards(client.name),
+            metrics=self._metrics,
+            clock=self._config.clock,
+            timeout_s=self._config.request_timeout_s,
+        )
+        shower = Shower(client, metrics=self._metrics, clock=self._config.clock)
+
+        async def carry_out(wish: Wish) -> None:
+            await self._end(wish, await actuator.carry_out(wish.decision))
+
+        async def show(showing: Showing) -> None:
+            await shower.show(showing)
+            self._shown(showing)
+
+        wishes: Pool[str, Wish] = Pool(carry_out, workers=self._config.workers, limit=self._config.queue)
+        shows: Pool[tuple[str, str], Showing] = Pool(
+            show, workers=max(1, self._config.workers // 2), limit=self._config.queue
+        )
+        self._lanes[client.name] = _Lane(client, wishes, shows)
+        return [group.create_task(wishes.run()), group.create_task(shows.run())]
+
+    # --- settings -----------------------------------------------------------------------------------------------------
+
+    async def _follow_settings(self) -> None:
+        await follow_settings(self._config.kafka, self._settings.apply, lambda: self.health.ready("settings"))
+
+    async def _until_settings_known(self, stop: asyncio.Event) -> None:
+        # A frozen cluster must be known as frozen before the first write.
+        while "settings" in self.health.waiting_for and not stop.is_set():
+            await asyncio.sleep(0.05)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def _read(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            batches = await consumer.getmany(timeout_ms=200, max_records=500)
+            if consumer.assignment():
+                self.health.ready("decisions")
+            for partition, records in batches.items():
+                for record in records:
+                    await self._take(partition.partition, record)
+            await self._commit(consumer)
+            for name, lane in self._lanes.items():
+                self._metrics.waiting.labels(name).set(len(lane.wishes))
+
+    async def _take(self, partition: int, record: ConsumerRecord) -> None:
+        progress = self._progress.setdefault(partition, Progress())
+        progress.begin(record.offset)
+        decision = self._decode(record)
+        if decision is not None:
+            lane = self._lanes.get(decision.cluster)
+            if lane is not None:
+                await self._accept(lane, decision, Position(partition, record.offset))
+        progress.done(record.offset)
+
+    def _decode(self, record: ConsumerRecord) -> Decision | None:
+        if dict(record.headers).get("ce_type") == _SHORT:
+            return None
+        try:
+            return decode(record.value, Decision)
+        except WireError as error:
+            self._metrics.decisions.labels("unreadable").inc()
+            where = f"{record.topic}-{record.partition}@{record.offset}"
+            log.error("not a decision record", extra={"position": where, "error": str(error)})
+            return None
+
+    async def _accept(self, lane: _Lane, decision: Decision, position: Position) -> None:
+        wish, replaced = self._inbox.offer(decision, position)
+        for old in replaced:
+            # One that is being worked on finds out by itself, before it writes.
+            if lane.wishes.take_back(old.decision.id) is not None:
+                self._end_later(old, End("superseded", "a newer decision took its place"))
+        if wish is not None:
+            self._metrics.decisions.labels("write").inc()
+            self._progress[position.partition].begin(position.offset)
+            overflow = lane.wishes.put(decision.id, wish)
+            if overflow is not None:
+                self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
+        if wants_status(decision) or wants_events(decision):
+            self._queue_showing(lane, decision, position)
+
+    def _queue_showing(self, lane: _Lane, decision: Decision, position: Position) -> None:
+        self._metrics.decisions.labels("show").inc()
+        key = (decision.namespace, decision.name)
+        showing = lane.shows.waiting(key) or Showing()
+        showing.add(decision, position)
+        self._progress[position.partition].begin(position.offset)
+        overflow = lane.shows.put(key, showing)
+        if overflow is not None:
+            self._shown(overflow)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def _end_later(self, wish: Wish, end: End) -> None:
+        self._group.create_task(self._end(wish, outcome(wish.decision, end)))
+
+    async def _end(self, wish: Wish, ended: Outcome) -> None:
+        decision = wish.decision
+        now = self._config.clock()
+        await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now)
+        self._inbox.ended(decision)
+        self._done(wish.position.partition, wish.position.offset)
+        self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
+        if ended.result == "applied":
+            self._metrics.actuation.labels(decision.cluster).observe(
+                max(0, now - (time_ms(decision.time) or now)) / 1000
+            )
+        log.info(
+            "wanted write ended",
+            extra={
+                "decision": decision.id,
+                "hpa": f"{namespace_key(decision.cluster, decision.namespace)}/{decision.name}",
+                "wants": decision.wants,
+                "result": ended.result,
+                "error": ended.error,
+            },
+        )
+
+    def _shown(self, showing: Showing) -> None:
+        for partition, offset in showing.positions:
+            self._done(partition, offset)
+
+    def _done(self, partition: int, offset: int) -> None:
+        if (progress := self._progress.get(partition)) is not None:
+            progress.done(offset)
+
+    async def _commit(self, consumer: AIOKafkaConsumer) -> None:
+        offsets = {
+            TopicPartition(DECISIONS, partition): progress.committable
+            for partition, progress in self._progress.items()
+            if progress.committable > self._committed.get(partition, -1)
+        }
+        offsets = {partition: offset for partition, offset in offsets.items() if partition in consumer.assignment()}
+        if not offsets:
+            return
+        try:
+            await consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError) as error:
+            # The group moved on between two polls; who owns the partition now reads these records again.
+            log.warning("offsets not committed", extra={"error": str(error)})
+            return
+        self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+
+    async def _finish(self, consumer: AIOKafkaConsumer) -> None:
+        """Let what was begun end, for a short while; the rest is read again by whoever comes next."""
+        try:
+            async with asyncio.timeout(_LAST_WORDS_S):
+                while any(progress.open for progress in self._progress.values()):
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            log.warning("ended with work open; it is done again at the next start")
+        await self._commit(consumer)
+
+    # --- rebalancing --------------------------------------------------------------------------------------------------
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin where the group has committed, or a little before the end."""
+        for partition in partitions:
+            if await self._consumer.committed(partition) is None:
+                end = (await self._consumer.end_offsets([partition]))[partition]
+                first = (await self._consumer.beginning_offsets([partition]))[partition]
+                self._consumer.seek(partition, max(first, end - LOOK_BACK))
+
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give up what waits of these partitions: their new owner reads it again."""
+        numbers = {partition.partition for partition in partitions}
+        for wish in self._inbox.forget(numbers):
+            self._lanes[wish.decision.cluster].wishes.take_back(wish.decision.id)
+        for number in numbers:
+            self._progress.pop(number, None)
+            self._committed.pop(number, None)
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._reconciler.revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        await self._reconciler.assigned(assigned)
+
+
+async def run_reconciler(config: ReconcilerConfig, stop: asyncio.Event) -> None:
+    """Run a reconciler until `stop` is set."""
+    await Reconciler(config).run(stop)

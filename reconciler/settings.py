@@ -1,0 +1,55 @@
+"""Follow `fleethpa.settings` from its beginning: the guards of writes, the sync periods of polls."""
+
+import logging
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from reconciler import kafka
+from schemas.codec import WireError, decode
+from schemas.connection import KafkaSettings
+from schemas.entries import PublicRecord, SettingsSet
+from schemas.topics import SETTINGS
+
+log = logging.getLogger(__name__)
+
+
+async def follow_settings(
+    settings: KafkaSettings, apply: Callable[[SettingsSet], None], caught_up: Callable[[], None]
+) -> None:
+    """Hand every settings entry to `apply`, for ever; `caught_up` is called once all that stood at the start is in."""
+    consumer = kafka.reader(settings, SETTINGS)
+    await consumer.start()
+    try:
+        ends = await consumer.end_offsets(list(consumer.assignment()))
+        told = await _reached(consumer, ends)
+        if told:
+            caught_up()
+        while True:
+            for records in (await consumer.getmany(timeout_ms=1_000)).values():
+                for record in records:
+                    _apply(record.value, apply)
+            if not told and await _reached(consumer, ends):
+                told = True
+                caught_up()
+    finally:
+        await consumer.stop()
+
+
+async def _reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+    for partition, end in ends.items():
+        if await consumer.position(partition) < end:
+            return False
+    return True
+
+
+def _apply(value: bytes, apply: Callable[[SettingsSet], None]) -> None:
+    try:
+        record = decode(value, PublicRecord)
+    except WireError as error:
+        # Ingest rejects it with its position and reason; here it only must not stop the guards.
+        log.warning("not a settings record", extra={"error": str(error)})
+        return
+    for entry in record.entries:
+        if isinstance(entry, SettingsSet):
+            apply(entry)
