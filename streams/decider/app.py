@@ -15,7 +15,7 @@ from faust.types.auth import CredentialsT
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.partition import DivergenceError
+from streams.core.errors import CoreError, UnknownEngineError
 from streams.decider import faults, health
 from streams.decider.assignment import Assignment
 from streams.decider.config import DeciderConfig
@@ -191,7 +191,9 @@ def ending_on_error() -> Iterator[None]:
 def end(error: BaseException) -> None:
     """End the process with the exit code and the text that fit the error."""
     match error:
-        case DivergenceError() | StandingError():
+        case UnknownEngineError():
+            die(Exit.NEEDS_OPERATOR, str(error))
+        case CoreError() | StandingError():
             die(Exit.SOFTWARE, str(error))
         case TopicAuthorizationFailedError():
             die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")
@@ -211,4 +213,7 @@ def run_decider(config: DeciderConfig) -> None:
     log.info("log %s of %d partitions on %s", config.log_topic, partitions, config.kafka.bootstrap_servers)
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    faust.Worker(app, redirect_stdouts=False, override_logging=False, quiet=True).execute_from_commandline()
+    devnull = open(os.devnull, "w")  # noqa: SIM115 - Faust's progress spinner; lives as long as the process
+    faust.Worker(
+        app, redirect_stdouts=False, override_logging=False, quiet=True, stdout=devnull
+    ).execute_from_commandline()

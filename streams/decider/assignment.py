@@ -5,7 +5,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from streams.core.partition import Partition, StateError
+from streams.core.errors import StateError
+from streams.core.partition import Partition
 from streams.decider.checkpoint import decisions_offset_of, split_rows
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die

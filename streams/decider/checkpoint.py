@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from streams.decider.faults import CrashPoint, crash
 from streams.decider.owned import OwnedPartition
-from streams.decider.store import APPLIED_BYTES
+from streams.decider.store import APPLIED_BYTES, applied_prefix
 
 OWN_ROW = b"d"
 
@@ -37,7 +37,7 @@ def decisions_offset_of(own_rows: Mapping[bytes, bytes]) -> int:
 
 def own_row(owned: OwnedPartition) -> tuple[bytes, bytes]:
     """The adapter's row of a partition."""
-    applied = owned.partition.applied_offset.to_bytes(APPLIED_BYTES, "big")
+    applied = applied_prefix(owned.partition.applied_offset)
     return b"%d|%s" % (owned.number, OWN_ROW), applied + b"%d" % owned.decisions_offset
 
 

@@ -1,7 +1,7 @@
 """The state rows as Faust's table keeps them: raw bytes in memory, recovered from the changelog.
 
 Row keys begin with the partition, `b"<partition>|…"`; values with the log offset that the row has applied, 8 bytes
-big-endian. Deleted rows are rows too. What is inside a row is the core's affair.
+big-endian, signed. Deleted rows are rows too. What is inside a row is the core's affair.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,14 @@ def row_partition(key: bytes) -> int:
     return int(key.partition(b"|")[0])
 
 
-def row_applied(value: bytes) -> bytes:
-    """The log offset that the row has applied, as bytes that sort like it."""
-    return value[:APPLIED_BYTES]
+def row_applied(value: bytes) -> int:
+    """The log offset that the row has applied; -1: nothing."""
+    return int.from_bytes(value[:APPLIED_BYTES], "big", signed=True)
+
+
+def applied_prefix(offset: int) -> bytes:
+    """The inverse of `row_applied`."""
+    return offset.to_bytes(APPLIED_BYTES, "big", signed=True)
 
 
 def merge_row(rows: dict[bytes, bytes], key: bytes, value: bytes) -> None:

@@ -77,7 +77,7 @@ class TailReader:
     def _fetch(self, tp: TopicPartition) -> Fetch:
         async def fetch() -> Sequence[ConsumerRecord]:
             batches = await self._consumer.getmany(tp, timeout_ms=FETCH_MS)
-            return batches.get(tp, ())
+            return list(batches.get(tp, ()))
 
         return fetch
 

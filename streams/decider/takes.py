@@ -70,6 +70,8 @@ class Takes:
         """Write the dirty rows of these partitions; the caller holds the lock."""
         epoch = self._assignment.epoch
         for owned in partitions:
+            if owned.partition.applied_offset < 0:
+                continue
             self._fence.check()
             started = time.monotonic()
             written = await write_checkpoint(

@@ -39,7 +39,7 @@ class Watchdog:
         self._metrics = metrics
         self._recovering = recovering
         self._recovering_since: float | None = time.monotonic()
-        self._ends: dict[int, int] = {}
+        self._ends: Mapping[int, int] = {}
 
     async def watch(self) -> None:
         """Look once a second, for ever."""
