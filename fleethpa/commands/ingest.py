@@ -1,0 +1,136 @@
+"""`ingest check`, `ingest sample`, `ingest reset`: what would be read from a message, and starting a source anew."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from streams.ingest.check import CheckReport
+    from streams.ingest.mapping import Mapping
+
+FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
+
+
+@click.group()
+def ingest() -> None:
+    """Say what would be read from a message, print examples, start a source anew."""
+
+
+@ingest.command()
+@click.argument("message", type=click.File("rb"), default="-", metavar="[FILE]")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A Kafka header of the message.")
+@click.option("--mapping", metavar="FILE", help="The mapping (YAML) that ingest runs with.")
+@click.option("--topic", default="", help="Where it would be sent [default: the topic that takes it].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def check(
+    session: Session, message: BinaryIO, headers: tuple[str, ...], mapping: str | None, topic: str, output: str
+) -> int:
+    """Say what ingest would read from a message in FILE or on stdin; exit 1 where some of it would be rejected.
+
+    \b
+    Examples:
+      fleethpa ingest check record.json
+      kcat -C -t otlp_metrics -c 1 | fleethpa ingest check --header content-type=application/x-protobuf
+    """
+    from msgspec import to_builtins
+
+    from fleethpa.output.formats import one
+    from streams.ingest.check import check_record
+
+    report = check_record(message.read(), _headers(headers), _mapping(mapping), topic)
+    session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
+    return ANSWER_IS_NO if report.is_rejected else OK
+
+
+@ingest.command()
+@click.argument("format_", type=click.Choice(FORMATS), default="fleethpa_sample", metavar="[FORMAT]")
+@command_options()
+def sample(session: Session, format_: str) -> None:
+    """Print a message of a format, with the time of now: fleethpa_sample, otlp_json, otlp_proto, prometheus, fleethpa.
+
+    \b
+    Examples:
+      fleethpa ingest sample | fleethpa ingest check
+      fleethpa ingest sample otlp_json > message.json
+    """
+    from streams.ingest.examples import example
+
+    written = example(format_, session.now_ms())
+    stream = click.get_binary_stream("stdout")
+    if format_ == "otlp_proto" and sys.stdout.isatty():
+        raise usage("otlp_proto is binary", next_step="fleethpa ingest sample otlp_proto > message.bin")
+    stream.write(written)
+
+
+@ingest.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.option("--reason", default="", help="Why; kept in the log.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@command_options()
+def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) -> None:
+    """Read PARTITION of a public TOPIC from its start: for a topic that was deleted and made again.
+
+    Ingest must be stopped. A reset is appended to the log, so that the records of the new topic are not taken for
+    duplicates.
+    """
+    from fleethpa.connection import client_settings, connecting
+    from streams.ingest.errors import IngestError
+    from streams.ingest.reset import reset_source
+
+    if not yes and not click.confirm(f"Read {topic} partition {partition} again from its start?", err=True):
+        raise click.Abort
+    settings = client_settings(session.config)
+
+    async def work() -> int:
+        async with connecting(settings.bootstrap_servers):
+            return await reset_source(settings, topic, partition, author=getpass.getuser(), reason=reason)
+
+    try:
+        offset = session.run(work())
+    except IngestError as error:
+        raise CommandError(str(error)) from error
+    session.note(f"{topic} partition {partition}: the log forgets its offsets; ingest reads on from {offset}")
+
+
+def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    found = []
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise usage(f"--header {text!r} is not NAME=VALUE")
+        found.append((name, value.encode()))
+    return found
+
+
+def _mapping(path: str | None) -> Mapping | None:
+    from streams.ingest.mapping import MappingError, load_mapping
+
+    if path is None:
+        return None
+    try:
+        return load_mapping(Path(path).read_text(encoding="utf-8"), path)
+    except (MappingError, OSError, UnicodeDecodeError) as error:
+        raise usage(f"the mapping cannot be used: {error}") from error
+
+
+def _table(report: CheckReport) -> str:
+    lines = [("format", report.format), ("result", report.result), ("topic", report.topic)]
+    lines += [("samples", str(report.samples))] if report.samples else []
+    lines += [("entries", _counts(report.entries)), ("key", _counts(report.keys)), ("metrics", _counts(report.metrics))]
+    lines += [("left out", f"{count}  {text}") for text, count in report.left_out.items()]
+    lines += [("reason", text) for text in report.reasons]
+    return "\n".join(f"{name:10}{value}" for name, value in lines if value)
+
+
+def _counts(counts: dict[str, Any]) -> str:
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())

@@ -1,0 +1,58 @@
+"""Where each assigned source partition stands: read, written, committed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams.ingest.errors import IngestError
+
+
+@dataclass(slots=True)
+class Place:
+    """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
+
+    next: int
+    end: int
+    written: int
+    committed: int
+    is_given_up: bool = False
+    """Whether others no longer wait for it, until it delivers again."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker holds more of it than was read."""
+        return self.next < self.end and not self.is_given_up
+
+
+async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Place]:
+    """Where reading starts in freshly assigned partitions.
+
+    Raises:
+        IngestError: a committed offset lies beyond the end: the topic was made again.
+    """
+    tps = sorted(tps)
+    if not tps:
+        return {}
+    begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+    places: dict[TopicPartition, Place] = {}
+    for tp in tps:
+        committed = await consumer.committed(tp)
+        _check_committed(tp, committed, ends[tp])
+        start = max(committed or 0, begins[tp])
+        places[tp] = Place(start, ends[tp], start, start)
+    return places
+
+
+def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> None:
+    if committed is not None and committed > end:
+        raise IngestError(
+            f"{tp.topic} partition {tp.partition} ends at offset {end}, but {committed} records of it were read: the "
+            "topic was made again, and the log would take its records for duplicates. "
+            f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
+        )
+
+
+def commits(places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
+    """The offsets that are written and not yet committed."""
+    return {tp: place.written for tp, place in places.items() if place.written > place.committed}

@@ -1,0 +1,75 @@
+"""For a source topic that was made again: forget which of its offsets have been seen, then read it from the start."""
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from schemas.codec import encode
+from schemas.connection import KafkaSettings
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord, WatermarkReset
+from schemas.topics import INGEST_GROUP, LOG
+from streams.ingest.errors import IngestError, explained
+from streams.kafka import aiokafka_kwargs, strict_producer
+
+
+async def reset_source(
+    kafka: KafkaSettings, topic: str, partition: int, *, author: str, reason: str, group: str = INGEST_GROUP
+) -> int:
+    """Append a reset of the watermark to every partition of the log, then set ingest's offset to the beginning.
+
+    Ingest must be stopped: Kafka refuses to move offsets of a group that runs. In this order a crash in between only
+    means to run it again. Gives the offset from which ingest will read.
+
+    Raises:
+        IngestError: the group runs, the partition does not exist, or Kafka denies something.
+    """
+    try:
+        return await _reset(
+            kafka,
+            TopicPartition(topic, partition),
+            WatermarkReset(topic=topic, source_partition=partition, author=author, reason=reason),
+            group,
+        )
+    except KafkaError as error:
+        raise explained(error, kafka) from error
+
+
+async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkReset, group: str) -> int:
+    consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        known = consumer.partitions_for_topic(source.topic) or await _ask(consumer, source.topic)
+        if source.partition not in known:
+            raise IngestError(f"{source.topic} has no partition {source.partition}; it has {sorted(known)}")
+        consumer.assign([source])
+        begin: int = (await consumer.beginning_offsets([source]))[source]
+        await _append(kafka, body)
+        await _move(consumer, source, begin, group)
+    finally:
+        await consumer.stop()
+    return begin
+
+
+async def _ask(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
+    await consumer.topics()
+    return set(consumer.partitions_for_topic(topic) or ())
+
+
+async def _append(kafka: KafkaSettings, body: WatermarkReset) -> None:
+    value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
+    producer = strict_producer(kafka)
+    await producer.start()
+    try:
+        for partition in sorted(await producer.partitions_for(LOG)):
+            await producer.send_and_wait(LOG, value, key=WHOLE_PARTITION_KEY.encode(), partition=partition)
+    finally:
+        await producer.stop()
+
+
+async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int, group: str) -> None:
+    try:
+        await consumer.commit({source: begin})
+    except KafkaError as error:
+        raise IngestError(
+            f"the offset of group {group} cannot be moved ({type(error).__name__}): a worker runs. "
+            "Next: stop ingest, then run this again"
+        ) from error
