@@ -11,13 +11,21 @@ from typing import Any, Final
 
 import click
 
-from fleethpa.errors import INTERNAL, INTERRUPTED, OK, USAGE, Problem
+from fleethpa.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
 from fleethpa.session import group_options
 
 VERBS: Final = {
     "get": ("fleethpa.commands.get", "get", "List HPAs or clusters."),
-    "describe": ("fleethpa.commands.describe", "describe", "Show an HPA as kubectl does, then its mode, inputs and last decisions."),
-    "explain": ("fleethpa.commands.explain", "explain", "Show a decision step by step, with every number that led to it."),
+    "describe": (
+        "fleethpa.commands.describe",
+        "describe",
+        "Show an HPA as kubectl does, then its mode, inputs and last decisions.",
+    ),
+    "explain": (
+        "fleethpa.commands.explain",
+        "explain",
+        "Show a decision step by step, with every number that led to it.",
+    ),
     "decisions": ("fleethpa.commands.decisions", "decisions", "List or follow decisions."),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
@@ -30,7 +38,11 @@ VERBS: Final = {
     "topics": ("fleethpa.commands.topics", "topics", "Create or check the topics."),
     "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
     "clusters": ("fleethpa.commands.clusters", "clusters", "Print the permissions that member clusters must give."),
-    "conformance": ("fleethpa.commands.conformance", "conformance", "Compare the engine with upstream's recorded answers."),
+    "conformance": (
+        "fleethpa.commands.conformance",
+        "conformance",
+        "Compare the engine with upstream's recorded answers.",
+    ),
     "run": ("fleethpa.commands.run", "run", "Run a part: ingest, decider, reconciler, observer or all."),
     "dev": ("fleethpa.commands.dev", "dev", "Run everything here: embedded broker, simulated clusters, all parts."),
     "demo": ("fleethpa.commands.demo", "demo", "See the main job working, in under two minutes."),
@@ -77,7 +89,7 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
             cause = f"Did you mean `{near[0]}`?" if near else ""
             target = f"fleethpa {near[0]} --help" if near else "fleethpa --help"
-            raise Problem(f"unknown verb {verb!r}", cause=cause, next_step=target, code=USAGE)
+            raise CommandError(f"unknown verb {verb!r}", cause=cause, next_step=target, code=USAGE)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -102,7 +114,7 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         return _invoke(arguments)
-    except Problem as problem:
+    except CommandError as problem:
         return _fail(problem.text(), problem.code, debug)
     except click.ClickException as error:
         error.show()
@@ -117,7 +129,7 @@ def run(arguments: list[str]) -> int:
         return _broken_pipe()
     # The last resort: a bug is told without a traceback, unless the user asks for it.
     except Exception as error:
-        text = Problem(
+        text = CommandError(
             f"internal error: {type(error).__name__}: {error}",
             cause="This is a fault of fleethpa.",
             next_step="run it again with --debug and report what it prints",

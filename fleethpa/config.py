@@ -40,7 +40,7 @@ class Config:
         """Return the connection settings.
 
         Raises:
-            Problem: no broker is known, or the settings cannot be used (exit 2).
+            CommandError: no broker is known, or the settings cannot be used (exit 2).
         """
         from schemas.connection import ENVIRONMENT_PREFIX, KafkaSettings, SettingsError, from_environment
 
@@ -65,14 +65,15 @@ class Config:
 
 
 def _no_brokers_cause() -> str:
-    return "Neither --brokers, --kafka-config, FLEETHPA_BROKERS nor a configuration file names one, and no `fleethpa dev` runs here."
+    places = "--brokers, --kafka-config, FLEETHPA_BROKERS nor a configuration file"
+    return f"Neither {places} names one, and no `fleethpa dev` runs here."
 
 
 def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Config:
     """Merge all sources; `flags` are the options given on the command line (None: not given), with `config`.
 
     Raises:
-        Problem: a configuration file cannot be read or has an unknown key (exit 2).
+        CommandError: a configuration file cannot be read or has an unknown key (exit 2).
     """
     environ = os.environ if environ is None else environ
     layers = [

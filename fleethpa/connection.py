@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fleethpa.config import Config
-from fleethpa.errors import Problem, unreachable, usage
+from fleethpa.errors import CommandError, unreachable, usage
 from schemas.connection import KafkaSettings, SettingsError
 
 
@@ -21,7 +21,7 @@ def client_settings(config: Config) -> KafkaSettings:
 
 @asynccontextmanager
 async def connecting(brokers: str) -> AsyncIterator[None]:
-    """Turn what the driver raises while connecting into a Problem (exit 3; wrong settings: 2)."""
+    """Turn what the driver raises while connecting into a CommandError (exit 3; wrong settings: 2)."""
     from aiokafka.errors import KafkaError
 
     try:
@@ -39,7 +39,7 @@ async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str)
     """Return the number of partitions of each topic.
 
     Raises:
-        Problem: a topic does not exist (exit 3).
+        CommandError: a topic does not exist (exit 3).
     """
     # Private, but the only request that lists topics without creating them; the driver's version is pinned.
     cluster = await consumer._client.fetch_all_metadata()
@@ -49,7 +49,7 @@ async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str)
     return counts
 
 
-def missing_topic(topic: str, brokers: str) -> Problem:
+def missing_topic(topic: str, brokers: str) -> CommandError:
     """The error for a topic that does not exist."""
     return unreachable(
         f"topic {topic} does not exist at {brokers}",

@@ -15,7 +15,7 @@ TIMED_OUT: Final = 124
 INTERRUPTED: Final = 130
 
 
-class Problem(Exception):
+class CommandError(Exception):
     """Why a command cannot go on.
 
     Args:
@@ -38,21 +38,21 @@ class Problem(Exception):
         return "\n".join(lines)
 
 
-def usage(what: str, *, cause: str = "", next_step: str = "") -> Problem:
+def usage(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
     """A wrong use of the command line or a wrong input (exit 2)."""
-    return Problem(what, cause=cause, next_step=next_step, code=USAGE)
+    return CommandError(what, cause=cause, next_step=next_step, code=USAGE)
 
 
-def unreachable(what: str, *, cause: str = "", next_step: str = "") -> Problem:
+def unreachable(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
     """Kafka or an API server cannot be reached (exit 3)."""
-    return Problem(what, cause=cause, next_step=next_step, code=UNREACHABLE)
+    return CommandError(what, cause=cause, next_step=next_step, code=UNREACHABLE)
 
 
-def not_found(what: str, *, cause: str = "", next_step: str = "") -> Problem:
+def not_found(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
     """The named object does not exist (exit 4)."""
-    return Problem(what, cause=cause, next_step=next_step, code=NOT_FOUND)
+    return CommandError(what, cause=cause, next_step=next_step, code=NOT_FOUND)
 
 
-def timed_out(what: str, *, cause: str = "", next_step: str = "") -> Problem:
+def timed_out(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
     """`--timeout` was hit (exit 124)."""
-    return Problem(what, cause=cause, next_step=next_step, code=TIMED_OUT)
+    return CommandError(what, cause=cause, next_step=next_step, code=TIMED_OUT)

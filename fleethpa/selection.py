@@ -15,6 +15,7 @@ from schemas.keys import HpaId
 
 R = TypeVar("R")
 DEFAULT_NAMESPACE: Final = "default"
+TYPE_WORDS: Final = ("hpa", "hpas", "horizontalpodautoscaler", "horizontalpodautoscalers")
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ def parse_ref(text: str) -> Ref:
     """Read `[CLUSTER/][NAMESPACE/]NAME`.
 
     Raises:
-        Problem: more than three parts, or an empty one (exit 2).
+        CommandError: more than three parts, or an empty one (exit 2).
     """
     parts = text.split("/")
     if len(parts) > 3 or not all(parts):
-        raise usage(f"{text!r} names no HPA", cause="An HPA is named [CLUSTER/][NAMESPACE/]NAME, as in east/shop/checkout.")
+        raise usage(
+            f"{text!r} names no HPA", cause="An HPA is named [CLUSTER/][NAMESPACE/]NAME, as in east/shop/checkout."
+        )
     return Ref(*reversed(parts))
 
 
@@ -97,7 +100,7 @@ def select(
     """Build a selection from the flags; without `-n` and `-A` the namespace is `default`, as kubectl's.
 
     Raises:
-        Problem: flags that exclude each other, or a label selector that cannot be read (exit 2).
+        CommandError: flags that exclude each other, or a label selector that cannot be read (exit 2).
     """
     if namespace and all_namespaces:
         raise usage("-n and -A exclude each other")
@@ -113,7 +116,7 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     """Read a label selector as kubectl takes it and return its test.
 
     Raises:
-        Problem: it cannot be read (exit 2).
+        CommandError: it cannot be read (exit 2).
     """
     from schemas.selectors import SelectorError, parse_selector
 
@@ -131,7 +134,9 @@ def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[...
         @functools.wraps(function)
         def wrapper(*args: Any, names: Sequence[str] = (), **kwargs: Any) -> R:
             flags = {flag: kwargs.pop(flag) for flag in ("namespace", "all_namespaces", "clusters")}
-            return function(*args, selection=select(names, **flags, labels=kwargs.pop("labels", None)), **kwargs)
+            # `describe hpa NAME`, as kubectl has it: the type may be said.
+            named = names[1:] if names and names[0] in TYPE_WORDS else names
+            return function(*args, selection=select(named, **flags, labels=kwargs.pop("labels", None)), **kwargs)
 
         decorated: Callable[..., R] = wrapper
         if labels:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import sys
@@ -82,8 +81,10 @@ class Session:
         """Run the command's work within --timeout.
 
         Raises:
-            Problem: the time is over (exit 124).
+            CommandError: the time is over (exit 124).
         """
+        import asyncio
+
         limit = self.timeout_s
 
         async def limited() -> R:
@@ -130,13 +131,14 @@ _COMMON = (
     click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after so long, such as 30s."),
 )
 _SOURCE = click.option(
-    "--from", "source", metavar="kafka|DIR", help="Read the running fleet's topics or an archive folder [default: kafka]."
+    "--from",
+    "source",
+    metavar="kafka|DIR",
+    help="Read the running fleet's topics or an archive folder [default: kafka].",
 )
 
 
-def command_options(
-    *, reads: bool = False
-) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
+def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
     """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`."""
 
     def decorate(function: Callable[Concatenate[Session, P], R]) -> Callable[..., R]:
@@ -163,7 +165,9 @@ def group_options(function: Callable[..., R]) -> Callable[..., R]:
     return function
 
 
-def output_option(default: str = "table", formats: tuple[str, ...] = FORMATS) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def output_option(
+    default: str = "table", formats: tuple[str, ...] = FORMATS
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """`-o`, with the formats that the command knows."""
     return click.option(
         "-o", "--output", type=click.Choice(formats), default=default, show_default=True, help="Output format."

@@ -50,9 +50,7 @@ class Writer:
 
     async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
         """Write a record about one namespace to `fleethpa.autoscalers`."""
-        record = PublicRecord(
-            v=VERSION, entries=list(bodies), time=_now_ms(), cluster=cluster, namespace=namespace
-        )
+        record = PublicRecord(v=VERSION, entries=list(bodies), time=_now_ms(), cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace)
         return await self._send(subject, AUTOSCALERS, key, record)
 
@@ -71,7 +69,9 @@ class Writer:
                 topic, encode(record), key=key.encode(), partition=partition, headers=CONTENT_TYPE
             )
         except KafkaError as error:
-            raise unreachable(f"{topic}-{partition} at {self._brokers} did not take the record", cause=str(error)) from error
+            raise unreachable(
+                f"{topic}-{partition} at {self._brokers} did not take the record", cause=str(error)
+            ) from error
         return Pending(subject, topic, partition, sent.offset)
 
     async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
@@ -107,7 +107,7 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """Connect a producer and a reader at the log's end.
 
     Raises:
-        Problem: the brokers cannot be reached, or the topics do not exist (exit 3).
+        CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
     """
     from aiokafka import TopicPartition
 

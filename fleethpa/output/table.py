@@ -48,9 +48,7 @@ def table(
     if not (style and color):
         return lines
     head = lines[:1] if headers else []
-    return head + [
-        paint(line, style(item), color=True) for line, item in zip(lines[len(head) :], listed, strict=True)
-    ]
+    return head + [paint(line, style(item), color=True) for line, item in zip(lines[len(head) :], listed, strict=True)]
 
 
 def clean(text: str) -> str:

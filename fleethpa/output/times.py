@@ -16,7 +16,7 @@ def parse_duration_ms(text: str, option: str = "duration") -> int:
     """Read `90s`, `1h30m`, `2d` or `500ms` into milliseconds.
 
     Raises:
-        Problem: not a duration (exit 2).
+        CommandError: not a duration (exit 2).
     """
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:

@@ -1,0 +1,5 @@
+"""`python -m fleethpa`."""
+
+from fleethpa.cli import main
+
+main()

@@ -1,0 +1,174 @@
+"""`fleethpa decisions`: the audit trail, listed or followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.decisions import Recorded
+from fleethpa.errors import usage
+from fleethpa.output import words
+from fleethpa.output.formats import Listing, render, to_json_line
+from fleethpa.output.table import Column
+from fleethpa.output.times import parse_duration_ms, shown
+from fleethpa.readers import Reader
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options, output_option
+
+Test = Callable[[Recorded], bool]
+_DEFAULT_LAST: Final = 50
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options(labels=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with decisions as they are made.")
+@click.option("--since", metavar="DURATION", help="Only those of the last 10m, 2h, …")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {_DEFAULT_LAST}].")
+@click.option("--changes", is_flag=True, help="Only those that change the replicas, and how their writes ended.")
+@click.option("--reason", metavar="GLOB", help="Only those whose reason, or a metric's, matches, such as 'FailedGet*'.")
+@click.option("--limited-by", metavar="LIMIT", help="Only those that this held, such as StabilizationWindow.")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@command_options(reads=True)
+def decisions(
+    session: Session,
+    selection: Selection,
+    follow: bool,
+    since: str | None,
+    last: int | None,
+    changes: bool,
+    reason: str | None,
+    limited_by: str | None,
+    no_headers: bool,
+    output: str,
+) -> None:
+    """List decisions, oldest first, also those that changed nothing; -f follows them."""
+    since_ms = session.now_ms() - parse_duration_ms(since, "--since") if since else None
+    test = _test(selection, changes, reason, limited_by, since_ms)
+    if follow:
+        if output in ("json", "yaml", "name", "csv"):
+            raise usage(
+                f"--follow cannot print {output}", cause="A list that never ends has no end.", next_step="use -o jsonl"
+            )
+        session.run(_follow(session, test, output, not no_headers))
+        return
+    found = session.run(_listed(session, test, since_ms, last))
+    session.out(render(_listing(session, found), output, headers=not no_headers, color=session.color))
+
+
+def _test(
+    selection: Selection, changes: bool, reason: str | None, limited_by: str | None, since_ms: int | None
+) -> Test:
+    def test(recorded: Recorded) -> bool:
+        decision = recorded.decision
+        if not selection.matches(recorded.hpa):
+            return False
+        if since_ms is not None and recorded.time_ms < since_ms:
+            return False
+        if changes and decision.final_desired_replicas == decision.current_replicas and decision.kind == "evaluation":
+            return False
+        if limited_by and limited_by not in decision.constraints_applied:
+            return False
+        return not reason or any(fnmatchcase(text, reason) for text in _reasons(recorded))
+
+    return test
+
+
+def _reasons(recorded: Recorded) -> list[str]:
+    decision = recorded.decision
+    conditions = (decision.status or {}).get("conditions") or []
+    texts = [decision.reason, *(metric.reason for metric in decision.metrics)]
+    texts += [str(condition.get("reason", "")) for condition in conditions]
+    return [text for text in texts if text]
+
+
+async def _listed(session: Session, test: Test, since_ms: int | None, last: int | None) -> list[Recorded]:
+    wanted = last or (None if since_ms is not None else _DEFAULT_LAST)
+
+    def enough(_: int, decisions: list[Recorded]) -> bool:
+        if since_ms is not None and (not decisions or decisions[0].time_ms < since_ms):
+            return True
+        return wanted is not None and sum(map(test, decisions)) >= wanted
+
+    async with session.reader() as reader:
+        tails = await reader.tail(enough)
+    found = sorted(
+        (recorded for tail in tails.values() for recorded in tail if test(recorded)),
+        key=lambda recorded: (recorded.time_ms, recorded.partition, recorded.decision.seq),
+    )
+    return found[-wanted:] if wanted else found
+
+
+async def _follow(session: Session, test: Test, output: str, headers: bool) -> None:
+    async with session.reader() as reader:
+        await _follow_on(session, reader, test, output, headers)
+
+
+async def _follow_on(session: Session, reader: Reader, test: Test, output: str, headers: bool) -> None:
+    columns = _columns(session)
+    if output == "table" and headers:
+        session.out(_aligned([column.header for column in columns if not column.wide]))
+    async for recorded in reader.follow():
+        if not test(recorded):
+            continue
+        if output == "jsonl":
+            session.out(to_json_line(document(recorded)))
+        else:
+            cells = [column.cell(recorded) for column in columns if output == "wide" or not column.wide]
+            session.out(_aligned(cells))
+
+
+_WIDTHS: Final = (24, 28, 4, 4, 11)
+
+
+def _aligned(cells: list[str]) -> str:
+    """A line of a table whose later rows are not known yet: usual widths, and never cut."""
+    padded = [cell.ljust(_WIDTHS[i]) if i < len(_WIDTHS) else cell for i, cell in enumerate(cells)]
+    return "  ".join(padded).rstrip()
+
+
+def _columns(session: Session) -> tuple[Column[Recorded], ...]:
+    return (
+        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
+        Column("HPA", lambda r: str(r.hpa)),
+        Column("FROM", lambda r: str(r.decision.current_replicas)),
+        Column("TO", lambda r: str(r.decision.final_desired_replicas)),
+        Column("KIND", lambda r: r.decision.kind),
+        Column("WINNER", lambda r: r.decision.selected_metric or "-", wide=True),
+        Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
+        Column("MODE", lambda r: r.decision.mode, wide=True),
+        Column("ID", lambda r: r.decision.id, wide=True),
+        Column("WHY", lambda r: words.why(r.decision)),
+    )
+
+
+def document(recorded: Recorded) -> dict[str, Any]:
+    """A decision as JSON, with where it stands."""
+    import msgspec
+
+    body: dict[str, Any] = msgspec.to_builtins(recorded.decision)
+    record = body.pop("kind", "evaluation")
+    return {"record": record} | body | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+
+
+def _listing(session: Session, found: list[Recorded]) -> Listing[Recorded]:
+    return Listing(
+        kind="Decision",
+        items=found,
+        columns=_columns(session),
+        document=document,
+        name=lambda recorded: f"decision/{recorded.decision.id}",
+        style=_style,
+    )
+
+
+def _style(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.error or decision.refused:
+        return "yellow"
+    return "green" if decision.final_desired_replicas != decision.current_replicas else ""

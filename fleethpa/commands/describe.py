@@ -1,0 +1,97 @@
+"""`fleethpa describe`: kubectl's page for an HPA, then what only fleethpa knows."""
+
+from __future__ import annotations
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.decisions import Recorded
+from fleethpa.output import words
+from fleethpa.output.table import layout
+from fleethpa.output.times import age, shown
+from fleethpa.readers import Reader
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options
+from fleethpa.state import HpaView, read_state
+
+LAST_DECISIONS = 10
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
+@selecting.options()
+@command_options(reads=True)
+def describe(session: Session, selection: Selection) -> None:
+    """Show HPAs as `kubectl describe hpa` does, then mode, inputs and last decisions."""
+    from fleethpa.finding import chosen
+
+    async def work() -> list[tuple[HpaView, list[Recorded]]]:
+        async with session.reader() as reader:
+            state = await read_state(reader)
+            views = chosen(state, selection)
+            return [(view, await _last(reader, view)) for view in views]
+
+    found = session.run(work())
+    if not found:
+        session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
+    session.out("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
+
+
+async def _last(reader: Reader, view: HpaView) -> list[Recorded]:
+    def of_hpa(decisions: list[Recorded]) -> list[Recorded]:
+        return [recorded for recorded in decisions if recorded.hpa == view.id]
+
+    if view.partition < 0:
+        return []
+    tail = await reader.tail(lambda _, decisions: len(of_hpa(decisions)) >= LAST_DECISIONS, [view.partition])
+    return of_hpa(tail.get(view.partition, []))[-LAST_DECISIONS:]
+
+
+def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
+    """The page of one HPA: kubectl's part, a blank line, ours."""
+    from fleethpa import kubectl
+
+    head = kubectl.describe(view.hpa).rstrip("\n").splitlines()
+    return [*head, "", *_facts(view), *_inputs(session, view), *_decisions(session, last), _next(view)]
+
+
+def _facts(view: HpaView) -> list[str]:
+    rows = [("Cluster:", view.id.cluster), ("Mode:", f"{view.mode} ({view.origin})")]
+    rows.append(("Paused:", view.paused or "no"))
+    if view.refused:
+        rows.append(("Refused:", view.refused))
+    if view.author:
+        rows.append(("Changed by:", view.author + (f" ({view.reason})" if view.reason else "")))
+    return layout(rows)
+
+
+def _inputs(session: Session, view: HpaView) -> list[str]:
+    if view.decision is None:
+        return ["Inputs:         none yet"]
+    decision, now_ms = view.decision.decision, session.now_ms()
+    rows = [("  METRIC", "SOURCE", "NEWEST SAMPLE", "PODS USED", "NOTE")]
+    for index, metric in enumerate(decision.metrics):
+        source = decision.input.sources[index] if index < len(decision.input.sources) else ""
+        newest = f"{age(max(0, now_ms - metric.newest))} ago" if metric.newest is not None else "-"
+        note = words.first_line(metric.error) if metric.error else metric.note
+        rows.append((f"  {words.short_name(metric)}", source or "-", newest, str(metric.pods_used), note or "-"))
+    return ["Inputs:", *layout(rows)]
+
+
+def _decisions(session: Session, last: list[Recorded]) -> list[str]:
+    if not last:
+        return ["Last decisions: none yet"]
+    rows = [
+        (
+            f"  {shown(recorded.time_ms, session.time_style, session.now_ms())}",
+            words.change(recorded.decision),
+            words.why(recorded.decision),
+            recorded.decision.id,
+        )
+        for recorded in reversed(last)
+    ]
+    return ["Last decisions:", *layout([("  TIME", "REPLICAS", "WHY", "ID"), *rows])]
+
+
+def _next(view: HpaView) -> str:
+    return f"Next: fleethpa explain {view.id}"

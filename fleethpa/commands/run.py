@@ -1,0 +1,228 @@
+"""`fleethpa run`: the long-running parts, one or all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from fleethpa.errors import OK
+from fleethpa.session import Session, command_options
+
+R = TypeVar("R")
+LEVELS = click.Choice(["debug", "info", "warning", "error"])
+
+
+def _common(function: Callable[..., R]) -> Callable[..., R]:
+    function = click.option("--log-level", type=LEVELS, default="info", show_default=True)(function)
+    return click.option(
+        "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
+    )(function)
+
+
+def _clusters(function: Callable[..., R]) -> Callable[..., R]:
+    function = click.option("--in-cluster", default="", metavar="NAME", help="The cluster that this runs in.")(function)
+    return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
+
+
+@click.group()
+def run() -> None:
+    """Run a part: ingest, decider, reconciler, observer or all."""
+
+
+@run.command("ingest")
+@click.option("--sample-topic", "sample_topics", multiple=True, help="A further topic with samples; may be repeated.")
+@click.option("--mapping", metavar="FILE", help="How foreign series become metrics (YAML).")
+@click.option("--timestamp", type=click.Choice(["append", "source"]), default="append", show_default=True)
+@click.option("--member", default="", help="A name that stays over restarts.")
+@_common
+@command_options()
+def run_ingest(session: Session, /, **options: Any) -> int:
+    """Turn the public topics into the one ordered log."""
+    return _run(session, options["log_level"], {"ingest": ingest_part(session, **options)})
+
+
+@run.command("observer")
+@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
+@click.option("--all-pods", is_flag=True, help="Report pods of namespaces without HPAs, too.")
+@click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@_clusters
+@_common
+@command_options()
+def run_observer(session: Session, /, **options: Any) -> int:
+    """Watch member clusters and poll their metrics APIs."""
+    return _run(session, options["log_level"], {"observer": observer_part(session, **options)})
+
+
+@run.command("reconciler")
+@_clusters
+@_common
+@command_options()
+def run_reconciler(session: Session, /, **options: Any) -> int:
+    """Write decided replicas, HPA status and Events to member clusters."""
+    return _run(session, options["log_level"], {"reconciler": reconciler_part(session, **options)})
+
+
+@run.command("decider")
+@click.option("--instance-id", help="Static member name: this worker's partitions wait for its restart.")
+@click.option("--playback", is_flag=True, help="Log time is source time; no ticks are appended.")
+@click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
+@_common
+@command_options()
+def run_decider(
+    session: Session,
+    instance_id: str | None,
+    playback: bool,
+    session_timeout: float,
+    web_port: int | None,
+    log_level: str,
+) -> None:
+    """Fold the log and decide. Owns its process: any fault ends it, a restart is the recovery."""
+    from fleethpa.parts import set_up_logging
+    from streams.decider.app import run_decider as start
+    from streams.decider.config import DeciderConfig
+
+    set_up_logging(log_level)
+    start(
+        DeciderConfig(
+            kafka=session.config.kafka(),
+            instance_id=instance_id,
+            web_port=web_port,
+            ticks=not playback,
+            playback=playback,
+            session_timeout_s=session_timeout,
+        )
+    )
+
+
+@run.command("all")
+@click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider"]))
+@click.option("--sample-topic", "sample_topics", multiple=True, help="A further topic with samples; may be repeated.")
+@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
+@click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@_clusters
+@_common
+@command_options()
+def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> int:
+    """Run every part: ingest, observer and reconciler in this process, the decider as a child that is kept running."""
+    known: dict[str, Callable[[], Any]] = {
+        "ingest": lambda: ingest_part(session, **options),
+        "observer": lambda: observer_part(session, **options),
+        "reconciler": lambda: reconciler_part(session, **options),
+        "decider": lambda: decider_part(session, **options),
+    }
+    parts = {name: make() for name, make in known.items() if name not in without}
+    return _run(session, options["log_level"], parts)
+
+
+def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
+    from fleethpa.parts import run_together, set_up_logging
+
+    set_up_logging(level)
+    session.run(run_together(parts))
+    return OK
+
+
+def ingest_part(session: Session, /, **options: Any) -> Any:
+    """Make the ingest part."""
+    from fleethpa.parts import announce
+    from streams.ingest.config import IngestConfig
+    from streams.ingest.worker import run_ingest as start
+
+    changes: dict[str, Any] = {}
+    if options.get("mapping"):
+        changes["mapping"] = _mapping(options["mapping"])
+    config = IngestConfig(
+        kafka=session.config.kafka(),
+        sample_topics=tuple(options.get("sample_topics") or ()),
+        timestamp=options.get("timestamp") or "append",
+        member=options.get("member") or "",
+        web_port=options.get("web_port"),
+        **changes,
+    )
+    return lambda stop: start(config, stop, announce("ingest"))
+
+
+def _mapping(path: str) -> Any:
+    from pathlib import Path
+
+    from fleethpa.errors import usage
+    from streams.ingest.mapping import MappingError, load_mapping
+
+    try:
+        return load_mapping(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MappingError) as error:
+        raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
+
+
+def observer_part(session: Session, /, **options: Any) -> Any:
+    """Make the observer part."""
+    from reconciler.config import ObserverConfig
+    from reconciler.observe import run_observer as start
+
+    config = ObserverConfig(
+        kafka=session.config.kafka(),
+        clusters=_members(session, options),
+        namespaces=tuple(options.get("namespaces") or ()),
+        all_pods=bool(options.get("all_pods")),
+        prove_native_absent=bool(options.get("prove_native_absent")),
+        web_port=options.get("web_port"),
+    )
+    return lambda stop: start(config, stop)
+
+
+def reconciler_part(session: Session, /, **options: Any) -> Any:
+    """Make the reconciler part."""
+    from reconciler.config import ReconcilerConfig
+    from reconciler.run import run_reconciler as start
+
+    config = ReconcilerConfig(
+        kafka=session.config.kafka(), clusters=_members(session, options), web_port=options.get("web_port")
+    )
+    return lambda stop: start(config, stop)
+
+
+def decider_part(session: Session, /, **options: Any) -> Any:
+    """Make the decider part: a child process, kept running."""
+    from asyncio import Event
+    from pathlib import Path
+
+    from fleethpa.dev.supervisor import Child, Supervisor
+
+    def tell(child: Child) -> None:
+        print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)
+
+    async def part(stop: Event) -> None:
+        supervisor = Supervisor(tell)
+        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session), "--log-level", options["log_level"]]
+        try:
+            await supervisor.start(Child("decider", arguments, Path("/dev/stderr")))
+            await stop.wait()
+        finally:
+            await supervisor.stop()
+
+    return part
+
+
+def decider_arguments(session: Session) -> list[str]:
+    """The arguments of a decider that talks to the same brokers."""
+    config = session.config
+    arguments = ["run", "decider"]
+    if config.brokers:
+        arguments += ["--brokers", config.brokers]
+    if config.kafka_config:
+        arguments += ["--kafka-config", config.kafka_config]
+    return arguments
+
+
+def _members(session: Session, options: dict[str, Any]) -> Any:
+    from dataclasses import replace
+
+    from fleethpa.parts import member_clusters
+
+    config = session.config
+    if options.get("contexts"):
+        config = replace(config, contexts=tuple(part for part in options["contexts"].split(",") if part))
+    return member_clusters(config, options.get("in_cluster") or "")

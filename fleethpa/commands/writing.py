@@ -1,0 +1,112 @@
+"""What the write verbs share: --reason, --dry-run, --wait, the question before several clusters change, the report."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.output.times import parse_duration_ms
+from fleethpa.session import Session
+
+if TYPE_CHECKING:
+    from fleethpa.writer import Fate, Pending, Writer
+    from schemas.entries import Body
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Write:
+    """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user."""
+
+    subject: str
+    body: Body
+    cluster: str
+    namespace: str = ""
+
+
+def write_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--reason`, `--dry-run`, `--yes`, `--wait`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> R:
+        return function(*args, **kwargs)
+
+    decorated: Callable[..., R] = wrapper
+    for option in (
+        click.option(
+            "--wait", default="5s", show_default=True, help="How long to wait until it stands in the log; 0s: not."
+        ),
+        click.option("--yes", is_flag=True, help="Do not ask before several clusters change."),
+        click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing."),
+        click.option("--reason", default="", help="Why; recorded with your name."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def confirm(clusters: set[str], yes: bool, what: str) -> None:
+    """Ask before more than one cluster changes.
+
+    Raises:
+        CommandError: nobody can be asked (exit 2).
+        click.Abort: the answer is no.
+    """
+    if len(clusters) < 2 or yes:
+        return
+    named = ", ".join(sorted(clusters))
+    if not sys.stdin.isatty():
+        raise usage(
+            f"{what} changes {len(clusters)} clusters ({named})",
+            cause="There is no terminal to ask on.",
+            next_step="add --yes",
+        )
+    click.confirm(f"{what} changes {len(clusters)} clusters ({named}). Go on?", abort=True, err=True)
+
+
+async def write_all(session: Session, writer: Writer, writes: Sequence[Write], wait: str) -> int:
+    """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code."""
+    limit_s = parse_duration_ms(wait, "--wait") / 1000
+    pendings: list[Pending] = []
+    for write in writes:
+        if write.namespace:
+            pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, [write.body]))
+        else:
+            pendings.append(await writer.settings(write.subject, write.cluster, [write.body]))
+    if not limit_s:
+        for pending in pendings:
+            session.out(f"{pending.subject} (written to {pending})")
+        return OK
+    code = OK
+    for fate in await writer.fates(pendings, limit_s):
+        code = max(code, _tell(session, fate, wait))
+    return code
+
+
+def _tell(session: Session, fate: Fate, wait: str) -> int:
+    if fate.state == "rejected":
+        problem = CommandError(
+            f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
+        )
+        click.echo(problem.text(), err=True)
+        return ANSWER_IS_NO
+    session.out(fate.pending.subject)
+    if fate.state == "unknown":
+        session.warn(
+            f"{fate.pending} is written, but did not reach the log within {wait}: is ingest running? "
+            "Next: fleethpa run ingest"
+        )
+    return OK
+
+
+def dry_run(session: Session, writes: Sequence[Write]) -> int:
+    """Say what would be written."""
+    for write in writes:
+        session.out(f"{write.subject} (dry run)")
+    return OK

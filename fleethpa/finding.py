@@ -1,0 +1,152 @@
+"""Finding the one HPA, or the one decision, that a command names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from fleethpa.decisions import Recorded
+from fleethpa.errors import CommandError, not_found, usage
+from fleethpa.output.times import parse_time_ms
+from fleethpa.readers import Reader
+from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
+from fleethpa.state import FleetState, HpaView
+from schemas.keys import HpaId
+
+_DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
+
+
+def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
+    """Return the HPAs that a selection means, in order.
+
+    Raises:
+        CommandError: a named HPA does not exist (exit 4).
+    """
+    views = [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
+    if missing := selection.missing(view.id for view in views):
+        raise no_such_hpa(missing[0], state.hpas, selection.namespace)
+    return views
+
+
+def one(state: FleetState, selection: Selection) -> HpaView:
+    """Return the only HPA that a selection means.
+
+    Raises:
+        CommandError: none (exit 4) or several (exit 2).
+    """
+    return sole(chosen(state, selection), str(selection))
+
+
+def sole(views: list[HpaView], what: str) -> HpaView:
+    """Return the only one of `views`.
+
+    Raises:
+        CommandError: there are several (exit 2) or none (exit 4).
+    """
+    if not views:
+        raise not_found(f"no HPA matches {what}", next_step="fleethpa get hpa -A")
+    if len(views) > 1:
+        listed = ", ".join(str(view.id) for view in views[:5])
+        raise usage(
+            f"{what} names {len(views)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {views[0].id}"
+        )
+    return views[0]
+
+
+def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> CommandError:
+    """The error for a name that no HPA bears, with the nearest that exist."""
+    where = "" if ref.namespace else f" in namespace {namespace}" if namespace else ""
+    listed = list(known)
+    same = [hpa for hpa in listed if hpa.name == ref.name]
+    if same:
+        return not_found(f"no HPA {ref}{where}", cause=f"There is {same[0]}.", next_step=f"name it {same[0]}")
+    clusters = sorted({hpa.cluster for hpa in listed})
+    if ref.cluster and ref.cluster not in clusters:
+        cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
+        return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
+    return not_found(f"no HPA {ref}{where}", next_step="fleethpa get hpa -A")
+
+
+async def find_decision(
+    reader: Reader, what: str, namespace: str | None, *, at: str | None = None, change: bool = False
+) -> tuple[Recorded, Recorded | None]:
+    """Return a decision and, where its write has ended, the record that completed it.
+
+    `what`: the id of a decision, or an HPA; then its newest evaluation, or the one at `at`, or (`change`) the newest
+    that changed replicas.
+
+    Raises:
+        CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
+    """
+    if match := _DECISION_ID.fullmatch(what):
+        return await _by_id(reader, what, int(match[1]))
+    ref, wanted_ms = parse_ref(what), _time(at)
+    scope = ref.namespace or namespace or DEFAULT_NAMESPACE
+
+    def is_named(hpa: HpaId) -> bool:
+        return hpa.name == ref.name and hpa.namespace == scope and ref.cluster in (None, hpa.cluster)
+
+    def fits(recorded: Recorded) -> bool:
+        decision = recorded.decision
+        if not is_named(recorded.hpa) or decision.kind != "evaluation":
+            return False
+        if wanted_ms is not None and recorded.time_ms > wanted_ms:
+            return False
+        return not change or decision.final_desired_replicas != decision.current_replicas
+
+    tails = await reader.tail(_reaching(fits))
+    everything = [recorded for tail in tails.values() for recorded in tail]
+    fitting = [recorded for recorded in everything if fits(recorded)]
+    if not fitting:
+        raise _none_fits(ref, {r.hpa for r in everything}, is_named, scope, at, change)
+    named = sorted({str(recorded.hpa) for recorded in fitting})
+    if len(named) > 1:
+        cause = f"They are {', '.join(named[:5])}."
+        raise usage(f"{what} names {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
+    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
+    return found, _ending(found, everything)
+
+
+def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]], bool]:
+    return lambda _, decisions: any(fits(recorded) for recorded in decisions)
+
+
+async def _by_id(reader: Reader, id_: str, partition: int) -> tuple[Recorded, Recorded | None]:
+    def enough(_: int, decisions: list[Recorded]) -> bool:
+        return any(recorded.decision.id == id_ for recorded in decisions)
+
+    try:
+        tail = (await reader.tail(enough, [partition])).get(partition, [])
+    except (KeyError, AssertionError) as error:
+        raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.") from error
+    for recorded in tail:
+        if recorded.decision.id == id_:
+            return recorded, _ending(recorded, tail)
+    raise not_found(
+        f"no decision {id_}",
+        cause="The decisions topic no longer holds it, or never did.",
+        next_step="fleethpa decisions -A",
+    )
+
+
+def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
+    return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
+
+
+def _time(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_time_ms(text)
+    except ValueError as error:
+        raise usage(f"--at {text!r} is no time", cause="Write it as 2026-11-21T08:00:15Z.") from error
+
+
+def _none_fits(
+    ref: Ref, known: set[HpaId], is_named: Callable[[HpaId], bool], scope: str, at: str | None, change: bool
+) -> CommandError:
+    if any(is_named(hpa) for hpa in known):
+        asked = f" at or before {at}" if at else " that changed the replicas" if change else ""
+        return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")
+    return no_such_hpa(ref, known, scope)

@@ -1,0 +1,282 @@
+"""A decision as a page: what came out, the steps with their numbers, its inputs and what would change the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleethpa.output import words
+from fleethpa.output.table import layout, paint
+from fleethpa.output.times import age, parse_time_ms, shown, span
+from schemas.decisions import Decision, MetricDecision, Step
+
+Row = tuple[str, str, str]
+
+
+def explanation(
+    decision: Decision, ending: Decision | None, *, now_ms: int, time_style: str = "utc", color: bool = False
+) -> list[str]:
+    """Lay out one decision; `ending` is the record that completed its write, where there is one."""
+    steps = layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])
+    return [
+        *_head(decision, ending, now_ms, time_style, color),
+        "",
+        *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
+        "",
+        *_tail(decision),
+    ]
+
+
+def _head(decision: Decision, ending: Decision | None, now_ms: int, time_style: str, color: bool) -> list[str]:
+    made_ms = parse_time_ms(decision.time)
+    target = decision.scale_target_ref or {"kind": "?", "name": "?"}
+    who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
+    result = paint(_result(decision), _style(decision), color=color)
+    when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
+    return [
+        f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
+        f"Evaluated  {when}  spec generation {decision.generation}   engine {decision.engine}",
+        f"Result     {result}{_winner(decision)}{_ending(decision, ending, made_ms)}",
+    ]
+
+
+def _style(decision: Decision) -> str:
+    if decision.error or decision.refused:
+        return "red"
+    return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
+
+
+def _result(decision: Decision) -> str:
+    if decision.kind == "completion":
+        return f"WRITE ENDED  {words.why(decision)}"
+    before, after = decision.current_replicas, decision.final_desired_replicas
+    if before != after:
+        return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}"
+    if decision.error:
+        return f"NO CHANGE {after} ({words.why(decision)})"
+    if _holding(decision):
+        return f"HELD at {after} by {words.held_by(decision)}{_would_be(decision)}"
+    return f"NO CHANGE {after} ({words.why(decision)})"
+
+
+def _holding(decision: Decision) -> bool:
+    raw = decision.raw_desired_replicas
+    return bool(words.held_by(decision)) and raw is not None and raw != decision.final_desired_replicas
+
+
+def _would_be(decision: Decision) -> str:
+    text = f"; would be {decision.raw_desired_replicas}"
+    made_ms = parse_time_ms(decision.time)
+    ends = [step.until for step in decision.steps if step.until]
+    return text + (f"; window ends in {span(max(ends) - made_ms)}" if ends else "")
+
+
+def _winner(decision: Decision) -> str:
+    return f"    winner: {decision.selected_metric}" if decision.selected_metric else ""
+
+
+def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
+    if decision.refused:
+        return f"    not written: {decision.refused}"
+    if decision.paused:
+        return f"    not written: paused ({decision.paused})"
+    if decision.wants is None or decision.kind == "completion":
+        return ""
+    if ending is None:
+        return "    write pending" if decision.mode == "enforce" else "    not written: mode shadow"
+    took = parse_time_ms(ending.time) - made_ms
+    version = ending.outcome.get("resourceVersion", "")
+    detail = f" (scale.resourceVersion {version})" if version else ""
+    error = ending.outcome.get("error")
+    return f"    {ending.outcome.get('result', 'ended')} in {span(took)}{detail}" + (f": {error}" if error else "")
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _steps(decision: Decision) -> Iterator[Row]:
+    yield "current", str(decision.current_replicas), _current(decision)
+    names = [words.short_name(metric) for metric in decision.metrics]
+    for index, metric in enumerate(decision.metrics):
+        winner = _is_winner(decision, metric, index)
+        yield names[index], "-" if metric.proposal is None else str(metric.proposal), _metric(decision, metric, winner)
+    if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
+        yield "max of metrics", str(decision.raw_desired_replicas), ""
+    for step in decision.steps:
+        if step.step != "metrics":
+            yield _step_name(step), str(step.out), _step(decision, step)
+    yield "final", str(decision.final_desired_replicas), _final(decision)
+
+
+def _final(decision: Decision) -> str:
+    if not decision.status:
+        return ""
+    conditions = decision.status.get("conditions") or []
+    false = [c for c in conditions if c.get("type") != "ScalingLimited" and c.get("status") == "False"]
+    return "; ".join(f"{c.get('type')}=False {c.get('reason')}" for c in false)
+
+
+def _current(decision: Decision) -> str:
+    observed = decision.observed
+    parts = ["from scale.spec"]
+    if "specReplicas" in observed and "statusReplicas" in observed:
+        parts = [f"scale.spec {observed['specReplicas']}, scale.status {observed['statusReplicas']}"]
+    pods = next((m for m in decision.metrics if m.pods_used or m.pods_not_ready or m.pods_missing), None)
+    if pods is not None:
+        parts.append(f"{pods.pods_used} ready, {pods.pods_not_ready} not ready, {pods.pods_missing} missing metrics")
+    return "; ".join(parts)
+
+
+def _is_winner(decision: Decision, metric: MetricDecision, index: int) -> bool:
+    if metric.proposal is None or metric.proposal != decision.raw_desired_replicas:
+        return False
+    first = next((m for m in decision.metrics if m.proposal == decision.raw_desired_replicas), None)
+    return first is metric
+
+
+def _metric(decision: Decision, metric: MetricDecision, winner: bool) -> str:
+    if metric.error:
+        return f"{metric.reason or 'failed'}: {words.first_line(metric.error)}"
+    parts = [_formula(decision, metric), _judgement(metric), _samples(decision, metric), "◀ winner" if winner else ""]
+    return "   ".join(part for part in parts if part)
+
+
+def _formula(decision: Decision, metric: MetricDecision) -> str:
+    value, target, unit = _compared(metric)
+    if value is None or target is None:
+        return ""
+    quotient = f"{value}{unit}/{target}{unit}"
+    if not metric.ratio:
+        return quotient
+    ratio = float(metric.ratio)
+    return f"{quotient} = {ratio:.3f}   {_rounding(decision, metric, ratio)}"
+
+
+def _compared(metric: MetricDecision) -> tuple[str | None, str | None, str]:
+    if metric.target_utilization is not None and metric.utilization is not None:
+        return str(metric.utilization), str(metric.target_utilization), "%"
+    if metric.value is None or metric.target is None:
+        return None, None, ""
+    return words.number(metric.value), words.number(metric.target), ""
+
+
+def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
+    counted = metric.pods_used + metric.pods_not_ready + metric.pods_missing
+    for count in (metric.pods_used, counted, decision.current_replicas):
+        exact = count * ratio
+        if count and metric.proposal is not None and metric.proposal - 1 < exact <= metric.proposal + 1e-9:
+            return f"ceil({count} × {ratio:.3f} = {exact:.2f})"  # noqa: RUF001  # the sign of a product
+    return ""
+
+
+def _judgement(metric: MetricDecision) -> str:
+    texts = {
+        "withinTolerance": "within tolerance: no change",
+        "directionFlip": "with missing pods filled in the direction flips: no change",
+        "countGuard": "the result would go against the direction: no change",
+    }
+    if metric.note:
+        return texts.get(metric.note, metric.note)
+    return "outside tolerance" if metric.ratio else ""
+
+
+def _samples(decision: Decision, metric: MetricDecision) -> str:
+    made_ms = parse_time_ms(decision.time)
+    parts = []
+    if metric.pods_used:
+        parts.append(f"{metric.pods_used} {'pod' if metric.pods_used == 1 else 'pods'} used")
+    for count, text in (
+        (metric.pods_not_ready, "not ready"),
+        (metric.pods_missing, "missing"),
+        (metric.pods_ignored, "ignored"),
+    ):
+        if count:
+            parts.append(f"{count} {text}")
+    if metric.newest is not None:
+        parts.append(f"newest {span(max(0, made_ms - metric.newest))}")
+    return ", ".join(parts)
+
+
+def _step_name(step: Step) -> str:
+    names = {"bounds": "min/max bounds", "scaleUpPolicy": "scaleUp policy", "scaleDownPolicy": "scaleDown policy"}
+    return names.get(step.step, step.step)
+
+
+def _step(decision: Decision, step: Step) -> str:
+    detail = dict(step.detail)
+    parts = [f"{step.in_} → {step.out}"] if step.in_ != step.out else []
+    if step.step == "bounds":
+        parts.append(f"{detail.pop('min', decision.min_replicas)} … {detail.pop('max', decision.max_replicas)}")
+    policies = detail.pop("policies", None)
+    if "limit" in detail:
+        parts.append(f"limit {detail.pop('limit')}" + (f" = {_policies(policies)}" if policies else ""))
+    parts += [_fact(name, value) for name, value in detail.items()]
+    if step.until:
+        parts.append(f"until {span(max(0, step.until - parse_time_ms(decision.time)))} from then")
+    return "; ".join(part for part in parts if part)
+
+
+def _policies(policies: list[dict[str, Any]]) -> str:
+    return f"({', '.join(map(_policy, policies))})"
+
+
+def _policy(policy: dict[str, Any]) -> str:
+    unit = "%" if policy.get("type") == "Percent" else ""
+    period = span(int(policy.get("periodMs", 0)))
+    return f"{policy.get('type')} {policy.get('value')}{unit} over {period} → {policy.get('limit')}"
+
+
+def _fact(name: str, value: Any) -> str:
+    if name.endswith("Ms") and isinstance(value, int):
+        return f"{_spaced(name[:-2])} {span(value)}"
+    if value in (None, "", []):
+        return ""
+    return f"{_spaced(name)} {value}"
+
+
+def _spaced(name: str) -> str:
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+# --- below the table --------------------------------------------------------------------------------------------------
+
+
+def _tail(decision: Decision) -> list[str]:
+    position = decision.input
+    sources = sorted({source for source in position.sources if source})
+    lines = [f"Inputs   log {position.partition}@{position.offset}  " + "  ".join(sources)]
+    lines[0] = lines[0].rstrip()
+    if changes := list(_would_change(decision)):
+        lines.append("Would change the answer: " + ";  ".join(changes))
+    lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
+    return lines
+
+
+def _would_change(decision: Decision) -> Iterator[str]:
+    """The nearest other answers: a winner's value at which its proposal falls, and limits that bind."""
+    index = next((i for i, m in enumerate(decision.metrics) if _is_winner(decision, m, i)), None)
+    if index is not None:
+        yield from _lower_value(decision, decision.metrics[index])
+    final = decision.final_desired_replicas
+    limits = decision.constraints_applied
+    if "MaxReplicas" in limits:
+        yield f"maxReplicas > {decision.max_replicas}"
+    elif final > decision.min_replicas and final != decision.current_replicas:
+        yield f"maxReplicas < {final}"
+    if "MinReplicas" in limits:
+        yield f"minReplicas < {decision.min_replicas}"
+    if "StabilizationWindow" in limits:
+        yield "a shorter stabilization window"
+    if "ScaleUpPolicy" in limits or "ScaleDownPolicy" in limits:
+        yield "a wider scaling policy"
+
+
+def _lower_value(decision: Decision, metric: MetricDecision) -> Iterator[str]:
+    base = decision.current_replicas
+    if not (metric.ratio and metric.proposal and base) or metric.note or metric.proposal <= 1:
+        return
+    share = (metric.proposal - 1) / base
+    if metric.target_utilization:
+        yield f"{words.short_name(metric)} ≤ {int(metric.target_utilization * share)}% → {metric.proposal - 1}"
+    elif metric.target:
+        yield f"{words.short_name(metric)} ≤ {words.number(int(metric.target * share))} → {metric.proposal - 1}"

@@ -1,0 +1,97 @@
+"""Decisions in words: what came out, what held it, and numbers as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.decisions import Decision, MetricDecision
+
+LIMITS: Final = {
+    "MinReplicas": "minReplicas",
+    "MaxReplicas": "maxReplicas",
+    "ScaleUpPolicy": "a scale-up policy",
+    "ScaleDownPolicy": "a scale-down policy",
+    "ScaleUpLimit": "the scale-up limit (twice the current count, at least 4)",
+    "StabilizationWindow": "the stabilization window",
+    "Tolerance": "the tolerance",
+    "Paused": "a pause",
+    "Frozen": "the cluster's freeze",
+    "Overflow": "the overflow guard",
+    "MaxStep": "the cluster's largest step",
+}
+
+
+def milli(value: int) -> str:
+    """A milli value as a quantity: `112500m`, or a whole number where it is one."""
+    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+
+
+def number(value: int) -> str:
+    """A milli value as people read it in a formula: `112.5`."""
+    return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def ratio(text: str) -> str:
+    """A ratio's text, three decimals."""
+    return f"{float(text):.3f}" if text else ""
+
+
+def change(decision: Decision) -> str:
+    """`4 → 8`, or the count that stays."""
+    before, after = decision.current_replicas, decision.final_desired_replicas
+    return f"{before} → {after}" if before != after else str(after)
+
+
+def short_name(metric: MetricDecision) -> str:
+    """A metric as the tables name it."""
+    return metric.name or metric.type
+
+
+def held_by(decision: Decision) -> str:
+    """What held or cut the proposal, in words; empty where nothing did."""
+    words = [LIMITS.get(limit, limit) for limit in decision.constraints_applied if limit != "Tolerance"]
+    return ", ".join(words)
+
+
+def why(decision: Decision) -> str:
+    """One line: why this decision came out as it did."""
+    if decision.kind == "completion":
+        return _completion(decision)
+    if decision.error:
+        return first_line(decision.error)
+    if decision.refused:
+        return f"not written: {decision.refused}"
+    if decision.paused:
+        return f"not written: paused ({decision.paused})"
+    held = held_by(decision)
+    if decision.final_desired_replicas != decision.current_replicas:
+        reason = decision.reason or "the replicas are out of bounds"
+        return f"{reason}; limited by {held}" if held else reason
+    if held:
+        return f"held by {held}" + _would_be(decision)
+    if failed := [metric for metric in decision.metrics if metric.error]:
+        return f"{short_name(failed[0])} is missing: nothing is scaled down on incomplete metrics"
+    if any(metric.note == "withinTolerance" for metric in decision.metrics):
+        return f"within tolerance ({_largest_ratio(decision)})"
+    return decision.reason or "the metrics ask for what is there"
+
+
+def _would_be(decision: Decision) -> str:
+    wanted = decision.raw_desired_replicas
+    return f"; the metrics ask for {wanted}" if wanted not in (None, decision.final_desired_replicas) else ""
+
+
+def _largest_ratio(decision: Decision) -> str:
+    ratios = [float(metric.ratio) for metric in decision.metrics if metric.ratio]
+    return f"ratio {max(ratios):.2f}" if ratios else "no ratio"
+
+
+def _completion(decision: Decision) -> str:
+    outcome = decision.outcome.get("result", "ended")
+    error = decision.outcome.get("error") or decision.error
+    return f"write {outcome}" + (f": {first_line(error)}" if error else "")
+
+
+def first_line(text: str) -> str:
+    """The first line of a text that may have several."""
+    return text.splitlines()[0] if text else ""

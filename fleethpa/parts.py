@@ -1,0 +1,103 @@
+"""The long-running parts: their settings from the command line, and how they run together in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.config import Config
+from fleethpa.errors import CommandError, unreachable, usage
+
+if TYPE_CHECKING:
+    from reconciler.clusters import ClusterConfig
+
+Part = Callable[[asyncio.Event], Awaitable[None]]
+"""Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def set_up_logging(level: str) -> None:
+    """Log to stderr."""
+    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    for noisy in ("aiokafka", "kubernetes"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # A rejoin is how groups work; the driver calls it an error.
+    logging.getLogger("aiokafka.consumer.group_coordinator").setLevel(logging.CRITICAL)
+    logging.getLogger("aiokafka.coordinator").setLevel(logging.CRITICAL)
+
+
+def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
+    """The clusters to watch and write: contexts of the kubeconfig, or the cluster that this process runs in.
+
+    Raises:
+        CommandError: the kubeconfig cannot be used, or none is known (exit 2).
+    """
+    from reconciler.clusters import ClusterConfig, clusters_of
+    from reconciler.errors import ConfigError
+
+    if in_cluster_name:
+        return (ClusterConfig(in_cluster_name),)
+    if not config.kubeconfig:
+        raise usage(
+            "no member clusters are known",
+            cause="Neither --kubeconfig nor a configuration file names a kubeconfig.",
+            next_step="add --kubeconfig FILE, or --in-cluster NAME inside a cluster",
+        )
+    try:
+        return tuple(clusters_of(config.kubeconfig, config.contexts))
+    except ConfigError as error:
+        raise usage(f"kubeconfig {config.kubeconfig} cannot be used", cause=str(error)) from error
+
+
+async def run_together(parts: Mapping[str, Part]) -> None:
+    """Run parts until SIGINT or SIGTERM; one that fails ends all.
+
+    Raises:
+        CommandError: a part could not go on; names it and says why (exit 3).
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    tasks = {name: asyncio.create_task(_until(part, stop), name=name) for name, part in parts.items()}
+    await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    await asyncio.wait(tasks.values(), timeout=15)
+    for name, task in tasks.items():
+        error = task.exception() if task.done() and not task.cancelled() else None
+        if error is not None:
+            raise _failed(name, error) from error
+
+
+async def _until(part: Part, stop: asyncio.Event) -> None:
+    await part(stop)
+
+
+def _failed(name: str, error: BaseException) -> BaseException:
+    if isinstance(error, CommandError):
+        return error
+    known = (ValueError, OSError, LookupError)
+    text = str(error) or type(error).__name__
+    if isinstance(error, known) or type(error).__module__.split(".")[0] in (
+        "streams",
+        "reconciler",
+        "schemas",
+        "aiokafka",
+    ):
+        return unreachable(f"{name} cannot go on: {text}", next_step="fleethpa topics check")
+    return error
+
+
+def announce(name: str) -> Callable[[int], None]:
+    """Say on stderr where a part serves its health."""
+
+    def tell(port: int) -> None:
+        where = f", health and metrics on http://127.0.0.1:{port}" if port else ""
+        print(f"{name} is running{where}", file=sys.stderr, flush=True)
+
+    return tell

@@ -1,0 +1,189 @@
+"""Where read verbs get state, decisions and log from: the topics of a running fleet, or an archive folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fleethpa.config import Config
+from fleethpa.decisions import Expander, Recorded, expand_all
+from fleethpa.errors import usage
+from schemas.topics import CHANGELOG, DECISIONS, LOG
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer
+
+CHUNK: Final = 1_000
+"""Decisions of a partition read at first, from its end backwards."""
+
+Enough = Callable[[int, list[Recorded]], bool]
+"""Whether the decisions of a partition, oldest first, reach far enough back."""
+
+
+@dataclass(frozen=True)
+class LogRecordAt:
+    """A record of the log and where it stands."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    value: bytes
+
+
+class Reader(Protocol):
+    """A source of everything that read verbs show."""
+
+    name: str
+
+    async def rows(self) -> Mapping[bytes, bytes]:
+        """The newest state rows of all partitions."""
+        ...
+
+    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+        """The newest decisions of each partition, oldest first, as far back as `enough` asks (or the source holds)."""
+        ...
+
+    def follow(self) -> AsyncIterator[Recorded]:
+        """Decisions from now on, as they are made."""
+        ...
+
+    def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+        """The log of a partition from offset `first` to its end as of now."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and files."""
+        ...
+
+
+async def open_reader(source: str, config: Config) -> Reader:
+    """Open `kafka` or an archive folder.
+
+    Raises:
+        CommandError: brokers cannot be reached (exit 3), or the folder is no archive (exit 2).
+    """
+    if source == "kafka":
+        return await KafkaReader.open(config)
+    if not Path(source).is_dir():
+        raise usage(f"--from {source}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
+    raise usage(
+        f"--from {source}: this folder is no archive that this version reads",
+        next_step="leave --from out to read the running fleet",
+    )
+
+
+class KafkaReader:
+    """Reads the topics of a running fleet in no consumer group: it commits nothing and disturbs nobody."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, counts: Mapping[str, int], brokers: str) -> None:
+        self._consumer, self._counts = consumer, counts
+        self.name = brokers
+
+    @classmethod
+    async def open(cls, config: Config) -> KafkaReader:
+        """Connect and look at the topics."""
+        from aiokafka import AIOKafkaConsumer
+
+        from fleethpa.connection import client_settings, connecting, partition_counts
+        from streams import kafka
+
+        settings = client_settings(config)
+        async with connecting(settings.bootstrap_servers):
+            consumer = AIOKafkaConsumer(
+                **kafka.aiokafka_kwargs(settings),
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_max_wait_ms=100,
+            )
+            try:
+                await consumer.start()
+                counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), settings.bootstrap_servers)
+            except BaseException:
+                await consumer.stop()
+                raise
+        return cls(consumer, counts, settings.bootstrap_servers)
+
+    async def close(self) -> None:
+        await self._consumer.stop()
+
+    async def rows(self) -> Mapping[bytes, bytes]:
+        newest: dict[bytes, bytes] = {}
+        for records in (await self._whole(CHANGELOG)).values():
+            for record in records:
+                held = newest.get(record.key)
+                # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
+                if record.value is not None and (held is None or _applied(held) <= _applied(record.value)):
+                    newest[record.key] = record.value
+        return newest
+
+    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+        wanted = range(self._counts[DECISIONS]) if partitions is None else partitions
+        spans = await self._spans(DECISIONS, wanted)
+        found: dict[int, list[Recorded]] = {}
+        size = CHUNK
+        while spans:
+            ranges = {part: (max(first, end - size), end) for part, (first, end) in spans.items()}
+            for part, records in (await self._fetch(ranges)).items():
+                decisions, lacking = expand_all(part.partition, ((r.offset, r.value) for r in records))
+                found[part.partition] = decisions
+                at_start = ranges[part][0] <= spans[part][0]
+                if at_start or (not lacking and enough(part.partition, decisions)):
+                    del spans[part]
+            size *= 4
+        return found
+
+    async def follow(self) -> AsyncIterator[Recorded]:
+        expanders = {number: Expander() for number in range(self._counts[DECISIONS])}
+        spans = await self._spans(DECISIONS, expanders)
+        ends = {part: end for part, (_, end) in spans.items()}
+        # Short decisions repeat earlier full ones, so a stretch before the end is read first.
+        for part, (first, end) in spans.items():
+            self._consumer.seek(part, max(first, end - CHUNK))
+        while True:
+            batches = await self._consumer.getmany(timeout_ms=500)
+            for part, records in batches.items():
+                for record in records:
+                    taken = expanders[part.partition].take(part.partition, record.offset, record.value)
+                    if taken is not None and record.offset >= ends[part]:
+                        yield taken
+
+    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+        spans = await self._spans(LOG, [partition])
+        for part, (start, end) in spans.items():
+            for record in (await self._fetch({part: (max(first, start), end)})).get(part, []):
+                yield LogRecordAt(partition, record.offset, record.timestamp, record.value)
+
+    async def _spans(self, topic: str, partitions: Iterable[int]) -> dict[Any, tuple[int, int]]:
+        from aiokafka import TopicPartition
+
+        parts = [TopicPartition(topic, number) for number in partitions]
+        self._consumer.assign(parts)
+        first, end = await asyncio.gather(self._consumer.beginning_offsets(parts), self._consumer.end_offsets(parts))
+        return {part: (first[part], end[part]) for part in parts}
+
+    async def _whole(self, topic: str) -> dict[Any, list[Any]]:
+        return await self._fetch(await self._spans(topic, range(self._counts[topic])))
+
+    async def _fetch(self, ranges: Mapping[Any, tuple[int, int]]) -> dict[Any, list[Any]]:
+        """Read [first, end) of assigned partitions, all at the same time."""
+        found: dict[Any, list[Any]] = {part: [] for part in ranges}
+        left = {part: end for part, (first, end) in ranges.items() if first < end}
+        self._consumer.assign(list(left))
+        for part in left:
+            self._consumer.seek(part, ranges[part][0])
+        while left:
+            for part, records in (await self._consumer.getmany(*left, timeout_ms=200)).items():
+                found[part] += [record for record in records if record.offset < left[part]]
+            # Positions, not records: the last offsets of a range may be transaction markers or compacted away.
+            done = [part for part, end in left.items() if await self._consumer.position(part) >= end]
+            for part in done:
+                del left[part]
+        return found
+
+
+def _applied(value: bytes) -> int:
+    return int.from_bytes(value[:8], "big", signed=True)

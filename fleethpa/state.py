@@ -1,0 +1,379 @@
+"""The state of the fleet as read verbs show it: state rows, and what the log and the decisions say since."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fleethpa.decisions import Recorded
+from fleethpa.output.times import parse_time_ms
+from fleethpa.output.words import milli as quantity
+from fleethpa.readers import Reader
+from schemas.codec import WireError, decode
+from schemas.decisions import Decision, MetricDecision
+from schemas.entries import AutoscalerDeleted, AutoscalerSet, ClusterSettings, Command, LogRecord, Mode, SettingsSet
+from schemas.keys import HpaId, split_namespace_key
+from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
+
+SILENT_MS: Final = 30_000
+"""A cluster of which nothing was heard for so long (log time) counts as not answering."""
+ALL: Final = "*"
+
+
+@dataclass(frozen=True)
+class HpaView:
+    """One HPA as it stands now.
+
+    `hpa`: the autoscaling/v2 object with its status. `decision`: its newest evaluation, where one is known. `paused`
+    and `refused`: why nothing is written, empty where it would be.
+    """
+
+    id: HpaId
+    hpa: dict[str, Any]
+    mode: Mode
+    origin: str
+    partition: int
+    decision: Recorded | None = None
+    paused: str = ""
+    refused: str = ""
+    author: str = ""
+    reason: str = ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec."""
+        found: dict[str, Any] = self.hpa.get("spec") or {}
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status."""
+        found: dict[str, Any] = self.hpa.get("status") or {}
+        return found
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The HPA object's labels."""
+        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
+        return found
+
+
+@dataclass
+class ClusterView:
+    """One cluster as the log knows it.
+
+    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch → its error.
+    """
+
+    name: str
+    hpas: int = 0
+    namespaces: int = 0
+    modes: dict[str, int] = field(default_factory=dict)
+    heard_ms: int | None = None
+    clock_ms: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    paused: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether its observer has gone silent."""
+        return self.heard_ms is not None and self.clock_ms - self.heard_ms > SILENT_MS
+
+
+@dataclass
+class FleetState:
+    """Everything that read verbs show."""
+
+    hpas: dict[HpaId, HpaView] = field(default_factory=dict)
+    clusters: dict[str, ClusterView] = field(default_factory=dict)
+    namespaces: dict[tuple[str, str], NamespaceRow] = field(default_factory=dict)
+    settings: dict[str, ClusterSettings] = field(default_factory=dict)
+    """As set: per cluster, and `*` for all."""
+    clock_ms: int = 0
+
+    def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
+        """Other objects that drive targets there, such as KEDA ScaledObjects."""
+        row = self.namespaces.get((cluster, namespace))
+        return list(row.rivals) if row else []
+
+
+async def read_state(reader: Reader) -> FleetState:
+    """Read rows, then what came after them.
+
+    Raises:
+        CommandError: the source cannot be read.
+    """
+    rows = _decoded(await reader.rows())
+    partitions = {row.number: row for row in rows if isinstance(row, PartitionRow)}
+
+    def enough(partition: int, decisions: list[Recorded]) -> bool:
+        row = partitions.get(partition)
+        return row is not None and bool(decisions) and decisions[0].decision.seq <= row.seq
+
+    tails = await reader.tail(enough)
+    builder = _Builder(rows, partitions)
+    for number in tails:
+        first = partitions[number].offset + 1 if number in partitions else 0
+        async for record in reader.log(number, first):
+            builder.take_log(record.partition, record.timestamp_ms, record.value)
+    for decisions in tails.values():
+        builder.take_decisions(decisions)
+    return builder.state()
+
+
+def _decoded(rows: Mapping[bytes, bytes]) -> list[HpaRow | NamespaceRow | PartitionRow]:
+    return [decode_row(key, value) for key, value in rows.items() if row_kind(key)[0] in "hnp" and value]
+
+
+class _Builder:
+    """Puts rows, log entries and decisions together."""
+
+    def __init__(
+        self, rows: Iterable[HpaRow | NamespaceRow | PartitionRow], partitions: Mapping[int, PartitionRow]
+    ) -> None:
+        self.partitions = partitions
+        self.clock_ms = max((row.clock_ms for row in partitions.values()), default=0)
+        self.hpas = {row.id: row for row in rows if isinstance(row, HpaRow)}
+        self.namespaces = [row for row in rows if isinstance(row, NamespaceRow)]
+        self.objects: dict[HpaId, AutoscalerSet | None] = {}
+        self.newest: dict[HpaId, Recorded] = {}
+        self.pauses = _pauses(partitions.values(), self.namespaces)
+        self.modes = _modes(self.namespaces)
+        self.settings: dict[str, ClusterSettings] = {}
+        for row in partitions.values():
+            self.settings |= row.settings
+
+    def take_log(self, partition: int, timestamp_ms: int, value: bytes) -> None:
+        """Note what users and clusters said since the rows were written."""
+        self.clock_ms = max(self.clock_ms, timestamp_ms)
+        if not any(word in value for word in (b'"autoscaler', b'"command"', b'"settings"')):
+            return
+        try:
+            record = decode(value, LogRecord)
+        except WireError:
+            return  # the decider skips such a record too
+        for entry in record.entries:
+            self._take_entry(entry.key, entry.body, timestamp_ms)
+
+    def _take_entry(self, key: str, body: Any, now_ms: int) -> None:
+        if isinstance(body, SettingsSet):
+            self.settings[body.cluster] = merge(self.settings.get(body.cluster), body.settings)
+        elif isinstance(body, Command):
+            self._take_command(key, body, now_ms)
+        elif isinstance(body, AutoscalerSet):
+            cluster, namespace = split_namespace_key(key)
+            self.objects[HpaId(cluster, namespace, body.hpa["metadata"]["name"])] = body
+        elif isinstance(body, AutoscalerDeleted):
+            cluster, namespace = split_namespace_key(key)
+            self.objects[HpaId(cluster, namespace, body.name)] = None
+
+    def _take_command(self, key: str, command: Command, now_ms: int) -> None:
+        scope = command.cluster or ALL if key == ALL else f"{key}/{command.name}" if command.name else key
+        if command.command == "mode" and command.mode:
+            self.modes[scope] = command.mode
+        elif command.command == "pause":
+            pause = Pause(command.until, command.author, command.reason, now_ms)
+            self.pauses.setdefault(scope, {})[command.pause_kind] = pause
+        elif command.command == "resume":
+            self.pauses.pop(scope, None)
+
+    def take_decisions(self, decisions: Iterable[Recorded]) -> None:
+        """Note the newest evaluation of each HPA."""
+        for recorded in decisions:
+            self.clock_ms = max(self.clock_ms, recorded.time_ms)
+            held = self.newest.get(recorded.hpa)
+            if recorded.decision.kind == "evaluation" or held is None:
+                self.newest[recorded.hpa] = recorded
+            elif recorded.decision.status:
+                merged = _with_status(held.decision, recorded.decision)
+                self.newest[recorded.hpa] = replace(held, decision=merged)
+
+    def state(self) -> FleetState:
+        state = FleetState(clock_ms=self.clock_ms, settings=dict(self.settings))
+        for hpa in sorted(set(self.hpas) | set(self.newest) | set(self.objects)):
+            view = self._view(hpa)
+            if view is not None:
+                state.hpas[hpa] = view
+        for row in self.namespaces:
+            if row.part == 0:
+                state.namespaces[row.cluster, row.namespace] = row
+        state.clusters = _clusters(self, state)
+        return state
+
+    def _view(self, hpa: HpaId) -> HpaView | None:
+        row, newest = self.hpas.get(hpa), self.newest.get(hpa)
+        change = self.objects.get(hpa)
+        if hpa in self.objects and change is None:
+            return None
+        if row is not None and (row.deleted or row.gone) and change is None:
+            return None
+        body = change.hpa if change is not None else row.hpa_object() if row is not None else None
+        if body is None:
+            if newest is None:
+                return None
+            body = _object_of(newest.decision)
+        decision = newest.decision if newest else None
+        status = _status(row, decision)
+        return HpaView(
+            id=hpa,
+            hpa={"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"} | body | {"status": status},
+            mode=self._mode(hpa, row, decision),
+            origin=change.origin if change else row.origin if row else decision.origin if decision else "cluster",
+            partition=newest.partition if newest else -1,
+            decision=newest,
+            paused=self._paused(hpa),
+            refused=decision.refused if decision else row.refused if row else "",
+            author=(change.author if change else "") or (row.author if row else ""),
+            reason=(change.reason if change else "") or (row.change_reason if row else ""),
+        )
+
+    def _mode(self, hpa: HpaId, row: HpaRow | None, decision: Decision | None) -> Mode:
+        if str(hpa) in self.modes:
+            return self.modes[str(hpa)]
+        return decision.mode if decision else row.mode if row else "shadow"
+
+    def _paused(self, hpa: HpaId) -> str:
+        for scope in (str(hpa), hpa.namespace_key, hpa.cluster, ALL):
+            for kind, pause in self.pauses.get(scope, {}).items():
+                if not pause.until_ms or pause.until_ms > self.clock_ms:
+                    return pause_text(scope if scope != str(hpa) else "", kind, pause)
+        return ""
+
+
+def pause_text(scope: str, kind: str, pause: Pause) -> str:
+    """A pause in words."""
+    from fleethpa.output.times import rfc3339
+
+    parts = [
+        kind,
+        f"by {pause.author}" if pause.author else "",
+        f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
+    ]
+    parts += [f"until {rfc3339(pause.until_ms)}" if pause.until_ms else "", f"for {scope}" if scope else ""]
+    text = ", ".join(part for part in parts if part)
+    return f"{text}: {pause.reason}" if pause.reason else text
+
+
+def _pauses(partitions: Iterable[PartitionRow], namespaces: Iterable[NamespaceRow]) -> dict[str, dict[str, Pause]]:
+    found: dict[str, dict[str, Pause]] = {}
+    for row in partitions:
+        for scope, pauses in row.pauses.items():
+            found[scope] = dict(pauses)
+    for namespace in namespaces:
+        for name, (_, pauses) in namespace.commands.items():
+            if pauses:
+                found[_scope(namespace, name)] = dict(pauses)
+    return found
+
+
+def _modes(namespaces: Iterable[NamespaceRow]) -> dict[str, Mode]:
+    return {
+        _scope(row, name): mode for row in namespaces for name, (mode, _) in row.commands.items() if mode is not None
+    }
+
+
+def _scope(row: NamespaceRow, name: str) -> str:
+    key = f"{row.cluster}/{row.namespace}"
+    return f"{key}/{name}" if name else key
+
+
+def _with_status(decision: Decision, ending: Decision) -> Decision:
+    from msgspec import structs
+
+    return structs.replace(decision, status=ending.status, outcome=ending.outcome)
+
+
+def _status(row: HpaRow | None, decision: Decision | None) -> dict[str, Any]:
+    if decision is not None and decision.status:
+        return _refreshed(decision.status, decision.metrics)
+    if row is None:
+        return {}
+    if (
+        decision is not None
+        and decision.id != row.last_decision
+        and parse_time_ms(decision.time) < row.last_decision_ms
+    ):
+        return dict(row.native_status)
+    return dict(row.status if row.status is not None else row.native_status)
+
+
+def _refreshed(status: dict[str, Any], metrics: list[MetricDecision]) -> dict[str, Any]:
+    """The status with the values of the newest evaluation: a short record repeats the status of a full one."""
+    fresh = copy.deepcopy(status)
+    for shown, metric in zip(fresh.get("currentMetrics") or [], metrics, strict=False):
+        for part in shown.values():
+            current = part.get("current") if isinstance(part, dict) else None
+            if isinstance(current, dict):
+                _refresh(current, metric)
+    return fresh
+
+
+def _refresh(current: dict[str, Any], metric: MetricDecision) -> None:
+    if metric.utilization is not None and "averageUtilization" in current:
+        current["averageUtilization"] = metric.utilization
+    if metric.value is not None:
+        for name in ("averageValue", "value"):
+            if name in current:
+                current[name] = quantity(metric.value)
+
+
+def _object_of(decision: Decision) -> dict[str, Any]:
+    """What a decision alone says of an HPA whose row has not been written yet."""
+    return {
+        "metadata": {"name": decision.name, "namespace": decision.namespace, "uid": decision.uid},
+        "spec": {
+            "scaleTargetRef": dict(decision.scale_target_ref),
+            "minReplicas": decision.min_replicas,
+            "maxReplicas": decision.max_replicas,
+        },
+    }
+
+
+def merge(old: ClusterSettings | None, new: ClusterSettings) -> ClusterSettings:
+    """Settings after a change: None leaves what holds."""
+    from msgspec import structs
+
+    if old is None:
+        return new
+    changes = {name: value for name, value in structs.asdict(new).items() if value is not None}
+    return structs.replace(old, **changes)
+
+
+def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:
+    found: dict[str, ClusterView] = {}
+
+    def view(name: str) -> ClusterView:
+        return found.setdefault(name, ClusterView(name, clock_ms=builder.clock_ms))
+
+    for hpa, hpa_view in state.hpas.items():
+        cluster = view(hpa.cluster)
+        cluster.hpas += 1
+        cluster.modes[hpa_view.mode] = cluster.modes.get(hpa_view.mode, 0) + 1
+    for (name, namespace), row in state.namespaces.items():
+        cluster = view(name)
+        cluster.namespaces += 1
+        for watch, word in row.watches.items():
+            if word.problem:
+                cluster.problems[f"{namespace}/{watch}"] = word.problem
+    for name, heard_ms in _heard(builder.partitions.values(), state.namespaces.values()):
+        cluster = view(name)
+        cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
+    for name, settings in builder.settings.items():
+        if name != ALL:
+            view(name).settings = merge(builder.settings.get(ALL), settings)
+    for name, cluster in found.items():
+        pauses = [pause_text("", kind, p) for kind, p in builder.pauses.get(name, {}).items()]
+        cluster.paused = pauses[0] if pauses else ""
+    return dict(sorted(found.items()))
+
+
+def _heard(partitions: Iterable[PartitionRow], namespaces: Iterable[NamespaceRow]) -> Iterator[tuple[str, int]]:
+    for row in partitions:
+        for key, session in row.sessions.items():
+            yield key.partition("/")[0], session.heard_ms
+    for namespace in namespaces:
+        for word in namespace.watches.values():
+            yield namespace.cluster, word.heard_ms
