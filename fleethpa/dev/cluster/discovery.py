@@ -1,0 +1,65 @@
+"""Paths of the API server that name no resource: health, version, discovery, OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fleethpa.dev.cluster import resources
+from fleethpa.dev.cluster.errors import ApiError
+
+Document = dict[str, Any]
+
+HEALTH: Final = ("/healthz", "/livez", "/readyz")
+OPEN: Final = (*HEALTH, "/version")
+"""Paths that need no token."""
+
+
+def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Document | str:
+    """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group.
+
+    Raises:
+        ApiError: 404.
+    """
+    parts = path.strip("/").split("/")
+    found: Document | str | None = None
+    if path in HEALTH:
+        found = "ok"
+    elif parts[0] in _FIXED and len(parts) == 1:
+        found = _FIXED[parts[0]]()
+    elif parts[0] == "apis" and len(parts) == 2:
+        found = resources.group(parts[1])
+    elif parts[0] == "apis":
+        extra = metrics_entries(parts[1]) if parts[1] in resources.METRICS_GROUPS else []
+        found = resources.resource_list(parts[1], parts[2], extra)
+    elif parts[0] == "api" and len(parts) == 2:
+        found = resources.resource_list("", parts[1])
+    elif parts[:2] == ["openapi", "v3"]:
+        found = _openapi(parts[2:])
+    if found is None:
+        raise ApiError(404, "the server could not find the requested resource")
+    return found
+
+
+def _version() -> Document:
+    major, minor, _ = resources.VERSION.removeprefix("v").split(".")
+    return {"major": major, "minor": minor, "gitVersion": f"{resources.VERSION}+simulated", "platform": "linux/amd64"}
+
+
+def _core() -> Document:
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def _groups() -> Document:
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups()}
+
+
+_FIXED: dict[str, Callable[[], Document]] = {"version": _version, "api": _core, "apis": _groups}
+
+
+def _openapi(parts: list[str]) -> Document | None:
+    if not parts:
+        return resources.openapi_index()
+    if parts[0] == "api" and len(parts) == 2:
+        return resources.openapi("", parts[1])
+    return resources.openapi(parts[1], parts[2]) if len(parts) == 3 else None

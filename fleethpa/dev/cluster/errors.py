@@ -1,0 +1,103 @@
+"""Answers other than success, as `metav1.Status` bodies: the words are the API server's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Document = dict[str, Any]
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class ApiError(Exception):
+    """A request that fails with a Kubernetes Status."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str | None = None,
+        details: Document | None = None,
+        retry_after_s: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.retry_after_s = code, message, retry_after_s
+        self.reason = _REASONS.get(code, "") if reason is None else reason
+        self.details = dict(details or {})
+        if retry_after_s:
+            self.details["retryAfterSeconds"] = retry_after_s
+
+    def status(self) -> Document:
+        """Return the body."""
+        body: Document = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        if self.details:
+            body["details"] = self.details
+        return body
+
+
+def _details(resource: str, name: str) -> Document:
+    plural, _, group = resource.partition(".")
+    return {"name": name, "kind": plural} | ({"group": group} if group else {})
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """`resource` is the plural with its group, e.g. deployments.apps."""
+    return ApiError(404, f'{resource} "{name}" not found', details=_details(resource, name))
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    """The name is taken."""
+    message = f'{resource} "{name}" already exists'
+    return ApiError(409, message, reason="AlreadyExists", details=_details(resource, name))
+
+
+def conflict(resource: str, name: str) -> ApiError:
+    """A write carried a resource version that is no longer the newest."""
+    text = "the object has been modified; please apply your changes to the latest version and try again"
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
+    return ApiError(409, message, details=_details(resource, name))
+
+
+def uid_conflict(resource: str, name: str, wanted: str, found: str) -> ApiError:
+    """A write carried the uid of another object of this name."""
+    text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
+    return ApiError(409, message, details=_details(resource, name))
+
+
+def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> ApiError:
+    """`causes` are (field, message), each message without the field."""
+    lines = [f"{field}: {message}" for field, message in causes]
+    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    subject = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind}
+    details["causes"] = [{"reason": "FieldValueInvalid", "message": m, "field": f} for f, m in causes]  # type: ignore[assignment]
+    return ApiError(422, f'{subject} "{name}" is invalid: {text}', details=details)
+
+
+def expired(asked: int, oldest: int) -> ApiError:
+    """A watch asked for history that is gone."""
+    return ApiError(410, f"too old resource version: {asked} ({oldest})")

@@ -1,0 +1,260 @@
+"""Controllers and kubelet in one: keeps the pods of every workload as its model says, and their documents in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+from fleethpa.dev.cluster import podview
+from fleethpa.dev.cluster.clock import SimClock, rfc3339
+from fleethpa.dev.cluster.model import Rollout, SimulatedPod, SimulatedWorkload
+from fleethpa.dev.cluster.simulation import ANNOTATION, Simulation, parse_simulation
+from fleethpa.dev.cluster.store import Change, Key, Store
+
+Document = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+WORKLOADS = ("deployments.apps", "statefulsets.apps", "replicationcontrollers", "widgets.example.com")
+
+
+class Running:
+    """A workload's model with what it was last made from."""
+
+    def __init__(self, model: SimulatedWorkload, simulation: Simulation, uid: str) -> None:
+        self.model, self.simulation, self.uid = model, simulation, uid
+        self.seen_version = ""
+        self.annotation: str | None = None
+        self.due_ms = 0
+        self.shown: set[str] = set()
+
+
+class Kubelet:
+    """Lives in its own task; `sync` brings everything up to the clock's time at once."""
+
+    def __init__(self, store: Store, clock: SimClock, *, sample_ms: int) -> None:
+        self._store, self._clock, self._sample_ms = store, clock, sample_ms
+        self._running: dict[Key, Running] = {}
+        self._by_pod: dict[tuple[str, str], Key] = {}
+        self._addresses = 0
+        self._wake = asyncio.Event()
+        clock.on_jump(self._wake.set)
+
+    def wake(self) -> None:
+        """Look at the workloads now."""
+        self._wake.set()
+
+    def workload(self, namespace: str, name: str) -> Running:
+        """Return the running workload of that name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for resource in WORKLOADS:
+            if found := self._running.get((resource, namespace, name)):
+                return found
+        raise KeyError(f"no workload {namespace}/{name} runs")
+
+    def workloads(self, namespace: str = "") -> list[tuple[Key, Running]]:
+        """Return the running workloads of a namespace, or of all."""
+        return [(key, run) for key, run in self._running.items() if not namespace or key[1] == namespace]
+
+    def of_pod(self, namespace: str, pod: str) -> SimulatedWorkload:
+        """Return the model that a pod belongs to.
+
+        Raises:
+            KeyError: No workload has this pod.
+        """
+        return self._running[self._by_pod[namespace, pod]].model
+
+    def delete_pod(self, namespace: str, name: str) -> bool:
+        """Begin to terminate a pod, if a workload owns it."""
+        key = self._by_pod.get((namespace, name))
+        if key is None:
+            return False
+        self._running[key].model.kill(name)
+        self._show(key, self._running[key])
+        return True
+
+    def show_now(self, namespace: str, pod: str) -> None:
+        """Write the state of a pod's workload into the store without waiting for the next change."""
+        key = self._by_pod[namespace, pod]
+        self._show(key, self._running[key])
+
+    async def run(self) -> None:
+        """Follow the clock and the store until cancelled."""
+        changes = self._store.subscribe()
+        forward = asyncio.create_task(self._follow(changes))
+        try:
+            while True:
+                self._wake.clear()
+                self.sync()
+                await self._pause()
+        finally:
+            forward.cancel()
+            self._store.unsubscribe(changes)
+
+    async def _follow(self, changes: asyncio.Queue[Any]) -> None:
+        while True:
+            change = await changes.get()
+            if isinstance(change, Change) and change.key[0] in WORKLOADS:
+                self._wake.set()
+
+    async def _pause(self) -> None:
+        due = min((run.due_ms for run in self._running.values()), default=None)
+        speed = self._clock.speed
+        if due is None or speed == 0:
+            await self._wake.wait()
+            return
+        wait_s = max(0.0, (due - self._clock.now_ms()) / 1000 / speed)
+        try:
+            await asyncio.wait_for(self._wake.wait(), wait_s + 0.001)
+        except TimeoutError:
+            return
+
+    def sync(self) -> None:
+        """Create, move on and remove models and the documents that show them."""
+        now_ms, seen = self._clock.now_ms(), set()
+        for resource in WORKLOADS:
+            for workload in self._store.listing(resource):
+                key = (resource, workload["metadata"]["namespace"], workload["metadata"]["name"])
+                seen.add(key)
+                self._sync_workload(key, workload, now_ms)
+        for key in self._running.keys() - seen:
+            self._remove(key)
+
+    def _sync_workload(self, key: Key, workload: Document, now_ms: int) -> None:
+        run = self._running.get(key)
+        if run is not None and run.uid != workload["metadata"]["uid"]:
+            self._remove(key)
+            run = None
+        if run is None:
+            run = self._running[key] = self._start(workload, now_ms)
+        if run.seen_version != workload["metadata"]["resourceVersion"]:
+            self._configure(run, workload, now_ms)
+        elif run.due_ms > now_ms:
+            return
+        run.model.advance_to(now_ms)
+        self._show(key, run)
+
+    def _start(self, workload: Document, now_ms: int) -> Running:
+        metadata, stateful = workload["metadata"], workload["kind"] == "StatefulSet"
+        model = SimulatedWorkload(
+            name=metadata["name"],
+            now_ms=now_ms,
+            replicas=0,
+            revision=podview.revision_of(workload),
+            ordinals=stateful,
+            sample_ms=self._sample_ms,
+            rollout=Rollout(0, 1) if stateful else Rollout(1, 0),
+        )
+        return Running(model, Simulation(), metadata["uid"])
+
+    def _configure(self, run: Running, workload: Document, now_ms: int) -> None:
+        # The time before the change belongs to the old settings.
+        run.model.advance_to(now_ms)
+        text = (workload["metadata"].get("annotations") or {}).get(ANNOTATION, "")
+        if text != run.annotation:
+            run.annotation = text
+            self._apply_simulation(run, text, workload)
+        run.model.replicas = (workload.get("spec") or {}).get("replicas", 1)
+        run.model.revision = podview.revision_of(workload)
+
+    def _apply_simulation(self, run: Running, text: str, workload: Document) -> None:
+        try:
+            run.simulation = parse_simulation(text)
+        except ValueError as error:
+            # A typing mistake in a live annotation keeps the behaviour that the workload has.
+            log.warning(
+                "simulation not changed", extra={"workload": workload["metadata"]["name"], "reason": str(error)}
+            )
+            return
+        run.model.profile = run.simulation.profile
+        run.model.set_load(run.simulation.load)
+
+    def _show(self, key: Key, run: Running) -> None:
+        """Write pods, ReplicaSets and the status of one workload where they differ from the store."""
+        workload = self._store.get(key)
+        if workload is None:
+            return
+        model, namespace = run.model, key[1]
+        for pod in model.pods.values():
+            self._show_pod(key, workload, pod, model.now_ms)
+        for name in run.shown - model.pods.keys():
+            self._drop_pod(namespace, name)
+        run.shown = set(model.pods)
+        if workload["kind"] == "Deployment":
+            self._show_replica_sets(workload, model)
+        status = podview.workload_status(workload, model)
+        if workload.get("status") != status:
+            workload = self._store.put(key, workload | {"status": status})
+        run.seen_version = workload["metadata"]["resourceVersion"]
+        run.due_ms = model.next_change_ms()
+
+    def _show_pod(self, key: Key, workload: Document, pod: SimulatedPod, now_ms: int) -> None:
+        namespace = key[1]
+        stored = self._store.get(("pods", namespace, pod.name))
+        if stored is None:
+            self._by_pod[namespace, pod.name] = key
+            owner = workload if workload["kind"] != "Deployment" else self._replica_set(workload, pod.revision)
+            stored = podview.new_pod(pod, workload, owner, str(uuid.uuid4()), self._address())
+            self._store.put(("pods", namespace, pod.name), podview.with_pod_state(stored, pod, now_ms))
+            return
+        shown = podview.with_pod_state(stored, pod, now_ms)
+        if shown != stored:
+            self._store.put(("pods", namespace, pod.name), shown)
+
+    def _address(self) -> str:
+        self._addresses += 1
+        return f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
+
+    def _drop_pod(self, namespace: str, name: str) -> None:
+        del self._by_pod[namespace, name]
+        if self._store.get(("pods", namespace, name)) is not None:
+            self._store.remove(("pods", namespace, name))
+
+    def _replica_set(self, deployment: Document, revision: str) -> Document:
+        """Return the stored ReplicaSet of a revision; it is created when its first pod needs it."""
+        metadata = deployment["metadata"]
+        key = ("replicasets.apps", metadata["namespace"], f"{metadata['name']}-{revision}")
+        found = self._store.get(key)
+        if found is not None:
+            return found
+        parts = podview.replica_set(deployment, revision, [], 0)
+        own = {
+            "name": key[2],
+            "namespace": key[1],
+            "uid": str(uuid.uuid4()),
+            "generation": 1,
+            "labels": parts["labels"],
+        }
+        own |= {"creationTimestamp": rfc3339(self._clock.now_ms())}
+        own["ownerReferences"] = [podview.owner_reference(deployment)]
+        document = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": own}
+        return self._store.put(key, document | {"spec": parts["spec"], "status": parts["status"]})
+
+    def _show_replica_sets(self, deployment: Document, model: SimulatedWorkload) -> None:
+        for stored in self._replica_sets_of(deployment):
+            metadata = stored["metadata"]
+            revision = metadata["labels"]["pod-template-hash"]
+            parts = podview.replica_set(deployment, revision, list(model.pods.values()), model.now_ms)
+            spec = stored["spec"] | {"replicas": parts["spec"]["replicas"]}
+            if (spec, parts["status"]) != (stored["spec"], stored["status"]):
+                key = ("replicasets.apps", metadata["namespace"], metadata["name"])
+                self._store.put(key, stored | {"spec": spec, "status": parts["status"]})
+
+    def _replica_sets_of(self, deployment: Document) -> list[Document]:
+        uid = deployment["metadata"]["uid"]
+        sets = self._store.listing("replicasets.apps", deployment["metadata"]["namespace"])
+        return [s for s in sets if any(o["uid"] == uid for o in s["metadata"].get("ownerReferences") or ())]
+
+    def _remove(self, key: Key) -> None:
+        """Remove what belongs to a workload that is gone; its pods go at once."""
+        run = self._running.pop(key)
+        for name in run.shown:
+            self._drop_pod(key[1], name)
+        for stored in self._store.listing("replicasets.apps", key[1]):
+            if any(owner["uid"] == run.uid for owner in stored["metadata"].get("ownerReferences") or ()):
+                self._store.remove(("replicasets.apps", key[1], stored["metadata"]["name"]))

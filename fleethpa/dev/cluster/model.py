@@ -1,0 +1,313 @@
+"""A workload under load: its pods' lives and what they use, stepped in simulated time.
+
+Pure: no I/O, no clock, no randomness. The simulated clusters show this model through the Kubernetes API; backtests step it
+headless. Times are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fleethpa.dev.cluster.load import Constant, Load
+
+SAMPLES_KEPT: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class PodProfile:
+    """How one pod of the workload lives and what a unit of load costs it."""
+
+    schedule_ms: int = 300
+    """From creation to Running."""
+    ready_ms: int = 2_000
+    """From Running to Ready."""
+    stop_ms: int = 1_000
+    """From deletion to gone; the deletionTimestamp stands for that long."""
+    idle_cpu_milli: int = 10
+    cpu_milli_per_unit: float = 5.0
+    """Millicores for one unit of load per second."""
+    cpu_limit_milli: int = 2_000
+    startup_cpu_milli: int = 0
+    """Extra millicores while starting up, for `startup_ms` from Running on."""
+    startup_ms: int = 0
+    idle_memory_bytes: int = 64 << 20
+    memory_bytes_per_unit: int = 256 << 10
+    capacity: float | None = None
+    """Units per second that a pod can serve; None = no limit. What is above it waits in the queue."""
+    noise: float = 0.0
+    """Share by which samples of one pod differ from the next, e.g. 0.05."""
+
+
+@dataclass(slots=True)
+class SimulatedPod:
+    """One pod. `ready_at_ms` None = it does not become ready by itself."""
+
+    name: str
+    revision: str
+    created_ms: int
+    running_ms: int
+    ready_at_ms: int | None
+    unready_since_ms: int
+    restarts: int = 0
+    deleting_ms: int | None = None
+    gone_ms: int | None = None
+    failed_ms: int | None = None
+
+    def alive(self) -> bool:
+        """Neither failed nor on its way out: it counts as a replica."""
+        return self.deleting_ms is None and self.failed_ms is None
+
+    def phase(self, now_ms: int) -> str:
+        """Pending, Running or Failed."""
+        if self.failed_ms is not None:
+            return "Failed"
+        return "Running" if now_ms >= self.running_ms else "Pending"
+
+    def ready(self, now_ms: int) -> bool:
+        """Ready to take load."""
+        return self.failed_ms is None and self.ready_at_ms is not None and now_ms >= self.ready_at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class PodUsage:
+    """What one pod used at the time of a sample; `load` is its share, in units per second."""
+
+    cpu_milli: int
+    memory_bytes: int
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a metrics server saw at `time_ms`; pods that do not run are absent."""
+
+    time_ms: int
+    pods: dict[str, PodUsage]
+    total_load: float
+    queue: float
+
+
+@dataclass(slots=True)
+class Rollout:
+    """How the workload replaces pods when its template changes."""
+
+    max_surge: int = 1
+    max_unavailable: int = 0
+
+
+@dataclass
+class SimulatedWorkload:
+    """A scalable workload. Set `replicas`, `revision`, `load` or `profile` at any time, then `advance_to` a later time."""
+
+    name: str
+    now_ms: int
+    replicas: int = 1
+    load: Load = field(default_factory=Constant)
+    profile: PodProfile = field(default_factory=PodProfile)
+    revision: str = "1"
+    ordinals: bool = False
+    """Name pods by ordinal, as a StatefulSet does."""
+    sample_ms: int = 15_000
+    rollout: Rollout = field(default_factory=Rollout)
+    pods: dict[str, SimulatedPod] = field(default_factory=dict)
+    queue: float = 0.0
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
+    _serial: int = 0
+    _start_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self._start_ms = self.now_ms
+        self._reconcile()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def total_load(self) -> float:
+        """Units per second that arrive now."""
+        return self.load.at((self.now_ms - self._start_ms) / 1000)
+
+    def alive(self) -> list[SimulatedPod]:
+        """The pods that count as replicas, oldest first."""
+        return [pod for pod in self.pods.values() if pod.alive()]
+
+    def ready_pods(self) -> list[SimulatedPod]:
+        """The pods that share the load now; a terminating pod no longer does."""
+        return [pod for pod in self.alive() if pod.ready(self.now_ms)]
+
+    def next_change_ms(self) -> int:
+        """When something happens next by itself, at the latest the next sample."""
+        times = [self._next_sample_ms()]
+        for pod in self.pods.values():
+            times += [t for t in (pod.running_ms, pod.ready_at_ms, pod.gone_ms) if t is not None and t > self.now_ms]
+        return min(times)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def set_load(self, load: Load) -> None:
+        """Change the load; its time begins now."""
+        self.load, self._start_ms = load, self.now_ms
+
+    def kill(self, name: str) -> None:
+        """Delete one pod; another takes its place.
+
+        Raises:
+            KeyError: There is no such pod.
+        """
+        self._delete(self.pods[name])
+        self._reconcile()
+
+    def crash(self, name: str, restart_ms: int = 10_000) -> None:
+        """Let a pod's container end and start again after a back-off."""
+        pod = self.pods[name]
+        pod.unready_since_ms, pod.restarts = self.now_ms, pod.restarts + 1
+        pod.ready_at_ms = self.now_ms + restart_ms + self.profile.ready_ms
+
+    def fail(self, name: str) -> None:
+        """Evict a pod: it stays, Failed, and another takes its place."""
+        self.pods[name].failed_ms = self.pods[name].unready_since_ms = self.now_ms
+        self._reconcile()
+
+    def set_ready(self, name: str, ready: bool) -> None:
+        """Change a pod's readiness by hand; not ready lasts until it is set again."""
+        pod = self.pods[name]
+        if ready:
+            pod.ready_at_ms = self.now_ms
+        else:
+            pod.ready_at_ms, pod.unready_since_ms = None, self.now_ms
+
+    def advance_to(self, now_ms: int) -> None:
+        """Live on until `now_ms`, through every change and sample on the way; an earlier time changes nothing but pods."""
+        self._reconcile()
+        while self.now_ms < now_ms:
+            upto = min(now_ms, self.next_change_ms())
+            if self.profile.capacity is not None:
+                upto = min(upto, self.now_ms + 1_000)  # the queue is integrated in steps of a second
+                self._serve(upto - self.now_ms)
+            self.now_ms = upto
+            self._remove_gone()
+            self._reconcile()
+            if upto % self.sample_ms == 0:
+                self.samples.append(self.sample())
+
+    def sample(self) -> Sample:
+        """Measure all running pods now."""
+        ready = self.ready_pods()
+        share = self._served_per_pod(len(ready)) if ready else 0.0
+        names = {pod.name for pod in ready}
+        usages = {
+            pod.name: self._usage(pod, share if pod.name in names else 0.0)
+            for pod in self.pods.values()
+            if pod.phase(self.now_ms) == "Running" and pod.deleting_ms is None
+        }
+        return Sample(self.now_ms, usages, self.total_load(), self.queue)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _next_sample_ms(self) -> int:
+        return (self.now_ms // self.sample_ms + 1) * self.sample_ms
+
+    def _served_per_pod(self, ready: int) -> float:
+        arriving = self.total_load()
+        if self.profile.capacity is None:
+            return arriving / ready
+        # Whoever has a queue works at full speed until it is empty.
+        return self.profile.capacity if self.queue > 0 else min(arriving / ready, self.profile.capacity)
+
+    def _serve(self, span_ms: int) -> None:
+        capacity = (self.profile.capacity or 0.0) * len(self.ready_pods())
+        self.queue = max(0.0, self.queue + (self.total_load() - capacity) * span_ms / 1000)
+
+    def _usage(self, pod: SimulatedPod, share: float) -> PodUsage:
+        profile = self.profile
+        cpu = profile.idle_cpu_milli + profile.cpu_milli_per_unit * share
+        if self.now_ms < pod.running_ms + profile.startup_ms:
+            cpu += profile.startup_cpu_milli
+        factor = 1.0 + profile.noise * _jitter(pod.name, self.now_ms)
+        memory = profile.idle_memory_bytes + profile.memory_bytes_per_unit * share
+        return PodUsage(min(profile.cpu_limit_milli, round(cpu * factor)), round(memory), share * factor)
+
+    def _remove_gone(self) -> None:
+        gone = [name for name, pod in self.pods.items() if pod.gone_ms is not None and pod.gone_ms <= self.now_ms]
+        for name in gone:
+            del self.pods[name]
+
+    def _reconcile(self) -> None:
+        """Bring pods to what is wanted, one rolling step at a time; called after every change."""
+        alive = self.alive()
+        old = [pod for pod in alive if pod.revision != self.revision]
+        surge = self.rollout.max_surge if old else 0
+        missing = min(self.replicas - (len(alive) - len(old)), self.replicas + surge - len(alive))
+        for _ in range(missing):
+            if not self._create():
+                break
+        self._scale_down(old)
+
+    def _scale_down(self, old: list[SimulatedPod]) -> None:
+        alive = self.alive()
+        current = [pod for pod in alive if pod.revision == self.revision]
+        for pod in self._by_removal(current)[: max(0, len(current) - self.replicas)]:
+            self._delete(pod)
+        spare = len(self.ready_pods()) - max(0, self.replicas - self.rollout.max_unavailable)
+        excess = len(alive) - self.replicas - self.rollout.max_surge
+        for pod in self._by_removal(old):
+            if pod.ready(self.now_ms):
+                if spare <= 0 and excess <= 0:
+                    break
+                spare -= 1
+            excess -= 1
+            self._delete(pod)
+
+    def _by_removal(self, pods: list[SimulatedPod]) -> list[SimulatedPod]:
+        if self.ordinals:
+            return sorted(pods, key=lambda pod: -int(pod.name.rpartition("-")[2]))
+        return sorted(pods, key=lambda pod: (pod.ready(self.now_ms), pod.phase(self.now_ms), -pod.created_ms))
+
+    def _create(self) -> bool:
+        name = self._free_name()
+        if name is None:
+            return False
+        running = self.now_ms + self.profile.schedule_ms
+        ready = running + self.profile.ready_ms
+        self.pods[name] = SimulatedPod(name, self.revision, self.now_ms, running, ready, self.now_ms)
+        return True
+
+    def _free_name(self) -> str | None:
+        if self.ordinals:
+            # A terminating pod holds its ordinal until it is gone.
+            names = (f"{self.name}-{ordinal}" for ordinal in range(self.replicas))
+            return next((name for name in names if name not in self.pods), None)
+        while True:
+            self._serial += 1
+            name = f"{self.name}-{self.revision}-{_suffix(f'{self.name}/{self._serial}')}"
+            if name not in self.pods:
+                return name
+
+    def _delete(self, pod: SimulatedPod) -> None:
+        if pod.deleting_ms is None:
+            pod.deleting_ms, pod.gone_ms = self.now_ms, self.now_ms + self.profile.stop_ms
+
+
+def with_profile(profile: PodProfile, **changes: float | int | None) -> PodProfile:
+    """Return a profile with some fields changed.
+
+    Raises:
+        ValueError: A field does not exist.
+    """
+    try:
+        return replace(profile, **changes)  # type: ignore[arg-type]  # names are checked by replace, values by callers
+    except TypeError as error:
+        raise ValueError(f"pod profile: {error}") from error
+
+
+def _jitter(name: str, time_ms: int) -> float:
+    """A number in [-1, 1] that is the same in every run."""
+    return zlib.crc32(f"{name}@{time_ms}".encode()) / 0x7FFFFFFF - 1.0
+
+
+def _suffix(text: str) -> str:
+    """Five letters as pod names end in, the same in every run."""
+    letters = "bcdfghjklmnpqrstvwxz2456789"
+    number = zlib.crc32(text.encode())
+    return "".join(letters[(number // len(letters) ** place) % len(letters)] for place in range(5))

@@ -1,0 +1,83 @@
+"""Who set which part of an object: `metadata.managedFields`, to the depth of the members of spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fleethpa.dev.cluster.errors import ApiError
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The hand behind a write: `manager` is ?fieldManager=, else the User-Agent up to its first slash."""
+
+    manager: str
+    operation: str = "Update"
+    subresource: str = ""
+
+    def entry(self, api_version: str, time: str) -> Document:
+        """Return a managedFields entry without fields."""
+        entry = {"manager": self.manager, "operation": self.operation, "apiVersion": api_version, "time": time}
+        entry["fieldsType"] = "FieldsV1"
+        return entry | ({"subresource": self.subresource} if self.subresource else {})
+
+    def owns(self, entry: Document) -> bool:
+        """Whether an entry is this writer's."""
+        found = (entry["manager"], entry["operation"], entry.get("subresource", ""))
+        return found == (self.manager, self.operation, self.subresource)
+
+
+def changed(old: Document | None, new: Document, part: str) -> set[str]:
+    """Return the members of `part` that are new, changed or gone."""
+    before, after = (old or {}).get(part) or {}, new.get(part) or {}
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def record(entries: Iterable[Document], fields: dict[str, set[str]], writer: Writer, entry: Document) -> list[Document]:
+    """Return managedFields after `writer` has set `fields` (part of the object: members)."""
+    kept, own = [], entry | {"fieldsV1": {}}
+    for old in entries:
+        if writer.owns(old):
+            own["fieldsV1"] = {part: dict(members) for part, members in old["fieldsV1"].items()}
+        elif rest := _without(old, fields):
+            kept.append(rest)
+    for part, members in fields.items():
+        if members:
+            own["fieldsV1"].setdefault(f"f:{part}", {}).update({f"f:{name}": {} for name in sorted(members)})
+    return [*kept, own] if own["fieldsV1"] else kept
+
+
+def _without(entry: Document, fields: dict[str, set[str]]) -> Document | None:
+    left = {}
+    for part, members in entry["fieldsV1"].items():
+        lost = {f"f:{name}" for name in fields.get(part[2:], ())}
+        if rest := {name: value for name, value in members.items() if name not in lost}:
+            left[part] = rest
+    return entry | {"fieldsV1": left} if left else None
+
+
+def refuse_conflicts(current: Document, applied: Document, writer: Writer) -> None:
+    """Check a server-side apply without force.
+
+    Raises:
+        ApiError: 409, a member of spec that the apply would change belongs to another manager.
+    """
+    spec = current.get("spec") or {}
+    wanted = {name for name, value in (applied.get("spec") or {}).items() if spec.get(name) != value}
+    causes = []
+    for entry in current["metadata"].get("managedFields") or ():
+        taken = {name[2:] for name in entry["fieldsV1"].get("f:spec", {})} & wanted
+        if entry["manager"] != writer.manager:
+            text = f'conflict with "{entry["manager"]}" using {entry["apiVersion"]}'
+            causes += [
+                {"reason": "FieldManagerConflict", "message": text, "field": f".spec.{n}"} for n in sorted(taken)
+            ]
+    if causes:
+        plural = "conflict" if len(causes) == 1 else "conflicts"
+        listed = "; ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
+        message = f"Apply failed with {len(causes)} {plural}: {listed}"
+        raise ApiError(409, message, details={"causes": causes})

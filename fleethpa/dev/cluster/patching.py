@@ -1,0 +1,145 @@
+"""The patch types of the API server: JSON patch, merge patch, and strategic merge by the well-known list keys."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final
+
+from fleethpa.dev.cluster.errors import ApiError
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+# Lists that strategic merge joins by a key; every other list is replaced as a whole.
+_LIST_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "ports": "containerPort",
+    "conditions": "type",
+    "ownerReferences": "uid",
+}
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7386) and return the result; null removes a member."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def strategic_merge(target: Any, patch: Any) -> Any:
+    """Apply a strategic merge patch: as merge, but well-known lists are joined by key, `$patch: delete` included."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            continue  # element order and retained keys: without effect here
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, list) and key in _LIST_KEYS and _keyed(value, _LIST_KEYS[key]):
+            result[key] = _join(result.get(key) or [], value, _LIST_KEYS[key])
+        else:
+            result[key] = strategic_merge(result.get(key), value)
+    return result
+
+
+def _keyed(items: list[Any], key: str) -> bool:
+    return all(isinstance(item, dict) and key in item for item in items)
+
+
+def _join(old: list[Any], new: list[Any], key: str) -> list[Any]:
+    merged = {item[key]: item for item in old}
+    for item in new:
+        if item.get("$patch") == "delete":
+            merged.pop(item[key], None)
+        else:
+            merged[item[key]] = strategic_merge(merged.get(item[key]), item)
+    return list(merged.values())
+
+
+def json_patch(target: Any, operations: list[dict[str, Any]]) -> Any:
+    """Apply a JSON patch (RFC 6902).
+
+    Raises:
+        ApiError: 422, an operation does not fit the object; a failed `test` among them.
+    """
+    result = deepcopy(target)
+    for operation in operations:
+        try:
+            result = _operate(result, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise ApiError(422, f"the server rejected our request due to an error in our request: {error}") from error
+    return result
+
+
+def _operate(document: Any, operation: dict[str, Any]) -> Any:
+    op, path = operation["op"], operation["path"]
+    if op == "test":
+        if _get(document, path) != operation["value"]:
+            raise ValueError(f"testing value {path} failed")
+        return document
+    if op in ("add", "replace"):
+        return _put(document, path, deepcopy(operation["value"]), replace=op == "replace")
+    if op == "remove":
+        return _remove(document, path)
+    if op in ("move", "copy"):
+        value = deepcopy(_get(document, operation["from"]))
+        if op == "move":
+            document = _remove(document, operation["from"])
+        return _put(document, path, value, replace=False)
+    raise ValueError(f"unknown operation {op!r}")
+
+
+def _tokens(path: str) -> list[str]:
+    if path and not path.startswith("/"):
+        raise ValueError(f"path {path!r} does not begin with /")
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def _get(document: Any, path: str) -> Any:
+    for token in _tokens(path):
+        document = document[int(token)] if isinstance(document, list) else document[token]
+    return document
+
+
+def _parent(document: Any, path: str) -> tuple[Any, str]:
+    tokens = _tokens(path)
+    for token in tokens[:-1]:
+        document = document[int(token)] if isinstance(document, list) else document[token]
+    return document, tokens[-1]
+
+
+def _put(document: Any, path: str, value: Any, *, replace: bool) -> Any:
+    if not path:
+        return value
+    parent, token = _parent(document, path)
+    if isinstance(parent, list):
+        if replace:
+            parent[int(token)] = value
+        else:
+            parent.insert(len(parent) if token == "-" else int(token), value)
+    elif replace and token not in parent:
+        raise KeyError(f"replace operation does not apply: doc is missing key: {path}")
+    else:
+        parent[token] = value
+    return document
+
+
+def _remove(document: Any, path: str) -> Any:
+    parent, token = _parent(document, path)
+    if isinstance(parent, list):
+        del parent[int(token)]
+    else:
+        del parent[token]
+    return document

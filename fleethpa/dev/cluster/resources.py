@@ -1,0 +1,195 @@
+"""The resource types that a simulated cluster serves, and its discovery documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+Document = dict[str, Any]
+
+VERSION: Final = "v1.37.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """One resource of one API version."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    short_names: tuple[str, ...] = ()
+    namespaced: bool = True
+    scale: bool = False
+    status: bool = True
+    categories: tuple[str, ...] = ()
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The plural with its group, as messages name it, e.g. deployments.apps."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def stored_as(self) -> str:
+        """The name under which objects are stored: versions of a resource share it, and so do both kinds of Event."""
+        return "events" if self.plural == "events" else self.qualified
+
+
+ALL = ("all",)
+RESOURCES: Final = (
+    ResourceType("", "v1", "namespaces", "Namespace", ("ns",), namespaced=False),
+    ResourceType("", "v1", "nodes", "Node", ("no",), namespaced=False),
+    ResourceType("", "v1", "pods", "Pod", ("po",), categories=ALL),
+    ResourceType("", "v1", "services", "Service", ("svc",), categories=ALL),
+    ResourceType("", "v1", "configmaps", "ConfigMap", ("cm",), status=False),
+    ResourceType("", "v1", "events", "Event", ("ev",), status=False),
+    ResourceType("", "v1", "replicationcontrollers", "ReplicationController", ("rc",), scale=True, categories=ALL),
+    ResourceType("apps", "v1", "deployments", "Deployment", ("deploy",), scale=True, categories=ALL),
+    ResourceType("apps", "v1", "statefulsets", "StatefulSet", ("sts",), scale=True, categories=ALL),
+    ResourceType("apps", "v1", "replicasets", "ReplicaSet", ("rs",), scale=True, categories=ALL),
+    ResourceType("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", ("hpa",), categories=ALL),
+    ResourceType("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", ("hpa",), categories=ALL),
+    ResourceType("events.k8s.io", "v1", "events", "Event", ("ev",), status=False),
+    ResourceType("coordination.k8s.io", "v1", "leases", "Lease", status=False),
+    ResourceType(
+        "authorization.k8s.io",
+        "v1",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        namespaced=False,
+        status=False,
+    ),
+    ResourceType("example.com", "v1", "widgets", "Widget", ("wd",), scale=True),
+)
+
+METRICS_VERSIONS: Final = (
+    ("metrics.k8s.io", "v1beta1"),
+    ("custom.metrics.k8s.io", "v1beta2"),
+    ("custom.metrics.k8s.io", "v1beta1"),
+    ("external.metrics.k8s.io", "v1beta1"),
+)
+
+METRICS_GROUPS: Final = frozenset(group for group, _ in METRICS_VERSIONS)
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_BY_PATH = {(r.group, r.version, r.plural): r for r in RESOURCES}
+_BY_KIND = {(r.group, r.version, r.kind): r for r in RESOURCES}
+
+
+def by_path(group: str, version: str, plural: str) -> ResourceType | None:
+    """Return the resource type that a URL names."""
+    return _BY_PATH.get((group, version, plural))
+
+
+def by_kind(api_version: str, kind: str) -> ResourceType:
+    """Return the resource type of a manifest.
+
+    Raises:
+        ValueError: The simulated cluster does not serve it.
+    """
+    group, _, version = api_version.rpartition("/")
+    found = _BY_KIND.get((group, version, kind))
+    if found is None:
+        raise ValueError(f"{kind} of {api_version}: simulated clusters do not serve this kind")
+    return found
+
+
+def groups() -> list[Document]:
+    """Return the entries of /apis, newest version of a group first."""
+    versions: dict[str, list[str]] = {}
+    for group, version in [(r.group, r.version) for r in RESOURCES] + list(METRICS_VERSIONS):
+        if group and version not in versions.setdefault(group, []):
+            versions[group].append(version)
+    return [_group(name, known) for name, known in versions.items()]
+
+
+def group(name: str) -> Document | None:
+    """Return the document of /apis/NAME."""
+    found = next((g for g in groups() if g["name"] == name), None)
+    return None if found is None else {"kind": "APIGroup", "apiVersion": "v1"} | found
+
+
+def _group(name: str, versions: Iterable[str]) -> Document:
+    known = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": known, "preferredVersion": known[0]}
+
+
+def resource_list(group_name: str, version: str, extra: Iterable[Document] = ()) -> Document | None:
+    """Return the APIResourceList of a group version, with `extra` entries (metrics), or None where it is not served."""
+    entries = [e for r in RESOURCES if (r.group, r.version) == (group_name, version) for e in _entries(r)] + list(extra)
+    if not entries and (group_name, version) not in METRICS_VERSIONS:
+        return None
+    group_version = f"{group_name}/{version}" if group_name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
+
+
+def _entries(resource: ResourceType) -> list[Document]:
+    main = {
+        "name": resource.plural,
+        "singularName": resource.kind.lower(),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": ["create"] if resource.group == "authorization.k8s.io" else _VERBS,
+        "storageVersionHash": "c2ltdWxhdGVk",
+    }
+    if resource.short_names:
+        main["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        main["categories"] = list(resource.categories)
+    sub: Document = {"singularName": "", "namespaced": resource.namespaced, "verbs": ["get", "patch", "update"]}
+    entries = [main]
+    if resource.scale:
+        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        entries.append(sub | {"name": f"{resource.plural}/scale"} | scale)
+    if resource.status:
+        entries.append(sub | {"name": f"{resource.plural}/status", "kind": resource.kind})
+    return entries
+
+
+def metrics_entry(name: str, kind: str, *, namespaced: bool = True, verbs: tuple[str, ...] = ("get",)) -> Document:
+    """Return one entry of a metrics API's resource list."""
+    return {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
+
+
+def openapi_index() -> Document:
+    """Return the index of /openapi/v3."""
+    paths = {}
+    for group_name, version in {(r.group, r.version): None for r in RESOURCES}:
+        path = f"apis/{group_name}/{version}" if group_name else f"api/{version}"
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}
+    return {"paths": paths}
+
+
+def openapi(group_name: str, version: str) -> Document | None:
+    """Return a small OpenAPI v3 document of a group version.
+
+    It says that PATCH takes `fieldValidation`, so kubectl leaves validation to the server, as with a real cluster.
+    """
+    served = [r for r in RESOURCES if (r.group, r.version) == (group_name, version)]
+    if not served:
+        return None
+    prefix = f"/apis/{group_name}/{version}" if group_name else f"/api/{version}"
+    paths = {}
+    for resource in served:
+        scope = "/namespaces/{namespace}" if resource.namespaced else ""
+        paths[f"{prefix}{scope}/{resource.plural}/{{name}}"] = {"patch": _patch_operation(resource)}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION}, "paths": paths}
+
+
+def _patch_operation(resource: ResourceType) -> Document:
+    names = ("dryRun", "fieldManager", "fieldValidation")
+    return {
+        "parameters": [{"name": n, "in": "query", "schema": {"type": "string"}} for n in names],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group,
+            "version": resource.version,
+            "kind": resource.kind,
+        },
+    }

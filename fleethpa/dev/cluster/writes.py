@@ -1,0 +1,291 @@
+"""Writes as the API server makes them: optimistic concurrency, generations, defaults, validation, /scale and /status."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from fleethpa.dev.cluster import errors, hpa_api, ownership, patching
+from fleethpa.dev.cluster.clock import SimClock, rfc3339
+from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.dev.cluster.ownership import Writer
+from fleethpa.dev.cluster.resources import ResourceType, by_path
+from fleethpa.dev.cluster.selectors import selector_string
+from fleethpa.dev.cluster.store import Key, Store
+
+Document = dict[str, Any]
+PodDeleter = Callable[[str, str], bool]
+
+
+class Writes:
+    """The write path of one cluster."""
+
+    def __init__(self, store: Store, clock: SimClock) -> None:
+        self._store, self._clock = store, clock
+        self.delete_pod: PodDeleter = lambda namespace, name: False
+        """Takes over the deletion of a pod that a workload owns; the kubelet sets it."""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, resource: ResourceType, namespace: str, name: str) -> Document:
+        """Return the stored object.
+
+        Raises:
+            ApiError: 404.
+        """
+        found = self._store.get(_key(resource, namespace, name))
+        if found is None:
+            raise errors.not_found(resource.qualified, name)
+        return found
+
+    def scale_of(self, resource: ResourceType, document: Document) -> Document:
+        """Return the Scale of a workload, under the resource version of the workload itself."""
+        metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+        if resource.group == "example.com":
+            selector = status.get("labelSelector", "")
+        else:
+            selector = selector_string(spec.get("selector"))
+        shown = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": shown,
+            "spec": {"replicas": spec["replicas"]} if spec.get("replicas") else {},
+            "status": {"replicas": status.get("replicas", 0), "selector": selector},
+        }
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def create(
+        self, resource: ResourceType, namespace: str, body: Document, writer: Writer, *, dry: bool = False
+    ) -> Document:
+        """Create an object.
+
+        Raises:
+            ApiError: 400, 404 (namespace), 409 (exists) or 422.
+        """
+        body = self._incoming(resource, body)
+        metadata = self._new_metadata(resource, namespace, body["metadata"])
+        key = _key(resource, namespace, metadata["name"])
+        if self._store.get(key) is not None:
+            raise errors.already_exists(resource.qualified, metadata["name"])
+        kept = {k: v for k, v in body.items() if k != "status" or not resource.status}
+        document = self._defaulted(resource, kept | {"metadata": metadata}, None)
+        self._sign(document, None, resource, writer)
+        return document if dry else self._store.put(key, document)
+
+    def update(
+        self, resource: ResourceType, namespace: str, name: str, body: Document, writer: Writer, *, dry: bool = False
+    ) -> Document:
+        """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
+
+        Raises:
+            ApiError: 404, 409 (resource version or uid) or 422.
+        """
+        current = self.read(resource, namespace, name)
+        body = self._incoming(resource, body)
+        self._check_preconditions(resource, current, body["metadata"])
+        document = self._joined(resource, current, body, writer)
+        if _same(document, current):
+            return current
+        self._sign(document, current, resource, writer)
+        return document if dry else self._store.put(_key(resource, namespace, name), document)
+
+    def patch(
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        change: tuple[str, Any],
+        writer: Writer,
+        *,
+        dry: bool = False,
+        force: bool = False,
+    ) -> Document:
+        """Patch an object or its status; `change` is (content type, patch). Server-side apply creates what is missing."""
+        content_type, body = change
+        if content_type == patching.APPLY_PATCH:
+            writer = Writer(writer.manager, "Apply", writer.subresource)
+            if self._store.get(_key(resource, namespace, name)) is None:
+                return self.create(resource, namespace, body, writer, dry=dry)
+            if not force:
+                current = self.read(resource, namespace, name)
+                ownership.refuse_conflicts(current, self._incoming(resource, body), writer)
+        shown = self.outgoing(resource, self.read(resource, namespace, name))
+        return self.update(resource, namespace, name, patched(shown, content_type, body), writer, dry=dry)
+
+    def write_scale(
+        self, resource: ResourceType, namespace: str, name: str, body: Document, writer: Writer, *, dry: bool = False
+    ) -> Document:
+        """Write spec.replicas through a Scale and return the Scale after it.
+
+        Raises:
+            ApiError: 404, 409 (resource version or uid of the workload) or 422.
+        """
+        current = self.read(resource, namespace, name)
+        replicas = (body.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or isinstance(replicas, bool):
+            raise ApiError(400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer")
+        if replicas < 0:
+            text = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            raise errors.invalid("Scale", "autoscaling", name, [("spec.replicas", text)])
+        self._check_preconditions(resource, current, body.get("metadata") or {})
+        document = current | {"spec": current["spec"] | {"replicas": replicas}}
+        if not _same(document, current):
+            self._sign(document, current, resource, Writer(writer.manager, writer.operation, "scale"))
+            document = document if dry else self._store.put(_key(resource, namespace, name), document)
+        return self.scale_of(resource, document)
+
+    def delete(
+        self, resource: ResourceType, namespace: str, name: str, preconditions: Document, *, dry: bool = False
+    ) -> Document:
+        """Delete an object; a pod with an owner terminates first. A namespace takes all its objects along.
+
+        Raises:
+            ApiError: 404 or 409.
+        """
+        current = self.read(resource, namespace, name)
+        self._check_preconditions(resource, current, preconditions)
+        if dry:
+            return current
+        if resource.plural == "pods" and self.delete_pod(namespace, name):
+            return self._store.get(_key(resource, namespace, name)) or current
+        if resource.plural == "namespaces":
+            self._empty_namespace(name)
+        return self._store.remove(_key(resource, namespace, name))
+
+    def outgoing(self, resource: ResourceType, document: Document) -> Document:
+        """Return a stored object in the version and kind of `resource`."""
+        if resource.group == "autoscaling" and resource.version == "v1":
+            return hpa_api.to_v1(document)
+        if resource.plural == "events":
+            return document | {"apiVersion": resource.group_version}
+        return document
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _incoming(self, resource: ResourceType, body: Any) -> Document:
+        if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+            raise ApiError(400, f"the body is not a {resource.kind}: send a JSON object with metadata")
+        kind = body.get("kind", resource.kind)
+        if kind != resource.kind:
+            raise ApiError(400, f"{kind} in the body does not match the resource {resource.qualified}")
+        body = body | {"kind": kind, "apiVersion": resource.group_version, "metadata": body.get("metadata", {})}
+        if resource.group == "autoscaling" and resource.version == "v1":
+            return hpa_api.from_v1(body)
+        if resource.group == "autoscaling":
+            return hpa_api.without_round_trip_annotations(body)
+        return body
+
+    def _new_metadata(self, resource: ResourceType, namespace: str, given: Document) -> Document:
+        name = given.get("name") or self._generated(given.get("generateName", ""))
+        if not name:
+            message = "Required value: name or generateName is required"
+            raise errors.invalid(resource.kind, resource.group, "", [("metadata.name", message)])
+        if resource.namespaced and given.get("namespace", namespace) != namespace:
+            raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
+        if resource.namespaced and self._store.get(("namespaces", "", namespace)) is None:
+            raise errors.not_found("namespaces", namespace)
+        own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
+        kept = {k: v for k, v in given.items() if k not in ("resourceVersion", "managedFields", "deletionTimestamp")}
+        stamp = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(self._clock.now_ms()), "generation": 1}
+        return kept | own | stamp
+
+    def _generated(self, prefix: str) -> str:
+        return f"{prefix}{zlib.crc32(str(self._store.version).encode()):08x}"[: len(prefix) + 5] if prefix else ""
+
+    def _check_preconditions(self, resource: ResourceType, current: Document, given: Document) -> None:
+        metadata = current["metadata"]
+        if given.get("uid", metadata["uid"]) != metadata["uid"]:
+            raise errors.uid_conflict(resource.qualified, metadata["name"], given["uid"], metadata["uid"])
+        version = given.get("resourceVersion") or metadata["resourceVersion"]
+        if version != metadata["resourceVersion"]:
+            raise errors.conflict(resource.qualified, metadata["name"])
+
+    def _joined(self, resource: ResourceType, current: Document, body: Document, writer: Writer) -> Document:
+        """Return the object after the write: what the client may set from the body, the rest from the stored one."""
+        if writer.subresource == "status":
+            status = {"status": body.get("status") or {}}
+            return current | status
+        system = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "deletionTimestamp")
+        kept = {k: v for k, v in current["metadata"].items() if k in (*system, "managedFields")}
+        given = {k: v for k, v in body["metadata"].items() if k not in (*system, "managedFields")}
+        document = {k: v for k, v in body.items() if k != "status" or not resource.status}
+        if resource.status and "status" in current:
+            document["status"] = current["status"]
+        return self._defaulted(resource, document | {"metadata": given | kept}, current)
+
+    def _defaulted(self, resource: ResourceType, document: Document, old: Document | None) -> Document:
+        if resource.group == "autoscaling":
+            document = hpa_api.default(document)
+            if causes := hpa_api.validate(document, old):
+                raise errors.invalid(resource.kind, resource.group, document["metadata"]["name"], causes)
+            return {"status": {"desiredReplicas": 0, "currentMetrics": None}} | document
+        if resource.scale:
+            spec = document.get("spec") or {}
+            if not isinstance(spec.get("replicas", 1), int) or spec.get("replicas", 1) < 0:
+                text = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
+                name = document["metadata"]["name"]
+                raise errors.invalid(resource.kind, resource.group, name, [("spec.replicas", text)])
+            return document | {"spec": {"replicas": 1} | spec}
+        return document
+
+    def _sign(self, document: Document, old: Document | None, resource: ResourceType, writer: Writer) -> None:
+        """Set generation and managedFields of a document that is about to be stored."""
+        metadata = dict(document["metadata"])
+        part = "status" if writer.subresource == "status" else "spec"
+        fields = {part: ownership.changed(old, document, part)}
+        if old is not None and part == "spec" and fields["spec"]:
+            metadata["generation"] = old["metadata"].get("generation", 1) + 1
+        entry = writer.entry(resource.group_version, rfc3339(self._clock.now_ms()))
+        metadata["managedFields"] = ownership.record(metadata.get("managedFields") or (), fields, writer, entry)
+        document["metadata"] = metadata
+
+    def _empty_namespace(self, name: str) -> None:
+        for key in self._store.keys_in(name):
+            self._store.remove(key)
+
+
+def patched(document: Document, content_type: str, body: Any) -> Document:
+    """Return a document after a patch of one of the four content types.
+
+    Raises:
+        ApiError: 400, 415 or 422.
+    """
+    if content_type == patching.JSON_PATCH:
+        if not isinstance(body, list):
+            raise ApiError(400, "a JSON patch is a list of operations")
+        result = patching.json_patch(document, body)
+    elif content_type == patching.MERGE_PATCH:
+        result = patching.merge(document, body)
+    elif content_type in (patching.STRATEGIC_PATCH, patching.APPLY_PATCH):
+        result = patching.strategic_merge(document, body)
+    else:
+        accepted = (patching.JSON_PATCH, patching.MERGE_PATCH, patching.STRATEGIC_PATCH, patching.APPLY_PATCH)
+        message = (
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+        )
+        raise ApiError(415, message)
+    if not isinstance(result, dict):
+        raise ApiError(400, "the patch does not leave an object")
+    return result
+
+
+def _same(one: Document, other: Document) -> bool:
+    ignored = ("managedFields", "resourceVersion", "generation")
+    left, right = ({k: v for k, v in d["metadata"].items() if k not in ignored} for d in (one, other))
+    return left == right and {**one, "metadata": 0} == {**other, "metadata": 0}
+
+
+def _key(resource: ResourceType, namespace: str, name: str) -> Key:
+    return (resource.stored_as, namespace if resource.namespaced else "", name)
+
+
+def must_be(group: str, version: str, plural: str) -> ResourceType:
+    """Return a served resource type that the simulation itself uses."""
+    found = by_path(group, version, plural)
+    if found is None:
+        raise ValueError(f"{plural} of {group}/{version} is not served")
+    return found
