@@ -108,7 +108,7 @@ def object_list_answer(body: Json) -> ObjectSample | MetricFailure:
     """
     items = body.get("items") or ()
     if len(items) != 1:
-        return fetch_failure("custom", f"the server returned {len(items)} metrics for object, expected 1")
+        return fetch_failure("custom", f"the custom metrics API server returned {len(items)} results when we asked for exactly one")
     return object_answer(items[0])
 
 

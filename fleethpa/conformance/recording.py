@@ -1,0 +1,288 @@
+"""A recording of the native controller: every sync derived again from what the controller had been answered.
+
+`NAME-syncs.jsonl.gz` names lines of its siblings (`-watch`, `-answers`, `-controller`) by id. Each sync is given to the engine
+with the HPA, pods, scale and metric answers of that moment; write and status must be the controller's. What upstream leaves to
+chance is told apart by a rule each (`explain.py`) and counted, never dropped.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from fleethpa.conformance import explain
+from fleethpa.conformance.compare import ABSENT, Difference, differences
+from fleethpa.conformance.tapes import Tapes, time_ms
+from schemas.selectors import SelectorError, parse_selector
+from streams.core import autoscaler as kinds
+from streams.core import metricsclient
+from streams.core.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.core.compile import compile_autoscaler
+from streams.core.complete import complete
+from streams.core.decide import decide
+from streams.core.evaluation import EMPTY_HISTORY, History, Outcome, Result, ScaleApplied, ScaleFailed
+from streams.core.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList, Scale, ScaleFailure
+
+Json = dict[str, Any]
+
+LAG_S = 0.05
+"""How much earlier or later than the recorder the controller may have seen a change."""
+
+_FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
+_EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
+
+
+class Derived(Struct, frozen=True):
+    """What the engine makes of a sync."""
+
+    asked: int | None
+    result: Result
+    pods: PodList
+    before: Json
+
+
+def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, list[Difference]]]:
+    """Give (class of an explained difference or None, differences) of each sync, in time order.
+
+    Raises:
+        InputError: a file of the recording is missing or unreadable.
+    """
+    replay = Replay(Tapes(path))
+    syncs = sorted(replay.tapes.syncs, key=replay.moment)
+    for sync in syncs[:limit]:
+        yield replay.check(sync)
+
+
+class Replay:
+    """The engine's memory and everything it needs to see, sync after sync."""
+
+    def __init__(self, tapes: Tapes) -> None:
+        self.tapes = tapes
+        self.settings = _settings(tapes.header.get("kcm_flags") or ())
+        self.namespace: str = tapes.header["namespace"]
+        self._histories: dict[str, tuple[float, History]] = {}
+        self._compiled: dict[tuple[str, int], Autoscaler] = {}
+        self._registrations: dict[str, list[tuple[float, str]]] = {}
+        for sync in sorted(tapes.syncs, key=self._scale_read):
+            if sync["scale"].get("code") == 200 and sync["scale"].get("selector"):
+                entry = (self._scale_read(sync), sync["scale"]["selector"])
+                self._registrations.setdefault(sync["hpa"], []).append(entry)
+        self._selected: tuple[int, dict[str, PodList]] = (-1, {})
+
+    def moment(self, sync: Json) -> float:
+        """Give the clock of a decision: the end of the last metrics call; without one, of the scale read."""
+        calls = [self.tapes.calls[each]["done"] for each in sync["answers"] if each in self.tapes.calls]
+        return max(calls, default=self._scale_read(sync))
+
+    def check(self, sync: Json) -> tuple[str | None, list[Difference]]:
+        """Derive one sync and compare it with what the controller did."""
+        moment = self.moment(sync)
+        history = self._history(sync["hpa"], moment)
+        derived = self._derive(sync, history, moment, moment)
+        found = self._differences(sync, derived)
+        explained = None
+        if found:
+            explained = self._explained(sync, derived)
+            if explained is None:
+                derived, explained = self._seen_otherwise(sync, history, moment, derived)
+        self._histories[sync["hpa"]] = (moment, derived.result.history)
+        return explained, ([] if explained else found)
+
+    def _explained(self, sync: Json, derived: Derived) -> str | None:
+        if _asked(sync) != derived.asked:
+            return None
+        status = sync.get("status")
+        span = (sync["t"], status["t"] if status else sync["t"])
+        names = [row.name for row in derived.pods.rows]
+        return explain.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
+
+    def _seen_otherwise(
+        self, sync: Json, history: History, moment: float, first: Derived
+    ) -> tuple[Derived, str | None]:
+        """Try the changes that the controller may have seen up to 50 ms before or after the recorder."""
+        for pods_at in self._near(moment, self.tapes.pods.moments):
+            derived = self._derive(sync, history, moment, pods_at)
+            if not self._differences(sync, derived) or self._explained(sync, derived):
+                return derived, explain.POD_CHANGE
+        for hpa_at in self._near(sync["t"], [each.seen for each in self.tapes.hpas.get(sync["hpa"], ())]):
+            if self.tapes.hpa_at(sync["hpa"], hpa_at) is None:
+                continue
+            derived = self._derive(sync, history, moment, moment, hpa_at)
+            if not self._differences(sync, derived) or self._explained(sync, derived):
+                return derived, explain.HPA_CHANGE
+        return first, None
+
+    def _near(self, moment: float, changes: list[float]) -> list[float]:
+        """Give moments just before and at each change near `moment`."""
+        near = sorted({each for each in changes if abs(each - moment) <= LAG_S})
+        return [moved for each in near for moved in (each - 1e-6, each)]
+
+    def _differences(self, sync: Json, derived: Derived) -> list[Difference]:
+        asked, recorded = _asked(sync), self._recorded(sync)
+        ours = derived.result.status if derived.result.status_changed else None
+        if asked == derived.asked and recorded == ours:
+            return []
+        return list(
+            differences(
+                {"write": asked, "status": ABSENT if recorded is None else recorded},
+                {"write": derived.asked, "status": ABSENT if ours is None else ours},
+                f"{sync['hpa']}@{sync['t']}",
+            )
+        )
+
+    def _recorded(self, sync: Json) -> Json | None:
+        status = sync.get("status")
+        if status is None:
+            return None
+        full: Json = self.tapes.calls[status["id"]]["status"]
+        return full
+
+    def _derive(
+        self, sync: Json, history: History, moment: float, pods_at: float, hpa_at: float | None = None
+    ) -> Derived:
+        hpa = self._hpa(sync, hpa_at)
+        before = hpa.get("status") or _EMPTY_STATUS
+        autoscaler = self._compile(hpa)
+        pods, ambiguous = self._pods(sync, pods_at)
+        observation = Observation(_scale(sync), pods, self._answers(sync, autoscaler), ambiguous)
+        now_ms = time_ms(moment)
+        evaluation = decide(autoscaler, before, observation, history, self.settings, now_ms)
+        if evaluation.pending is None:
+            if evaluation.result is None:
+                raise ValueError("an evaluation must end or want a write")
+            return Derived(None, evaluation.result, pods, before)
+        write = self.tapes.calls.get((sync.get("write") or {}).get("id"))
+        written_ms = time_ms(write["done"]) if write else now_ms
+        result = complete(evaluation.pending, before, evaluation.history, _outcome(sync), written_ms)
+        return Derived(evaluation.pending.desired_replicas, result, pods, before)
+
+    def _hpa(self, sync: Json, at: float | None) -> Json:
+        version = None if at is not None else self.tapes.hpa(sync["hpa"], sync["hpaResourceVersion"])
+        version = version or self.tapes.hpa_at(sync["hpa"], sync["t"] if at is None else at)
+        if version is None:
+            raise ValueError(f"the recording has no object of HPA {sync['hpa']} before {sync['t']}")
+        return version.object
+
+    def _compile(self, hpa: Json) -> Autoscaler:
+        key = (hpa["metadata"].get("uid", ""), hpa["metadata"].get("generation", 0))
+        if key not in self._compiled:
+            self._compiled[key] = compile_autoscaler(hpa)
+        return self._compiled[key]
+
+    def _history(self, name: str, moment: float) -> History:
+        """Give the controller's memory: lost at a restart, and when a reconcile found the HPA missing."""
+        since, history = self._histories.get(name, (0.0, EMPTY_HISTORY))
+        lost = [*self.tapes.restarts, *(time for time, hpa in self.tapes.forgotten if hpa == name)]
+        return EMPTY_HISTORY if any(since < time <= moment for time in lost) else history
+
+    def _scale_read(self, sync: Json) -> float:
+        call = self.tapes.calls.get(sync["scale"].get("id"))
+        return float(call["done"] if call else sync["t"])
+
+    def _pods(self, sync: Json, at: float) -> tuple[PodList, tuple[str, ...]]:
+        text = sync["scale"].get("selector")
+        if not text:
+            return NO_PODS, ()
+        try:
+            selector = parse_selector(text)
+        except SelectorError:
+            return NO_PODS, ()
+        epoch, present = self.tapes.pods.at(at)
+        chosen = [(pod.row, pod.labels) for pod in present if pod.row is not None and selector.matches(pod.labels)]
+        names = {sync["hpa"]}
+        for name, other in self._registered(self._scale_read(sync)).items():
+            if any(parse_selector(other).matches(labels) for _, labels in chosen):
+                names.add(name)
+        ambiguous = tuple(sorted(f"{self.namespace}/{name}" for name in names)) if len(names) > 1 and chosen else ()
+        if self._selected[0] != epoch:
+            self._selected = (epoch, {})
+        pods = self._selected[1].setdefault(text, PodList(tuple(row for row, _ in chosen)))
+        return pods, ambiguous
+
+    def _registered(self, moment: float) -> dict[str, str]:
+        """Give the selectors of the HPAs that have read their scale since the last restart and still exist."""
+        restarted = max((time for time in self.tapes.restarts if time <= moment), default=0.0)
+        selectors: dict[str, str] = {}
+        for name, read in self._registrations.items():
+            index = bisect_right(read, moment, key=lambda entry: entry[0]) - 1
+            if index >= 0 and read[index][0] > restarted and self._exists_since(name, read[index][0], moment):
+                selectors[name] = read[index][1]
+        return selectors
+
+    def _exists_since(self, name: str, since: float, moment: float) -> bool:
+        return not any(each.deleted and since < each.seen <= moment for each in self.tapes.hpas.get(name, ()))
+
+    def _answers(self, sync: Json, autoscaler: Autoscaler) -> tuple[MetricAnswer | None, ...]:
+        ids = iter(sync["answers"])
+        answers: list[MetricAnswer | None] = []
+        for spec in autoscaler.metrics:
+            identifier = None if spec.calculation == kinds.INVALID else next(ids, None)
+            answers.append(MetricFailure("(the controller did not ask)") if identifier is None else self._answer(spec, identifier))
+        return tuple(answers)
+
+    def _answer(self, spec: MetricSpec, identifier: str) -> MetricAnswer:
+        line = self.tapes.answers.get(identifier)
+        api = _api(spec)
+        if line is None:
+            return metricsclient.fetch_failure(api, _unavailable(self.tapes.calls[identifier]["uri"]))
+        if line["status"] != 200:
+            return metricsclient.fetch_failure(api, line["body"]["message"])
+        return _read(spec, line["body"])
+
+
+def _read(spec: MetricSpec, body: Json) -> MetricAnswer:
+    match spec.type:
+        case "Resource" | "ContainerResource":
+            return metricsclient.resource_answer(body, spec.resource, spec.container)
+        case "Pods":
+            return metricsclient.pods_answer(body)
+        case "Object":
+            return metricsclient.object_list_answer(body)
+        case _:
+            return metricsclient.external_answer(body)
+
+
+def _api(spec: MetricSpec) -> metricsclient.MetricsApi:
+    if spec.type in ("Resource", "ContainerResource"):
+        return "resource"
+    return "external" if spec.type == "External" else "custom"
+
+
+def _unavailable(uri: str) -> str:
+    """Give the client's text for an API server that is not there: last element of the path, and the group."""
+    parts = urlsplit(uri).path.strip("/").split("/")
+    return f"the server is currently unable to handle the request (get {parts[-1]}.{parts[1]})"
+
+
+def _scale(sync: Json) -> Scale | ScaleFailure:
+    scale = sync["scale"]
+    if scale.get("code", 200) != 200:
+        return ScaleFailure(scale.get("message", ""))
+    return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
+
+
+def _asked(sync: Json) -> int | None:
+    write = sync.get("write")
+    return None if write is None else write["asked"]
+
+
+def _outcome(sync: Json) -> Outcome:
+    write = sync.get("write") or {"code": 200}
+    return ScaleApplied() if write["code"] == 200 else ScaleFailed(write.get("message", ""))
+
+
+def _settings(flags: Any) -> ControllerSettings:
+    """Read the controller's command line; flags that are not there have their defaults."""
+    given = {found[1]: found[2] for flag in flags if (found := _FLAG_MS.match(flag))}
+    defaults = ControllerSettings()
+    duration = metricsclient.parse_duration_ms
+    return ControllerSettings(
+        tolerance=float(given.get("tolerance", defaults.tolerance)),
+        downscale_stabilization_ms=duration(given.get("downscale-stabilization", "5m")),
+        cpu_initialization_period_ms=duration(given.get("cpu-initialization-period", "5m")),
+        initial_readiness_delay_ms=duration(given.get("initial-readiness-delay", "30s")),
+    )

@@ -1,0 +1,164 @@
+"""The four files of a recording, indexed by what a sync refers to: ids, resource versions, moments."""
+
+import gzip
+import zlib
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from fleethpa.conformance.errors import InputError
+from streams.core.metricsclient import parse_time_ms
+from streams.core.observation import ZERO_TIME_MS, PodRow
+from streams.core.requests import compile_template
+
+Json = dict[str, Any]
+
+RESTARTED_LOG = "Starting HPA controller"
+RESTARTED_ACTION = "kube-controller-manager started"
+FORGOTTEN_LOG = "Horizontal Pod Autoscaler has been deleted"
+
+
+def time_ms(seconds: float) -> int:
+    """Give Unix milliseconds of a recorded time (microseconds, cut off)."""
+    return round(seconds * 1_000_000) // 1000
+
+
+class HpaVersion(Struct, frozen=True):
+    """One state of an HPA object as the recorder saw it."""
+
+    seen: float
+    deleted: bool
+    object: Json
+
+
+class PodChange(Struct, frozen=True):
+    """One change of a pod as the recorder saw it; `row` None: deleted."""
+
+    seen: float
+    name: str
+    row: PodRow | None
+    labels: dict[str, str]
+
+
+class Tapes:
+    """A recording, loaded."""
+
+    def __init__(self, syncs_path: Path) -> None:
+        base = syncs_path.name.replace("-syncs.jsonl.gz", "")
+        if base == syncs_path.name:
+            raise InputError(f"{syncs_path}: a recording's file must be called NAME-syncs.jsonl.gz, beside NAME-watch and so on")
+        lines = read_lines(syncs_path)
+        self.header = lines[0]
+        self.syncs = [line for line in lines if line.get("type") == "sync"]
+        self.answers = {line["id"]: line for line in read_lines(syncs_path.with_name(f"{base}-answers.jsonl.gz")) if "id" in line}
+        controller = read_lines(syncs_path.with_name(f"{base}-controller.jsonl.gz"))
+        self.calls = {line["id"]: line for line in controller if "id" in line}
+        watch = read_lines(syncs_path.with_name(f"{base}-watch.jsonl.gz"))
+        self.hpas = _hpa_versions(watch)
+        self._by_version = {
+            (name, each.object["metadata"]["resourceVersion"]): each
+            for name, versions in self.hpas.items()
+            for each in versions
+            if not each.deleted
+        }
+        self.pods = PodTape(_pod_changes(watch))
+        self.restarts = sorted(
+            [line["t"] for line in controller if line["type"] == "log" and RESTARTED_LOG in line["text"]]
+            + [line["t"] for line in watch if line["type"] == "action" and line.get("name") == RESTARTED_ACTION]
+        )
+        self.forgotten = [
+            (line["t"], line["text"].rsplit("/", 1)[1].rstrip('"'))
+            for line in controller
+            if line["type"] == "log" and FORGOTTEN_LOG in line["text"]
+        ]
+
+    def hpa(self, name: str, resource_version: str) -> HpaVersion | None:
+        """Give the HPA at a resource version, None when the recorder never saw that."""
+        return self._by_version.get((name, resource_version))
+
+    def hpa_at(self, name: str, moment: float) -> HpaVersion | None:
+        """Give the HPA as last seen at a moment."""
+        last = None
+        for version in self.hpas.get(name, ()):
+            if version.seen > moment:
+                break
+            last = version
+        return last
+
+
+class PodTape:
+    """The pods of the namespace at any moment; moments that only go forward are cheap."""
+
+    def __init__(self, changes: list[PodChange]) -> None:
+        self.moments = [change.seen for change in changes]
+        self._changes = changes
+        self._applied = 0
+        self._pods: dict[str, PodChange] = {}
+
+    def at(self, moment: float) -> tuple[int, list[PodChange]]:
+        """Give the number of changes seen by then, and the pods in order of their creation."""
+        wanted = bisect_right(self.moments, moment)
+        if wanted < self._applied:
+            self._applied, self._pods = 0, {}
+        for change in self._changes[self._applied : wanted]:
+            if change.row is None:
+                self._pods.pop(change.name, None)
+            else:
+                self._pods[change.name] = change
+        self._applied = wanted
+        return wanted, list(self._pods.values())
+
+
+def read_lines(path: Path) -> list[Json]:
+    """Read gzipped (or plain) JSON lines.
+
+    Raises:
+        InputError: the file is missing or is not that.
+    """
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (EOFError, zlib.error, orjson.JSONDecodeError) as error:
+        raise InputError(f"{path}: is not gzipped JSON lines: {error}") from error
+
+
+def _hpa_versions(watch: list[Json]) -> dict[str, list[HpaVersion]]:
+    versions: dict[str, list[HpaVersion]] = {}
+    for line in watch:
+        if line.get("resource") == "horizontalpodautoscalers":
+            version = HpaVersion(line["t"], line["event"] == "DELETED", line["object"])
+            versions.setdefault(line["object"]["metadata"]["name"], []).append(version)
+    return versions
+
+
+def _pod_changes(watch: list[Json]) -> list[PodChange]:
+    changes = []
+    for line in watch:
+        if line.get("resource") == "pods":
+            pod = line["object"]
+            row = None if line["event"] == "DELETED" else pod_row(pod)
+            changes.append(PodChange(line["t"], pod["metadata"]["name"], row, pod["metadata"].get("labels") or {}))
+    return sorted(changes, key=lambda change: change.seen)
+
+
+def pod_row(pod: Json) -> PodRow:
+    """Compile a pod in its API form."""
+    status = pod.get("status") or {}
+    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    since = (ready or {}).get("lastTransitionTime")
+    start = status.get("startTime")
+    return PodRow(
+        name=pod["metadata"]["name"],
+        template=compile_template(pod["spec"]),
+        phase=status.get("phase", ""),
+        start_ms=None if start is None else parse_time_ms(start),
+        ready=None if ready is None else ready["status"],
+        ready_at_ms=ZERO_TIME_MS if since is None else parse_time_ms(since),
+        deleting="deletionTimestamp" in pod["metadata"],
+    )
