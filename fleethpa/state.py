@@ -16,6 +16,7 @@ from schemas.decisions import Decision, MetricDecision
 from schemas.entries import AutoscalerDeleted, AutoscalerSet, ClusterSettings, Command, LogRecord, Mode, SettingsSet
 from schemas.keys import HpaId, split_namespace_key
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
+from streams.core.settings import merge
 
 SILENT_MS: Final = 30_000
 """A cluster of which nothing was heard for so long (log time) counts as not answering."""
@@ -160,7 +161,7 @@ class _Builder:
 
     def _take_entry(self, key: str, body: Any, now_ms: int) -> None:
         if isinstance(body, SettingsSet):
-            self.settings[body.cluster] = merge(self.settings.get(body.cluster), body.settings)
+            self.settings[body.cluster] = merge(self.settings.get(body.cluster, ClusterSettings()), body.settings)
         elif isinstance(body, Command):
             self._take_command(key, body, now_ms)
         elif isinstance(body, AutoscalerSet):
@@ -332,16 +333,6 @@ def _object_of(decision: Decision) -> dict[str, Any]:
     }
 
 
-def merge(old: ClusterSettings | None, new: ClusterSettings) -> ClusterSettings:
-    """Settings after a change: None leaves what holds."""
-    from msgspec import structs
-
-    if old is None:
-        return new
-    changes = {name: value for name, value in structs.asdict(new).items() if value is not None}
-    return structs.replace(old, **changes)
-
-
 def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
 
@@ -363,7 +354,7 @@ def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:
         cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
     for name, settings in builder.settings.items():
         if name != ALL:
-            view(name).settings = merge(builder.settings.get(ALL), settings)
+            view(name).settings = merge(builder.settings.get(ALL, ClusterSettings()), settings)
     for name, cluster in found.items():
         pauses = [pause_text("", kind, p) for kind, p in builder.pauses.get(name, {}).items()]
         cluster.paused = pauses[0] if pauses else ""

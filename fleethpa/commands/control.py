@@ -118,6 +118,21 @@ def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
     return _issue(session, scope, command, f"set to {wanted}", written)
 
 
+def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[Write]:
+    """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
+    from schemas.entries import ClusterSettings, SettingsSet
+
+    def write(name: str) -> Write:
+        settings = ClusterSettings(default_mode=command.mode)
+        body = SettingsSet(cluster=name, settings=settings, author=command.author, reason=command.reason)
+        return Write(f"{'fleet' if name == EVERYTHING else f'cluster {name}'} {words}", body, name)
+
+    if clusters != [EVERYTHING]:
+        return [write(name) for name in clusters]
+    own = [name for name, held in state.settings.items() if held.default_mode is not None and name != EVERYTHING]
+    return [write(name) for name in [EVERYTHING, *own]]
+
+
 def _issue(session: Session, scope: Scope, command: Command, words: str, written: dict[str, Any]) -> int:
     from fleethpa.writer import open_writer
 
@@ -139,15 +154,20 @@ async def _writes(session: Session, scope: Scope, command: Command, words: str) 
 
     from fleethpa.state import read_state
 
-    if scope.everything:
+    if scope.everything and command.command != "mode":
+        # The stop button reads nothing first.
         return [Write(f"fleet {words}", structs.replace(command, cluster=EVERYTHING), EVERYTHING)]
     async with session.reader() as reader:
         state = await read_state(reader)
+    if scope.everything:
+        return _default_mode(state, [EVERYTHING], command, words)
     if scope.names:
         return _of_hpas(state, scope, command, words)
     clusters = matching_clusters(state, scope.clusters, session.config.contexts)
     if scope.namespace:
         return _of_namespaces(state, scope.namespace, clusters, command, words)
+    if command.command == "mode":
+        return _default_mode(state, clusters, command, words)
     return [Write(f"cluster {name} {words}", structs.replace(command, cluster=name), name) for name in clusters]
 
 
@@ -325,7 +345,8 @@ def _show(session: Session, cluster: str, output: str) -> int:
 
     from fleethpa.output.formats import one
     from fleethpa.output.table import layout
-    from fleethpa.state import merge, read_state
+    from fleethpa.state import read_state
+    from streams.core.settings import merge
 
     async def work() -> Any:
         async with session.reader() as reader:

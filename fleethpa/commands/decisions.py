@@ -139,7 +139,7 @@ def _columns(session: Session) -> tuple[Column[Recorded], ...]:
         Column("FROM", lambda r: str(r.decision.current_replicas)),
         Column("TO", lambda r: str(r.decision.final_desired_replicas)),
         Column("KIND", lambda r: r.decision.kind),
-        Column("WINNER", lambda r: r.decision.selected_metric or "-", wide=True),
+        Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("ID", lambda r: r.decision.id, wide=True),

@@ -152,7 +152,7 @@ def _mapping(path: str) -> Any:
     from streams.ingest.mapping import MappingError, load_mapping
 
     try:
-        return load_mapping(Path(path).read_text(encoding="utf-8"))
+        return load_mapping(Path(path).read_text(encoding="utf-8"), path)
     except (OSError, UnicodeDecodeError, MappingError) as error:
         raise usage(f"--mapping {path} cannot be used", cause=str(error)) from error
 

@@ -72,7 +72,7 @@ def _would_be(decision: Decision) -> str:
 
 
 def _winner(decision: Decision) -> str:
-    return f"    winner: {decision.selected_metric}" if decision.selected_metric else ""
+    return f"    winner: {words.short(decision.selected_metric)}" if decision.selected_metric else ""
 
 
 def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
@@ -206,14 +206,33 @@ def _step(decision: Decision, step: Step) -> str:
     detail = dict(step.detail)
     parts = [f"{step.in_} → {step.out}"] if step.in_ != step.out else []
     if step.step == "bounds":
-        parts.append(f"{detail.pop('min', decision.min_replicas)} … {detail.pop('max', decision.max_replicas)}")
+        parts.append(f"{decision.min_replicas} … {decision.max_replicas}{_bound(detail)}")
+    if step.step == "stabilization":
+        parts += _stabilization(decision, step, detail)
     policies = detail.pop("policies", None)
     if "limit" in detail:
-        parts.append(f"limit {detail.pop('limit')}" + (f" = {_policies(policies)}" if policies else ""))
+        limit = detail.pop("limit")
+        parts.append(f"limit {limit}" + (f" = {_policies(policies)}" if policies else ""))
     parts += [_fact(name, value) for name, value in detail.items()]
-    if step.until:
-        parts.append(f"until {span(max(0, step.until - parse_time_ms(decision.time)))} from then")
     return "; ".join(part for part in parts if part)
+
+
+def _bound(detail: dict[str, Any]) -> str:
+    detail.pop("path", None)
+    texts = {"TooManyReplicas": ": maxReplicas binds", "TooFewReplicas": ": minReplicas binds"}
+    return texts.get(detail.pop("bound", ""), "")
+
+
+def _stabilization(decision: Decision, step: Step, detail: dict[str, Any]) -> list[str]:
+    made_ms = parse_time_ms(decision.time)
+    windows = {"up": detail.pop("upWindowMs", None), "down": detail.pop("downWindowMs", None)}
+    parts = [f"{name} window {span(length)}" for name, length in windows.items() if length is not None]
+    held, at = detail.pop("recommendation", None), detail.pop("at", None)
+    if held is not None and at is not None:
+        parts.append(f"held by the recommendation {held} of {span(max(0, made_ms - at))} before")
+    if step.until:
+        parts.append(f"lets go in {span(max(0, step.until - made_ms))}")
+    return parts
 
 
 def _policies(policies: list[dict[str, Any]]) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from schemas.decisions import Decision, MetricDecision
+
+_WORDING: Final = re.compile(
+    r"(?P<resource>\S+) (?:container )?resource(?: utilization \(percentage of request\))?$"
+    r"|\S+ metric (?P<metric>[^\s(]+)"
+)
 
 LIMITS: Final = {
     "MinReplicas": "minReplicas",
@@ -18,6 +24,11 @@ LIMITS: Final = {
     "Frozen": "the cluster's freeze",
     "Overflow": "the overflow guard",
     "MaxStep": "the cluster's largest step",
+}
+
+REASONS: Final = {
+    "DesiredWithinRange": "the metrics ask for what is there",
+    "ScalingDisabled": "scaling is disabled: the target has 0 replicas",
 }
 
 
@@ -43,8 +54,14 @@ def change(decision: Decision) -> str:
 
 
 def short_name(metric: MetricDecision) -> str:
-    """A metric as the tables name it."""
-    return metric.name or metric.type
+    """A metric as the tables name it: `cpu`, `http_requests_per_second`."""
+    return short(metric.name) or metric.type
+
+
+def short(name: str) -> str:
+    """The bare name in upstream's wording of a metric, such as `cpu resource utilization (percentage of request)`."""
+    match = _WORDING.match(name)
+    return (match["resource"] or match["metric"]) if match else name
 
 
 def held_by(decision: Decision) -> str:
@@ -65,7 +82,7 @@ def why(decision: Decision) -> str:
         return f"not written: paused ({decision.paused})"
     held = held_by(decision)
     if decision.final_desired_replicas != decision.current_replicas:
-        reason = decision.reason or "the replicas are out of bounds"
+        reason = rescale_reason(decision)
         return f"{reason}; limited by {held}" if held else reason
     if held:
         return f"held by {held}" + _would_be(decision)
@@ -73,7 +90,13 @@ def why(decision: Decision) -> str:
         return f"{short_name(failed[0])} is missing: nothing is scaled down on incomplete metrics"
     if any(metric.note == "withinTolerance" for metric in decision.metrics):
         return f"within tolerance ({_largest_ratio(decision)})"
-    return decision.reason or "the metrics ask for what is there"
+    return REASONS.get(decision.reason, decision.reason) or "the metrics ask for what is there"
+
+
+def rescale_reason(decision: Decision) -> str:
+    """Upstream's reason of a rescale, with the metric's bare name."""
+    metric, above, rest = decision.reason.partition(" above target")
+    return f"{short(metric)}{above}{rest}" if above else decision.reason or "the replicas are out of bounds"
 
 
 def _would_be(decision: Decision) -> str:

@@ -1,0 +1,129 @@
+"""Manifests as users keep them: files, folders, standard input; several documents, `List` objects; HPAs among others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from fleethpa.errors import usage
+
+HPA_KIND: Final = "HorizontalPodAutoscaler"
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+MAX_BYTES: Final = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One object and where it was read."""
+
+    source: str
+    body: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """metadata.name, or empty."""
+        return str(_metadata(self.body).get("name") or "")
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace, or empty."""
+        return str(_metadata(self.body).get("namespace") or "")
+
+
+@dataclass
+class Input:
+    """All that was read: the HPAs, and the objects beside them."""
+
+    hpas: list[Manifest] = field(default_factory=list)
+    others: list[Manifest] = field(default_factory=list)
+
+    def fixed_replicas(self, kind: str, name: str, namespace: str) -> Manifest | None:
+        """The target's own manifest, if it is in the input and sets spec.replicas."""
+        for other in self.others:
+            same = other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
+            if same and "replicas" in (other.body.get("spec") or {}):
+                return other
+        return None
+
+
+def read_input(paths: tuple[str, ...]) -> Input:
+    """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
+
+    Raises:
+        CommandError: a file cannot be read or is no YAML (exit 2).
+    """
+    found = Input()
+    for path in paths:
+        for source, text in _texts(path):
+            for document in _documents(source, text):
+                _sort(document, found)
+    return found
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    if path == "-":
+        yield "standard input", sys.stdin.read(MAX_BYTES)
+        return
+    place = Path(path)
+    files = sorted(p for p in place.rglob("*") if p.suffix in SUFFIXES) if place.is_dir() else [place]
+    if not files:
+        raise usage(f"-f {path}: no manifests there", cause=f"A folder's {', '.join(SUFFIXES)} files are read.")
+    for file in files:
+        try:
+            yield str(file), file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(f"-f {file} cannot be read", cause=str(error)) from error
+
+
+def _documents(source: str, text: str) -> Iterator[Manifest]:
+    try:
+        documents = list(yaml.load_all(text, Loader=_loader()))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise usage(f"{source} is not YAML", cause=str(error)) from error
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise usage(f"{source}, document {number}: a manifest is a mapping, not {type(document).__name__}")
+        yield from _unlisted(source, document)
+
+
+def _loader() -> Any:
+    """YAML as Kubernetes reads it: dates stay text."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    resolvers = yaml.SafeLoader.yaml_implicit_resolvers
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+        for first, known in resolvers.items()
+    }
+    return Loader
+
+
+def _unlisted(source: str, document: dict[str, Any]) -> Iterator[Manifest]:
+    items = document.get("items")
+    if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+        for number, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise usage(f"{source}: items[{number}] is no object")
+            yield from _unlisted(f"{source} items[{number}]", item)
+        return
+    yield Manifest(source, document)
+
+
+def _sort(manifest: Manifest, found: Input) -> None:
+    if not manifest.body.get("kind"):
+        raise usage(f"{manifest.source}: an object without kind", cause="Every manifest has apiVersion and kind.")
+    (found.hpas if manifest.body["kind"] == HPA_KIND else found.others).append(manifest)
+
+
+def _metadata(body: dict[str, Any]) -> dict[str, Any]:
+    metadata = body.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
