@@ -1,0 +1,148 @@
+"""`fleethpa topics`: create and check the topics, print manifests and access lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import click
+
+from fleethpa.connection import client_settings, connecting
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError
+from fleethpa.session import Session, command_options
+from schemas.topics import DEFAULT_PARTITIONS
+
+if TYPE_CHECKING:
+    from streams.topics import Difference, WantedTopic
+
+R = TypeVar("R")
+COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
+
+
+def _shape(function: Callable[..., R]) -> Callable[..., R]:
+    function = click.option(
+        "--partitions", type=click.IntRange(1), default=DEFAULT_PARTITIONS, show_default=True, help="Fixed for life."
+    )(function)
+    function = click.option(
+        "--replication-factor", type=click.IntRange(1), default=3, show_default=True, help="Replicas of each partition."
+    )(function)
+    function = click.option("--strimzi-cluster", default="kafka", show_default=True, help="Kafka's name, for -o yaml.")(
+        function
+    )
+    function = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")(function)
+    return click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text", show_default=True)(
+        function
+    )
+
+
+@click.group()
+def topics() -> None:
+    """Create or check the topics."""
+
+
+@topics.command("init")
+@_shape
+@command_options()
+def init(session: Session, /, **options: Any) -> int:
+    """Create the topics that are missing; with -o yaml print them as manifests of Strimzi's topic operator instead."""
+    want = _wanted(options)
+    if options["output"] == "yaml":
+        return _print_manifests(session, want, options["strimzi_cluster"])
+    found = _differences(session, want)
+    missing = [one for one in found if one.what == "topic"]
+    _change(session, [one for one in want if one.name in {gap.topic for gap in missing}], options["dry_run"])
+    for one in missing:
+        session.out(f"topic/{one.topic} {'would be created' if options['dry_run'] else 'created'}")
+    others = [one for one in found if one.what != "topic"]
+    for one in others:
+        session.warn(f"{one}")
+    if others:
+        session.note("Next: fleethpa topics check --fix")
+    if not missing:
+        session.out("all topics exist")
+    return OK
+
+
+@topics.command("check")
+@click.option("--fix", is_flag=True, help="Create what is missing and set what differs.")
+@_shape
+@command_options()
+def check(session: Session, /, fix: bool, **options: Any) -> int:
+    """Compare the topics with what fleethpa needs; exit code 1 when they differ."""
+    want = _wanted(options)
+    if options["output"] == "yaml":
+        return _print_manifests(session, want, options["strimzi_cluster"])
+    found = _differences(session, want)
+    for one in found:
+        session.out(f"{one}{'' if one.fixable else ' (cannot be changed: make the topic anew)'}")
+    if not found:
+        session.out("all topics are as they should be")
+        return OK
+    if not fix:
+        session.note("Next: fleethpa topics check --fix --dry-run")
+        return ANSWER_IS_NO
+    _change(session, want, options["dry_run"])
+    left = [one for one in found if not one.fixable]
+    word = "would be fixed" if options["dry_run"] else "fixed"
+    session.out(f"{len(found) - len(left)} {word}, {len(left)} left")
+    return ANSWER_IS_NO if left or options["dry_run"] else OK
+
+
+@topics.command("acls")
+@click.argument("component", type=click.Choice(COMPONENTS), required=False)
+@click.option("--principal", default="User:fleethpa-{component}", show_default=True, help="Who gets them.")
+@command_options()
+def acls(session: Session, /, component: str | None, principal: str) -> int:
+    """Print the least permissions of each component, as arguments of kafka-acls.sh."""
+    from streams.topics import Component, acl_commands
+
+    for name in get_args(Component):
+        if component in (None, name):
+            session.out(f"# {name}")
+            session.out("\n".join(acl_commands(name, principal.format(component=name))))
+    return OK
+
+
+def _wanted(options: dict[str, Any]) -> list[WantedTopic]:
+    from streams.topics import wanted
+
+    return wanted(options["partitions"], options["replication_factor"])
+
+
+def _print_manifests(session: Session, want: Sequence[WantedTopic], cluster: str) -> int:
+    import yaml
+
+    from streams.topics import strimzi
+
+    session.out(yaml.safe_dump_all(strimzi(want, cluster), sort_keys=False).rstrip())
+    return OK
+
+
+def _differences(session: Session, want: Sequence[WantedTopic]) -> list[Difference]:
+    from streams.topics import check as differences
+
+    settings = client_settings(session.config)
+
+    async def ask() -> list[Difference]:
+        async with connecting(settings.bootstrap_servers):
+            return await differences(settings, want)
+
+    return session.run(ask())
+
+
+def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
+    from streams.topics import TopicError, fix
+
+    if dry_run or not want:
+        return
+    settings = client_settings(session.config)
+
+    async def change() -> None:
+        async with connecting(settings.bootstrap_servers):
+            await fix(settings, want)
+
+    try:
+        session.run(change())
+    except TopicError as error:
+        cause = "The broker says no: too few brokers for the replication factor, or no permission."
+        raise CommandError(str(error), cause=cause, next_step="fleethpa topics init --replication-factor 1") from error

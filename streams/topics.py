@@ -1,0 +1,339 @@
+"""Topics on a real Kafka: what each needs, what is there, how to make the one like the other, and who may use what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, for_code
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from schemas.topics import TOPICS
+from streams.kafka import aiokafka_kwargs
+
+STRIMZI_API = "kafka.strimzi.io/v1"
+_TOPIC_EXISTS = 36
+
+_CONFIG_NAME, _CONFIG_VALUE, _CONFIG_SOURCE = 0, 1, 3
+_SET_ON_TOPIC = 1
+"""Where a setting's name, value and source are in an answer to DescribeConfigs; the source "set on the topic"."""
+
+
+class TopicError(Exception):
+    """Kafka refused a change; the text names the topic and the reason."""
+
+
+@dataclass(frozen=True)
+class WantedTopic:
+    """A topic as it should be."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FoundTopic:
+    """A topic as it is. `config`: the values in force; `own`: those set on the topic itself."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One way in which a topic is not as it should be. `fixable`: without making the topic anew."""
+
+    topic: str
+    what: str
+    wanted: str
+    found: str
+    fixable: bool
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.what} is {self.found}, wanted {self.wanted}"
+
+
+def wanted(partitions: int, replication: int, names: Iterable[str] = ()) -> list[WantedTopic]:
+    """Every topic of fleethpa for this partition count and replication factor; `names`: only these.
+
+    `rejected` needs no order and has the same count for simplicity. Writes need two in-sync replicas where there are.
+    """
+    chosen = set(names)
+    durable = {"min.insync.replicas": str(min(2, replication))}
+    return [
+        WantedTopic(topic.name, partitions, replication, topic.config | durable)
+        for topic in TOPICS
+        if not chosen or topic.name in chosen
+    ]
+
+
+def differences(want: WantedTopic, found: FoundTopic | None) -> list[Difference]:
+    """How the topic differs from what it should be; more replicas and more in-sync replicas than wanted are fine."""
+    if found is None:
+        return [Difference(want.name, "topic", "present", "missing", fixable=True)]
+    listed = [
+        Difference(want.name, name, value, found.config.get(name, "not known"), fixable=True)
+        for name, value in want.config.items()
+        if not _satisfied(name, value, found.config.get(name))
+    ]
+    if found.partitions != want.partitions:
+        listed.append(
+            Difference(want.name, "partition count", str(want.partitions), str(found.partitions), fixable=False)
+        )
+    if found.replication < want.replication:
+        listed.append(
+            Difference(want.name, "replication factor", str(want.replication), str(found.replication), fixable=False)
+        )
+    return listed
+
+
+def _satisfied(name: str, wanted_value: str, found_value: str | None) -> bool:
+    if name == "min.insync.replicas" and found_value is not None:
+        return int(found_value) >= int(wanted_value)
+    return found_value == wanted_value
+
+
+class TopicAdmin:
+    """Creates, reads and changes topics; use as an async context."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._client = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
+
+    async def __aenter__(self) -> "TopicAdmin":
+        await self._client.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def found(self, names: Sequence[str]) -> dict[str, FoundTopic]:
+        """Those of the named topics that exist."""
+        described = [one for one in await self._client.describe_topics(list(names)) if not one["error_code"]]
+        configs = await self._configs([one["topic"] for one in described])
+        return {one["topic"]: _found(one, configs[one["topic"]]) for one in described}
+
+    async def create(self, wanted_topics: Iterable[WantedTopic]) -> list[str]:
+        """Create what is missing; the names of those created.
+
+        Raises:
+            TopicError: Kafka refused one.
+        """
+        new = [
+            NewTopic(one.name, one.partitions, one.replication, topic_configs=dict(one.config)) for one in wanted_topics
+        ]
+        if not new:
+            return []
+        answer = await self._client.create_topics(new)
+        codes = {name: (code, text) for name, code, *text in answer.topic_errors}
+        for name, (code, text) in codes.items():
+            if code not in (0, _TOPIC_EXISTS):
+                raise TopicError(f"cannot create {name}: {for_code(code).__name__} {' '.join(map(str, text))}")
+        return [name for name, (code, _) in codes.items() if code == 0]
+
+    async def configure(self, want: WantedTopic, found: FoundTopic) -> None:
+        """Give a topic its settings; settings of its own that fleethpa has no word on stay.
+
+        The request replaces all settings of a topic: one that it does not name falls back to the broker's default.
+
+        Raises:
+            TopicError: Kafka refused.
+        """
+        config = dict(found.own) | dict(want.config)
+        answers = await self._client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, want.name, config)])
+        for code, text, *_ in (resource for answer in answers for resource in answer.resources):
+            if code:
+                raise TopicError(f"cannot configure {want.name}: {for_code(code).__name__} {text or ''}")
+
+    async def _configs(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        found: dict[str, list[Any]] = {}
+        for answer in await self._client.describe_configs(resources):
+            for code, text, _, name, entries in answer.resources:
+                if code:
+                    raise TopicError(f"cannot read the settings of {name}: {for_code(code).__name__} {text or ''}")
+                found[name] = entries
+        return found
+
+
+def _found(described: Mapping[str, Any], entries: Sequence[Any]) -> FoundTopic:
+    partitions = described["partitions"]
+    return FoundTopic(
+        described["topic"],
+        len(partitions),
+        min((len(one["replicas"]) for one in partitions), default=0),
+        {entry[_CONFIG_NAME]: entry[_CONFIG_VALUE] for entry in entries},
+        {entry[_CONFIG_NAME]: entry[_CONFIG_VALUE] for entry in entries if int(entry[_CONFIG_SOURCE]) == _SET_ON_TOPIC},
+    )
+
+
+async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Difference]:
+    """How the topics of these brokers differ from what they should be."""
+    async with TopicAdmin(settings) as admin:
+        found = await admin.found([one.name for one in want])
+    return [difference for one in want for difference in differences(one, found.get(one.name))]
+
+
+async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Difference]:
+    """Create what is missing and set what differs; what is left, as it takes more than that.
+
+    Raises:
+        TopicError: Kafka refused.
+    """
+    left: list[Difference] = []
+    async with TopicAdmin(settings) as admin:
+        found = await admin.found([one.name for one in want])
+        await admin.create(one for one in want if one.name not in found)
+        for one in want:
+            there = found.get(one.name)
+            listed = differences(one, there)
+            if there is not None and any(difference.fixable for difference in listed):
+                await admin.configure(one, there)
+            left += [difference for difference in listed if not difference.fixable]
+    return left
+
+
+def strimzi(want: Sequence[WantedTopic], cluster: str) -> list[dict[str, Any]]:
+    """The topics as manifests of Strimzi's topic operator, for the Kafka cluster of that name."""
+    return [
+        {
+            "apiVersion": STRIMZI_API,
+            "kind": "KafkaTopic",
+            "metadata": {"name": one.name, "labels": {"strimzi.io/cluster": cluster}},
+            "spec": {
+                "partitions": one.partitions,
+                "replicas": one.replication,
+                "config": {name: _yaml_value(value) for name, value in one.config.items()},
+            },
+        }
+        for one in want
+    ]
+
+
+def _yaml_value(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+Component = Literal["observer", "ingest", "decider", "reconciler", "reader", "operator"]
+
+
+@dataclass(frozen=True)
+class Acl:
+    """What a component needs: operations on a resource, by its name (`literal`) or the beginning of it (`prefixed`)."""
+
+    resource: Literal["topic", "group"]
+    name: str
+    operations: tuple[str, ...]
+    pattern: Literal["literal", "prefixed"] = "literal"
+
+
+def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
+    return tuple(Acl("topic", name, operations) for name in names)
+
+
+ACLS: Mapping[Component, tuple[Acl, ...]] = {
+    "observer": _topics((topics.SAMPLES, topics.PODS, topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "WRITE"),
+    "ingest": (
+        *_topics(topics.PUBLIC_TOPICS, "READ"),
+        *_topics((topics.LOG,), "READ", "WRITE"),
+        *_topics((topics.REJECTED,), "WRITE"),
+        Acl("group", topics.INGEST_GROUP, ("READ",)),
+    ),
+    "decider": (
+        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG), "READ", "WRITE"),
+        *_topics((topics.LOG,), "DESCRIBE_CONFIGS"),
+        Acl("group", topics.DECIDER_APP_ID, ("READ",)),
+    ),
+    "reconciler": (
+        *_topics((topics.DECISIONS,), "READ"),
+        *_topics((topics.OUTCOMES,), "WRITE"),
+        Acl("group", topics.RECONCILER_GROUP, ("READ",)),
+    ),
+    "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+    "operator": (
+        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "WRITE"),
+        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+    ),
+}
+"""The least that each component needs. `reader`: the verbs that only look; `operator`: those and the ones that change.
+
+READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
+"""
+
+
+def acl_commands(component: Component, principal: str) -> list[str]:
+    """The list as arguments of `kafka-acls.sh`."""
+    return [
+        f"--add --allow-principal {principal} --{acl.resource} {acl.name} --resource-pattern-type {acl.pattern}"
+        + "".join(f" --operation {operation}" for operation in acl.operations)
+        for acl in ACLS[component]
+    ]
+
+
+async def grant(settings: KafkaSettings, component: Component, principal: str) -> None:
+    """Add the component's permissions for a principal (`User:name`).
+
+    Raises:
+        TopicError: Kafka refused.
+    """
+    from aiokafka.protocol.admin import CreateAclsRequest
+
+    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
+    await admin.start()
+    try:
+        for acl in ACLS[component]:
+            for operation in acl.operations:
+                request = CreateAclsRequest(*_acl_codes(acl, principal, operation))
+                node = admin._client.get_random_node()
+                answer = await admin._client.send(node, request)
+                for code, text in answer.creation_responses:
+                    if code:
+                        raise TopicError(f"cannot grant {operation} on {acl.name}: {for_code(code).__name__} {text}")
+    finally:
+        await admin.close()
+
+
+_RESOURCES = {"topic": 2, "group": 3}
+_PATTERNS = {"literal": 3, "prefixed": 4}
+_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10}
+_ALLOW = 3
+
+
+def _acl_codes(acl: Acl, principal: str, operation: str) -> tuple[int, str, int, str, str, int, int]:
+    return (
+        _RESOURCES[acl.resource],
+        acl.name,
+        _PATTERNS[acl.pattern],
+        principal,
+        "*",
+        _OPERATIONS[operation],
+        _ALLOW,
+    )
+
+
+__all__ = [
+    "ACLS",
+    "Acl",
+    "Component",
+    "Difference",
+    "FoundTopic",
+    "KafkaError",
+    "TopicAdmin",
+    "TopicError",
+    "WantedTopic",
+    "acl_commands",
+    "check",
+    "differences",
+    "fix",
+    "grant",
+    "strimzi",
+    "wanted",
+]

@@ -1,0 +1,193 @@
+"""A single-node Apache Kafka (KRaft) from Maven Central's jars: on loopback, on free ports, in a temporary folder."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+KAFKA_VERSION = "4.3.1"
+JARS = Path(__file__).parents[2] / "build" / f"kafka-{KAFKA_VERSION}"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+JAVA = (
+    *("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>io.fleethpa.tests</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+PLAINTEXT = """
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+"""
+
+COMMON = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+"""
+
+
+def missing_tools() -> str:
+    """What this machine lacks for running Apache Kafka; empty when it has all."""
+    lacking = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"{' and '.join(lacking)} not found" if lacking else ""
+
+
+def fetch_jars() -> Path:
+    """The folder with Kafka's jars, filled from Maven Central the first time.
+
+    Raises:
+        subprocess.CalledProcessError: Maven could not fetch them; its output is on the terminal.
+    """
+    libs = JARS / "libs"
+    if not (JARS / "complete").exists():
+        JARS.mkdir(parents=True, exist_ok=True)
+        (JARS / "pom.xml").write_text(POM)
+        plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+        command = ["mvn", "-q", "-B", plugin, "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
+        subprocess.run(command, cwd=JARS, check=True, timeout=600)
+        (JARS / "complete").touch()
+    return libs
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class KafkaBroker:
+    """One broker; its data survives `kill` and `stop`, so that `start` resumes it on the same ports.
+
+    Args:
+        folder: for configuration, data and the log file.
+        listeners: text of the listener settings, with `{port}`, `{controller}` and the names of `extra_ports`.
+        extra: more settings.
+        scram: user → password, made when the data folder is formatted.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        listeners: str = PLAINTEXT,
+        extra: str = "",
+        extra_ports: tuple[str, ...] = (),
+        scram: Mapping[str, str] | None = None,
+    ) -> None:
+        self._libs = fetch_jars()
+        self.folder = folder
+        names = ("port", "controller", *extra_ports)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self._properties = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        text = (COMMON + listeners + extra).format(data=folder / "data", folder=folder, **self.ports)
+        self._properties.write_text(text)
+        self._format(scram or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of the first listener."""
+        return f"127.0.0.1:{self.ports['port']}"
+
+    def start(self) -> Self:
+        """Start, and return once the broker serves requests."""
+        with (self.folder / "broker.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._properties)), stdout=output, stderr=output, cwd=self.folder
+            )
+        self._wait_until_open()
+        return self
+
+    def stop(self) -> None:
+        """End in order (SIGTERM)."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End at once (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stand still (SIGSTOP)."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self.stop()
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        return ["java", *JAVA, "-cp", f"{self._libs}/*", main, *arguments]
+
+    def _format(self, scram: Mapping[str, str]) -> None:
+        users = [f"SCRAM-SHA-512=[name={name},password={password}]" for name, password in scram.items()]
+        options = [part for user in users for part in ("--add-scram", user)]
+        command = ("format", "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self._properties), *options)
+        subprocess.run(
+            self._java("kafka.tools.StorageTool", *command), check=True, timeout=120, stdout=subprocess.DEVNULL
+        )
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            raise RuntimeError("the broker is not running: call start() first")
+        return self._process
+
+    def _end(self, number: signal.Signals) -> None:
+        process = self._running()
+        process.send_signal(number)
+        process.wait(timeout=60)
+        self._process = None
+
+    def _wait_until_open(self, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self._running().poll() is not None:
+                break
+            with socket.socket() as probe:
+                probe.settimeout(1.0)
+                if probe.connect_ex(("127.0.0.1", self.ports["port"])) == os.EX_OK:
+                    return
+            time.sleep(0.1)
+        log = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"Apache Kafka did not start:\n{log}")
