@@ -79,9 +79,7 @@ class Scenario:
             self.history = EMPTY_HISTORY
             return {"deleted": True, "action": "", "errorLabel": ""}
         now_ms = EPOCH_MS + given["t"]
-        evaluation = decide(
-            self.autoscaler, self.status, self._observe(given), self.history, self.settings, now_ms
-        )
+        evaluation = decide(self.autoscaler, self.status, self._observe(given), self.history, self.settings, now_ms)
         attempts, result = self._write(evaluation, given, now_ms)
         out = self._write_status(result, given)
         self.history = result.history
@@ -122,11 +120,11 @@ class Scenario:
 
     def _observe(self, given: Json) -> Observation:
         scale = self._scale(given)
-        pods, ambiguous = NO_PODS, ()
-        if isinstance(scale, Scale):
-            pods, ambiguous = self._select(scale.selector, given)
-        metrics = zip(self.autoscaler.metrics, given.get("metrics") or (), strict=True)
-        return Observation(scale, pods, tuple([answer(metric, spec.type) for spec, metric in metrics]), ambiguous)
+        pods, ambiguous = self._select(scale.selector, given) if isinstance(scale, Scale) else (NO_PODS, ())
+        specs = self.autoscaler.metrics
+        metrics = given.get("metrics") or [{}] * len(specs)
+        answers = tuple([answer(metric, spec.type) for spec, metric in zip(specs, metrics, strict=True)])
+        return Observation(scale, pods, answers, ambiguous)
 
     def _scale(self, given: Json) -> Scale | ScaleFailure:
         kind = (self.autoscaler.target_group, self.autoscaler.target_kind)

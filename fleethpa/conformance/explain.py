@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.hpa import semantically_equal_status
+from streams.core._equal_status import semantically_equal_status
 from streams.core.metricsclient import parse_time_ms
 
 Json = dict[str, Any]
@@ -17,10 +17,14 @@ POD_CHANGE = "pods seen earlier or later"
 HPA_CHANGE = "HPA seen earlier or later"
 
 _TWO_NAMES = re.compile(r"\(e\.g\. \[(\S+) (\S+)\]\)")
-_NAMED_POD = re.compile(r"(missing (?:pod-level )?request for \S+ in (?:container \S+ of )?Pod |not found in Pod )(\S+)")
+_NAMED_POD = re.compile(
+    r"(missing (?:pod-level )?request for \S+ in (?:container \S+ of )?Pod |not found in Pod )(\S+)"
+)
 
 
-def explain(before: Json, recorded: Json | None, ours: Json, pods: Sequence[str], span_s: tuple[float, float]) -> str | None:
+def explain(
+    before: Json, recorded: Json | None, ours: Json, pods: Sequence[str], span_s: tuple[float, float]
+) -> str | None:
     """Name the class of a difference in the status, None when nothing explains it.
 
     Args:

@@ -1,8 +1,8 @@
 """A recording of the native controller: every sync derived again from what the controller had been answered.
 
-`NAME-syncs.jsonl.gz` names lines of its siblings (`-watch`, `-answers`, `-controller`) by id. Each sync is given to the engine
-with the HPA, pods, scale and metric answers of that moment; write and status must be the controller's. What upstream leaves to
-chance is told apart by a rule each (`explain.py`) and counted, never dropped.
+`NAME-syncs.jsonl.gz` names lines of its siblings (`-watch`, `-answers`, `-controller`) by id. Each sync is given to the
+engine with the HPA, pods, scale and metric answers of that moment; write and status must be the controller's. What
+upstream leaves to chance is told apart by a rule each (`explain.py`) and counted, never dropped.
 """
 
 import re
@@ -31,6 +31,8 @@ Json = dict[str, Any]
 
 LAG_S = 0.05
 """How much earlier or later than the recorder the controller may have seen a change."""
+
+NOT_ASKED = MetricFailure("(the controller did not ask)")
 
 _FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
 _EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
@@ -161,7 +163,11 @@ class Replay:
         return Derived(evaluation.pending.desired_replicas, result, pods, before)
 
     def _hpa(self, sync: Json, at: float | None) -> Json:
-        version = None if at is not None else self.tapes.hpa(sync["hpa"], sync["hpaResourceVersion"])
+        known = sync["hpaResourceVersion"]
+        if sync.get("status") is None:
+            # Only the recorder's last version is known, but the controller never works on an older one than it wrote.
+            known = max(known, self.tapes.own_write(sync["hpa"], sync["t"]), key=int)
+        version = None if at is not None else self.tapes.hpa(sync["hpa"], known)
         version = version or self.tapes.hpa_at(sync["hpa"], sync["t"] if at is None else at)
         if version is None:
             raise ValueError(f"the recording has no object of HPA {sync['hpa']} before {sync['t']}")
@@ -221,7 +227,7 @@ class Replay:
         answers: list[MetricAnswer | None] = []
         for spec in autoscaler.metrics:
             identifier = None if spec.calculation == kinds.INVALID else next(ids, None)
-            answers.append(MetricFailure("(the controller did not ask)") if identifier is None else self._answer(spec, identifier))
+            answers.append(NOT_ASKED if identifier is None else self._answer(spec, identifier))
         return tuple(answers)
 
     def _answer(self, spec: MetricSpec, identifier: str) -> MetricAnswer:

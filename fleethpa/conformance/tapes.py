@@ -49,13 +49,21 @@ class Tapes:
     def __init__(self, syncs_path: Path) -> None:
         base = syncs_path.name.replace("-syncs.jsonl.gz", "")
         if base == syncs_path.name:
-            raise InputError(f"{syncs_path}: a recording's file must be called NAME-syncs.jsonl.gz, beside NAME-watch and so on")
+            raise InputError(
+                f"{syncs_path}: a recording's file must be called NAME-syncs.jsonl.gz, beside NAME-watch and so on"
+            )
         lines = read_lines(syncs_path)
         self.header = lines[0]
         self.syncs = [line for line in lines if line.get("type") == "sync"]
-        self.answers = {line["id"]: line for line in read_lines(syncs_path.with_name(f"{base}-answers.jsonl.gz")) if "id" in line}
+        self.answers = {
+            line["id"]: line for line in read_lines(syncs_path.with_name(f"{base}-answers.jsonl.gz")) if "id" in line
+        }
         controller = read_lines(syncs_path.with_name(f"{base}-controller.jsonl.gz"))
         self.calls = {line["id"]: line for line in controller if "id" in line}
+        self._writes: dict[str, list[tuple[float, str]]] = {}
+        for line in controller:
+            if line["type"] == "status_update" and line["code"] == 200:
+                self._writes.setdefault(line["hpa"], []).append((line["done"], line["resourceVersion"]))
         watch = read_lines(syncs_path.with_name(f"{base}-watch.jsonl.gz"))
         self.hpas = _hpa_versions(watch)
         self._by_version = {
@@ -78,6 +86,12 @@ class Tapes:
     def hpa(self, name: str, resource_version: str) -> HpaVersion | None:
         """Give the HPA at a resource version, None when the recorder never saw that."""
         return self._by_version.get((name, resource_version))
+
+    def own_write(self, name: str, moment: float) -> str:
+        """Give the resource version of the controller's last status write of an HPA before a moment; `0` before any."""
+        writes = self._writes.get(name, [])
+        index = bisect_right(writes, moment, key=lambda write: write[0])
+        return writes[index - 1][1] if index else "0"
 
     def hpa_at(self, name: str, moment: float) -> HpaVersion | None:
         """Give the HPA as last seen at a moment."""

@@ -142,9 +142,7 @@ def _is_plain(ratio: float, groups: Groups) -> bool:
     return not groups.missing and not (groups.unready and ratio > 1.0)
 
 
-def _plain(
-    current: int, value: int, ratio: float, average: int | None, groups: Groups, band: Bounds
-) -> Calculation:
+def _plain(current: int, value: int, ratio: float, average: int | None, groups: Groups, band: Bounds) -> Calculation:
     """Finish where every counted pod has a sample: no guard of the direction here."""
     within = band[0] <= ratio <= band[1]
     proposal = current if within else ceil32(ratio * float(groups.ready))

@@ -14,6 +14,10 @@ from streams.core.autoscaler import Autoscaler, MetricSpec, ScalingPolicy, Scali
 
 Json = Mapping[str, Any]
 
+_NO_RESOURCE_TARGET = (
+    "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
+)
+
 
 def compile_autoscaler(hpa: Json) -> Autoscaler:
     """Compile a defaulted HPA.
@@ -94,6 +98,7 @@ def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
 def _resource(source: Json, container: str | None) -> MetricSpec:
     resource, target = source["name"], source["target"]
     of_pod = container is None
+    owner = f"{resource} resource" if of_pod else f"{container} container"
     base: dict[str, Any] = {
         "type": "Resource" if of_pod else "ContainerResource",
         "resource": resource,
@@ -103,7 +108,7 @@ def _resource(source: Json, container: str | None) -> MetricSpec:
         "status_before": (("name", resource),) if of_pod else (("name", resource), ("container", container)),
         "reason": "FailedGetResourceMetric" if of_pod else "FailedGetContainerResourceMetric",
         "fetch_prefix": f"unable to get metrics for resource {resource}: ",
-        "outer_prefix": f"failed to get {f'{resource} resource' if of_pod else f'{container} container'} metric value: ",
+        "outer_prefix": f"failed to get {owner} metric value: ",
     }
     if target.get("averageValue") is not None:
         return MetricSpec(
@@ -121,8 +126,7 @@ def _resource(source: Json, container: str | None) -> MetricSpec:
             inner_prefix=f"failed to get {resource} utilization: ",
             **base,
         )
-    error = "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
-    return MetricSpec(calculation=kinds.INVALID, error=error, **base)
+    return MetricSpec(calculation=kinds.INVALID, error=_NO_RESOURCE_TARGET, **base)
 
 
 def _pods(source: Json) -> MetricSpec:

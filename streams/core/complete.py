@@ -14,9 +14,7 @@ from streams.core.events import store_scale_event
 from streams.core.metrics import action
 
 
-def complete(
-    pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int
-) -> Completion:
+def complete(pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int) -> Completion:
     """End a reconcile whose write was wanted.
 
     Args:

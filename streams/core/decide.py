@@ -7,8 +7,8 @@ their defaults.
 from functools import lru_cache
 from typing import Any
 
-from schemas.hpa import semantically_equal_status
 from schemas.selectors import SelectorError, parse_selector
+from streams.core._equal_status import semantically_equal_status
 from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.conditions import Conditions
 from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
@@ -30,8 +30,10 @@ _LIMITED_MESSAGES = {
     "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
 }
 _STABILIZED_MESSAGES = {
-    "ScaleUpStabilized": "recent recommendations were lower than current one, applying the lowest recent recommendation",
-    "ScaleDownStabilized": "recent recommendations were higher than current one, applying the highest recent recommendation",
+    "ScaleUpStabilized": "recent recommendations were lower than current one,"
+    " applying the lowest recent recommendation",
+    "ScaleDownStabilized": "recent recommendations were higher than current one,"
+    " applying the highest recent recommendation",
 }
 
 
@@ -54,7 +56,7 @@ def decide(
         now_ms: the one clock of this evaluation.
 
     Returns:
-        An evaluation whose `result` is the end of the reconcile, or whose `pending` is a wanted write that `complete` ends.
+        An evaluation whose `result` is the end of the reconcile, or whose `pending` is a wanted write for `complete`.
     """
     conditions = Conditions(status.get("conditions"), now_ms)
     scale = observation.scale
@@ -73,7 +75,17 @@ def decide(
 class _Run:
     """One evaluation with a known scale; the steps share its arguments."""
 
-    __slots__ = ("autoscaler", "conditions", "current", "history", "now_ms", "observation", "scale", "settings", "status")
+    __slots__ = (
+        "autoscaler",
+        "conditions",
+        "current",
+        "history",
+        "now_ms",
+        "observation",
+        "scale",
+        "settings",
+        "status",
+    )
 
     def __init__(
         self,
@@ -269,10 +281,7 @@ class _Run:
             name=autoscaler.name,
             reference=autoscaler.reference,
             generation=autoscaler.generation,
-            to_zero=current > 0
-            and desired == 0
-            and autoscaler.min_replicas == 0
-            and autoscaler.has_object_or_external,
+            to_zero=current > 0 and desired == 0 and autoscaler.min_replicas == 0 and autoscaler.has_object_or_external,
             conditions=self.conditions.items,
             current_metrics=combined.statuses if combined is not None else None,
             events=events,
@@ -343,7 +352,7 @@ def new_status(
     metrics: list[dict[str, Any]] | None,
     conditions: list[dict[str, Any]],
 ) -> Status:
-    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null when there are none."""
+    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null without metrics."""
     status: Status = {"observedGeneration": generation}
     if last_scale_time is not None:
         status["lastScaleTime"] = last_scale_time

@@ -1,4 +1,4 @@
-"""What an evaluation gives: the wanted write, the new status, events, labels, memory, and everything an explanation needs."""
+"""What an evaluation gives: wanted write, new status, events, labels, memory, and all that an explanation needs."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ class Normalization(Struct, frozen=True):
 
 
 class Pending(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A wanted write of /scale and all that `complete` needs once its outcome is known. Plain data: it can be stored."""
+    """A wanted write of /scale and all that `complete` needs once its outcome is known. Plain data: storable."""
 
     current_replicas: int
     desired_replicas: int

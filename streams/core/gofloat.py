@@ -1,7 +1,7 @@
 """Go's integer and float conversions as they behave on amd64: wrapping, truncation, Inf and NaN.
 
-The upstream controller computes with int32, int64 and float64. Equality with it, also where a value leaves its type, is a
-property of these few functions; no other module of the core converts by hand.
+The upstream controller computes with int32, int64 and float64. Equality with it, also where a value leaves its type, is
+a property of these few functions; no other module of the core converts by hand.
 Source: Go specification (integer overflow, conversions); out-of-range conversions as the amd64 instructions give them.
 """
 

@@ -1,7 +1,7 @@
 """Sort a target's pods into counted, not ready, missing and ignored, and sum what the formulas need of each group.
 
-Sums are Python integers: where upstream wraps (int64) the caller wraps the total, which gives the same low 64 bits in any order.
-Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
+Sums are Python integers: where upstream wraps (int64) the caller wraps the total, which gives the same low 64 bits in
+any order. Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored).
 """
 
 from msgspec import Struct
@@ -38,7 +38,12 @@ class Groups(Struct, frozen=True, gc=False):
 
 
 def group(
-    pods: PodList, answer: PodSamples, cpu: bool, requests: RequestTable | None, settings: ControllerSettings, now_ms: int
+    pods: PodList,
+    answer: PodSamples,
+    cpu: bool,
+    requests: RequestTable | None,
+    settings: ControllerSettings,
+    now_ms: int,
 ) -> Groups:
     """Group `pods` by the samples of one metric.
 

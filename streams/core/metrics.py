@@ -54,8 +54,8 @@ def combine(
 ) -> Combined:
     """Evaluate all metrics and choose the largest proposal.
 
-    `reported_replicas` is the status' currentReplicas before this reconcile: what the labels of a metric compare with. Sets
-    the ScalingActive condition.
+    `reported_replicas` is the status' currentReplicas before this reconcile: what the labels of a metric compare with.
+    Sets the ScalingActive condition.
     """
     band = _band(autoscaler, settings)
     metrics: list[MetricEvaluation] = []
@@ -177,9 +177,7 @@ def _band(autoscaler: Autoscaler, settings: ControllerSettings) -> Bounds:
     return calculator.bounds(down, up)
 
 
-def _set_scaling_active(
-    conditions: Conditions, usable: bool, selected: str, first: MetricEvaluation | None
-) -> None:
+def _set_scaling_active(conditions: Conditions, usable: bool, selected: str, first: MetricEvaluation | None) -> None:
     if usable:
         message = f"the HPA was able to successfully calculate a replica count from {selected}"
         conditions.set("ScalingActive", "True", "ValidMetricFound", message)

@@ -1,7 +1,7 @@
 """What upstream's metrics clients make of a metrics API's answer: values per pod, or an error text.
 
-Bodies are the APIs' JSON: PodMetricsList (metrics.k8s.io), MetricValueList (custom.metrics.k8s.io), ExternalMetricValueList
-(external.metrics.k8s.io). Source: upstream `metrics/client.go`, v1.37.1.
+Bodies are the APIs' JSON: PodMetricsList (metrics.k8s.io), MetricValueList (custom.metrics.k8s.io),
+ExternalMetricValueList (external.metrics.k8s.io). Source: upstream `metrics/client.go`, v1.37.1.
 """
 
 import re
@@ -55,7 +55,8 @@ def empty_failure(api: MetricsApi) -> MetricFailure:
 def resource_answer(body: Json, resource: str, container: str) -> PodSamples | MetricFailure:
     """Read a PodMetricsList for a resource of one container or, with an empty name, summed over each pod.
 
-    A pod whose item lacks the value (no containers, or one of them without the resource) is absent: its sample is missing.
+    A pod whose item lacks the value (no containers, or one of them without the resource) is absent: its sample is
+    missing.
 
     Raises:
         ValueError: a quantity, time or duration cannot be read.
@@ -106,9 +107,11 @@ def object_list_answer(body: Json) -> ObjectSample | MetricFailure:
     Raises:
         ValueError: the quantity or time cannot be read.
     """
-    items = body.get("items") or ()
+    items = body.get("items") or []
     if len(items) != 1:
-        return fetch_failure("custom", f"the custom metrics API server returned {len(items)} results when we asked for exactly one")
+        return fetch_failure(
+            "custom", f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
+        )
     return object_answer(items[0])
 
 

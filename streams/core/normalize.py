@@ -174,7 +174,9 @@ def scale_up_limit(
 def scale_down_limit(
     rules: ScalingRules, current: int, history: History, now_ms: int
 ) -> tuple[int, tuple[PolicyLimit, ...]]:
-    """Give the lowest count that the scale-down policies allow now; `Min` means the least change, so the largest count."""
+    """Give the lowest count that the scale-down policies allow now; `Min` means the least change, so the largest
+    count.
+    """
     if rules.select == "Disabled":
         return current, ()
     policies = []

@@ -41,7 +41,8 @@ class PodRow(Struct, frozen=True):
 class PodList:
     """The pods that the target's selector matches, in list order, with what can be known of them before a metric is.
 
-    Make one when the pods or the selector change and use it for every evaluation until then: it keeps the sums of requests.
+    Make one when the pods or the selector change and use it for every evaluation until then: it keeps the sums of
+    requests.
     """
 
     __slots__ = ("_requests", "active", "ignored", "pending", "rows", "running_ready")
@@ -61,7 +62,9 @@ class PodList:
         return len(self.rows)
 
     def requests(self, resource: str, container: str) -> RequestTable:
-        """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole pod."""
+        """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole
+        pod.
+        """
         table = self._requests.get((resource, container))
         if table is None:
             table = self._requests[resource, container] = request_table(
@@ -127,5 +130,5 @@ class Observation(Struct, frozen=True):
     answers: tuple[MetricAnswer | None, ...] = ()
     """One per `spec.metrics` item, same order; None where the metric's spec is invalid, so nobody asked."""
     ambiguous: tuple[str, ...] = ()
-    """`namespace/name` of all HPAs, this one among them, whose targets' selectors match one of `pods`, when they are two or
-    more; the message names the first two."""
+    """`namespace/name` of all HPAs, this one among them, whose targets' selectors match one of `pods`, when they are
+    two or more; the message names the first two."""

@@ -43,7 +43,7 @@ class PodTemplate:
         self._known: dict[tuple[str, str], int | str] = {}
 
     def request(self, resource: str, container: str) -> int | str:
-        """Give the request for `resource` of one container (or, with an empty name, of the pod), or an error's start."""
+        """Give the request for `resource` of one container (empty name: of the pod), or the start of an error."""
         known = self._known.get((resource, container))
         if known is None:
             known = self._known[resource, container] = self._request(resource, container)
@@ -94,7 +94,9 @@ class PodTemplate:
 
 def compile_template(pod_spec: Mapping[str, Any]) -> PodTemplate:
     """Compile `spec` of a pod in its API form."""
-    init = [_container(each, sidecar=each.get("restartPolicy") == "Always") for each in pod_spec.get("initContainers") or ()]
+    init = [
+        _container(each, sidecar=each.get("restartPolicy") == "Always") for each in pod_spec.get("initContainers") or ()
+    ]
     return PodTemplate(
         [_container(each, sidecar=False) for each in pod_spec.get("containers") or ()],
         init,
@@ -140,7 +142,11 @@ class RequestTable(Struct, frozen=True):
 
 
 def request_table(
-    pods: Sequence[tuple[str, PodTemplate]], active: Sequence[str], pending: Sequence[str], resource: str, container: str
+    pods: Sequence[tuple[str, PodTemplate]],
+    active: Sequence[str],
+    pending: Sequence[str],
+    resource: str,
+    container: str,
 ) -> RequestTable:
     """Sum up a pod list. Every pod must have the request, also failed, pending and terminating ones."""
     known: dict[str, int] = {}
