@@ -139,6 +139,8 @@ class Decision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     spec_hash: str = ""
     generation: int = 0
     engine: int = ENGINE
+    author: str = ""
+    change_reason: str = ""
 
 
 class ShortDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -153,9 +153,7 @@ def pod_row(pod: Pod) -> PodRow:
     )
 
 
-_SHAPE = msgspec.msgpack.Decoder(
-    tuple[list[WireContainer], list[WireContainer], dict[str, str] | None, dict[str, str]]
-)
+_SHAPE = msgspec.msgpack.Decoder(tuple[list[WireContainer], list[WireContainer], dict[str, str] | None, dict[str, str]])
 
 
 @lru_cache(maxsize=8192)

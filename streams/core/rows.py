@@ -100,9 +100,8 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     refused: str = ""
     former_uid: str = ""
     """uid of the object that bore the name before this one."""
-    last_current: int | None = None
-    last_desired: int | None = None
-    """Replicas that the last evaluation saw and wanted."""
+    due_again: bool = False
+    """The spec changed while a write was pending: the next evaluation follows its completion at once."""
 
     @property
     def id(self) -> HpaId:
@@ -119,8 +118,8 @@ class DirectoryEntry(Struct, array_like=True, frozen=True):
 
     target: TargetKey
     origin: Origin = "cluster"
-    deleted: bool = False
     mark: str = ""
+    """Full list that named it last."""
 
 
 class ScaleRow(Struct, array_like=True, frozen=True):
@@ -312,5 +311,3 @@ def namespace_of_key(rest: str) -> tuple[str, str, int]:
     key, _, part = rest.rpartition("#")
     cluster, namespace = split_namespace_key(key)
     return cluster, namespace, int(part)
-
-

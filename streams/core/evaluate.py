@@ -1,0 +1,445 @@
+"""Look at one HPA at one record: end its pending write, evaluate it, forget it - and say so in decision records."""
+
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
+from schemas.entries import Outcome, Target
+from streams.core import records
+from streams.core.autoscaler import Autoscaler
+from streams.core.complete import complete
+from streams.core.decide import decide, new_status
+from streams.core.errors import StateError
+from streams.core.evaluation import EMPTY_HISTORY, Evaluation, Pending, Result, ScaleApplied, ScaleFailed
+from streams.core.guards import Standing, asked_mode, overflow, pause_in_force, standing
+from streams.core.hpa import Hpa
+from streams.core.ledger import Draft
+from streams.core.membership import is_selector
+from streams.core.namespace import Namespace
+from streams.core.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
+from streams.core.observe import observe_metric, observe_scale
+from streams.core.rows import PendingWrite, ScaleRow
+from streams.core.schedule import ANSWER_WAIT_MS, EARLY_ANSWER_MS, OUTCOME_WAIT_MS, WRITE_TTL_MS
+from streams.core.settings import Effective
+from streams.core.shadow import attribute
+from streams.core.state import State
+
+_OUTCOME_TEXTS = {
+    "superseded": "a newer decision took its place",
+    "stale": f"it was not made within {WRITE_TTL_MS // 1000}s",
+    "refused": "it was refused",
+    "failed": "it failed",
+}
+_NO_OUTCOME = f"no outcome came back within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) // 1000}s"
+
+
+def look_at(state: State, hpa: Hpa) -> list[Draft]:
+    """Do what is due for an HPA now and plan when to look at it again."""
+    namespace = state.namespace(hpa.id.cluster, hpa.id.namespace)
+    if hpa.row.gone or state.holds(hpa, namespace):
+        hpa.outcome = None
+        state.schedule.plan(hpa)
+        return []
+    drafts = []
+    if hpa.row.pending is not None:
+        drafts.extend(_end_write(state, hpa, hpa.row.pending))
+    if hpa.row.pending is None and state.now_ms >= hpa.row.next_due_ms:
+        drafts.extend(_when_due(state, namespace, hpa))
+    elif hpa.deadline < 0:
+        state.schedule.plan(hpa)
+    return drafts
+
+
+def _when_due(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
+    if hpa.row.deleted:
+        hpa.forget()
+        hpa.dirty = True
+        state.refresh(hpa)
+        return []
+    settings = state.settings(hpa.id.cluster)
+    if asked_mode(namespace, hpa.id.name, settings) == "off":
+        hpa.parked = True
+        return []
+    if not _has_reason(state, namespace, hpa):
+        state.schedule.at(hpa, hpa.row.next_due_ms + ANSWER_WAIT_MS)
+        return []
+    draft = _Evaluation(state, namespace, hpa, settings).run()
+    hpa.dirty = True
+    state.schedule.plan(hpa)
+    return [draft]
+
+
+def _has_reason(state: State, namespace: Namespace, hpa: Hpa) -> bool:
+    """An answer came with this record or just before the HPA was due, or it has waited long enough."""
+    due_ms = hpa.row.next_due_ms
+    if hpa.id in state.ready or state.now_ms >= due_ms + ANSWER_WAIT_MS:
+        return True
+    known = [namespace.answers.get(query.query) for query in hpa.queries if query.query is not None]
+    return any(answer is not None and answer.row.time_ms >= due_ms - EARLY_ANSWER_MS for answer in known)
+
+
+def _take_restart(state: State, hpa: Hpa) -> str:
+    """Lose the memory of windows and scale events if the log says so since the last look; give the reason."""
+    if state.row.restart_offset <= hpa.row.restart_seen:
+        return ""
+    hpa.row.restart_seen = state.row.restart_offset
+    hpa.row.history = EMPTY_HISTORY
+    return state.row.restart_reason
+
+
+# --- the end of a write -----------------------------------------------------------------------------------------------
+
+
+def _end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
+    outcome, row = hpa.outcome, hpa.row
+    hpa.outcome = None
+    if outcome is None and state.now_ms < write.expires_ms + OUTCOME_WAIT_MS:
+        return []
+    restart = _take_restart(state, hpa)
+    applied = outcome is not None and outcome.result == "applied"
+    end = ScaleApplied() if applied else ScaleFailed(_failure(outcome))
+    result = complete(write.pending, _own_status(hpa), row.history, end, state.now_ms)
+    row.history, row.pending = result.history, None
+    if write.uid == row.uid:
+        row.status = result.status
+    if applied:
+        row.written = (write.pending.desired_replicas, write.decision)
+    period_ms = state.settings(hpa.id.cluster).sync_period_ms
+    row.next_due_ms = state.now_ms if row.due_again else state.now_ms + period_ms
+    row.due_again = False
+    hpa.dirty = True
+    state.schedule.plan(hpa)
+    return [_completion(state, hpa, write, outcome, result, restart)]
+
+
+def _failure(outcome: Outcome | None) -> str:
+    return _NO_OUTCOME if outcome is None else outcome.error or _OUTCOME_TEXTS[outcome.result]
+
+
+def _own_status(hpa: Hpa) -> dict[str, Any]:
+    return hpa.row.native_status if hpa.row.status is None else hpa.row.status
+
+
+def _completion(
+    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | None, result: Result, restart: str
+) -> Draft:
+    row, pending = hpa.row, write.pending
+    made: dict[str, Any] = {"result": "timeout", "error": _NO_OUTCOME}
+    if outcome is not None:
+        made = msgspec.to_builtins(outcome)
+        for known in ("kind", "decision", "name", "uid"):
+            made.pop(known, None)
+    decision = Decision(
+        **_identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c", []),
+        kind="completion",
+        mode="enforce",
+        current_replicas=pending.current_replicas,
+        final_desired_replicas=pending.desired_replicas if result.action != "none" else pending.current_replicas,
+        direction=records.direction(pending.current_replicas, pending.desired_replicas),
+        reason=pending.reason,
+        observed={"restart": restart} if restart else {},
+        completes=write.decision,
+        outcome=made,
+        status=result.status,
+        events=list(result.events),
+        error=result.error,
+        labels=_labels(result),
+    )
+    row.last_decision, row.last_decision_ms, row.last_offset = decision.id, state.now_ms, state.offset
+    return Draft(decision.id, hpa.id, False, msgspec.to_builtins(decision))
+
+
+def _labels(result: Result) -> dict[str, Any]:
+    return {
+        "action": result.action,
+        "error": result.error_label,
+        "metrics": [list(each) for each in result.metric_results],
+    }
+
+
+def _identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[str, Any]:
+    """Fields that every full record has."""
+    row, autoscaler = hpa.row, _compiled(hpa)
+    return {
+        "id": decision,
+        "seq": 0,
+        "prev": "",
+        "cluster": row.cluster,
+        "namespace": row.namespace,
+        "name": row.name,
+        "uid": row.uid,
+        "time": records.print_time(state.now_ms),
+        "input": records.input_position(state.row.number, state.offset, state.row.log_hash, sources),
+        "scale_target_ref": hpa.spec["scaleTargetRef"],
+        "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
+        "origin": row.origin,
+        "min_replicas": autoscaler.min_replicas,
+        "max_replicas": autoscaler.max_replicas,
+        "spec_hash": row.spec_hash,
+        "generation": row.generation,
+        "engine": state.row.engine,
+    }
+
+
+def _compiled(hpa: Hpa) -> Autoscaler:
+    if hpa.autoscaler is None:
+        raise StateError(f"HPA {hpa.id} has no spec: its row is a tombstone")
+    return hpa.autoscaler
+
+
+# --- an evaluation ----------------------------------------------------------------------------------------------------
+
+
+class _Evaluation:
+    """One evaluation: observe, decide, guard, remember, record."""
+
+    def __init__(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> None:
+        self.state = state
+        self.namespace = namespace
+        self.hpa = hpa
+        self.row = hpa.row
+        self.settings = settings
+        self.now_ms = state.now_ms
+        self.autoscaler = _compiled(hpa)
+        self.standing: Standing = standing(namespace, hpa, settings)
+        self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
+        self.constraints: list[str] = []
+        self.paused = ""
+        self.held = False
+        self.sources: list[str] = []
+
+    def run(self) -> Draft:
+        """Evaluate and give the record."""
+        row, state = self.row, self.state
+        restart = _take_restart(state, self.hpa)
+        follows_native = row.origin == "cluster" and self.standing.mode != "enforce"
+        if follows_native:
+            row.status = None
+        status = _own_status(self.hpa)
+        observation = self._observe()
+        evaluation = decide(self.autoscaler, status, observation, row.history, self.settings.controller, self.now_ms)
+        row.history = evaluation.history
+        self._register(observation, evaluation)
+        observed = self._observed(observation, restart)
+        wanted, result = self._end(evaluation, status)
+        draft = self._draft(evaluation, result, observed, wanted)
+        if not follows_native and wanted is None:
+            row.status = result.status
+        row.next_due_ms = self.now_ms + self.settings.sync_period_ms
+        row.seen_replicas = (
+            observation.scale.spec_replicas if isinstance(observation.scale, Scale) else row.seen_replicas
+        )
+        row.native_moves, row.written = [], row.written if wanted is not None else None
+        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
+        row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, state.offset
+        if wanted is not None:
+            current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
+            row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current)
+        return draft
+
+    # observing
+
+    def _observe(self) -> Observation:
+        namespace, queries = self.namespace, self.hpa.queries
+        scale = observe_scale(namespace, self.autoscaler, self.scale_row, self.now_ms)
+        if not isinstance(scale, Scale):
+            self.sources = [""] * len(queries)
+            return Observation(scale)
+        pods = namespace.membership.matching(scale.selector)
+        answers = self._answers(pods)
+        return Observation(scale, pods, answers, self._ambiguous(scale.selector, pods))
+
+    def _answers(self, pods: PodList) -> tuple[MetricAnswer | None, ...]:
+        answers = []
+        for query in self.hpa.queries:
+            answer, source = observe_metric(self.namespace, query, pods, self.settings, self.now_ms)
+            answers.append(answer)
+            self.sources.append(source)
+        return tuple(answers)
+
+    def _ambiguous(self, selector: str, pods: PodList) -> tuple[str, ...]:
+        """Name the HPAs whose targets share a pod with this one, where there are others."""
+        if pods is NO_PODS or not is_selector(selector):
+            return ()
+        names = {self.hpa.id.name}
+        for text in self.namespace.membership.overlapping(selector):
+            for name in self.namespace.registered.get(text, ()):
+                if self._knows(name, text):
+                    names.add(name)
+        return tuple(f"{self.namespace.name}/{name}" for name in sorted(names)) if len(names) > 1 else ()
+
+    def _knows(self, name: str, selector: str) -> bool:
+        other = self.state.hpas.get(self.hpa.id._replace(name=name))
+        if other is None or other is self.hpa:
+            return False
+        return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
+
+    def _register(self, observation: Observation, evaluation: Evaluation) -> None:
+        """The overlap check knows this HPA from the first time on that its metrics were asked for with a valid selector."""
+        scale = observation.scale
+        if not isinstance(scale, Scale) or evaluation.path not in ("metrics", "metricsFailed"):
+            return
+        if is_selector(scale.selector):
+            self.hpa.register(2 * self.state.offset + 1, scale.selector, self.state.row.restart_offset)
+            self.namespace.registered.setdefault(scale.selector, set()).add(self.hpa.id.name)
+
+    def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
+        observed: dict[str, Any] = {}
+        scale = observation.scale
+        if isinstance(scale, Scale):
+            observed = {
+                "specReplicas": scale.spec_replicas,
+                "statusReplicas": scale.status_replicas,
+                "selector": scale.selector,
+            }
+            if self.scale_row is not None and self.scale_row.resource_version:
+                observed["resourceVersion"] = self.scale_row.resource_version
+        change = attribute(self.hpa, self.scale_row)
+        if change:
+            observed["change"] = change
+        if restart:
+            observed["restart"] = restart
+        return observed
+
+    # the end of it
+
+    def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, Result]:
+        """Give the write to want (None: none) and the result to show meanwhile."""
+        self.constraints = records.constraints(evaluation)
+        pending = evaluation.pending
+        if pending is None:
+            if evaluation.result is None:
+                raise StateError(f"HPA {self.hpa.id}: an evaluation gave neither a result nor a write")
+            return None, evaluation.result
+        if self.standing.mode != "enforce":
+            return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
+        self._hold(evaluation, pending)
+        if self.held:
+            return None, self._kept(pending, status)
+        pending = self._within_step(pending)
+        return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
+
+    def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
+        """Find what keeps a wanted write from being made."""
+        up = pending.desired_replicas > pending.current_replicas
+        if self.settings.frozen:
+            self.constraints.append("Frozen")
+            self.paused = f"cluster {self.hpa.id.cluster} is frozen"
+        pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row.pauses, up, self.now_ms)
+        if pause:
+            self.constraints.append("Paused")
+            self.paused = self.paused or pause
+        wrapped = overflow(evaluation) if self.settings.hold_on_overflow else ""
+        if wrapped:
+            self.constraints.append("Overflow")
+            self.paused = self.paused or f"held: {wrapped}"
+        self.held = bool(self.paused)
+
+    def _kept(self, pending: Pending, status: dict[str, Any]) -> Result:
+        """Show the evaluation without its write: the count stays."""
+        current = pending.current_replicas
+        shown = new_status(
+            pending.generation,
+            status.get("lastScaleTime"),
+            current,
+            current,
+            pending.current_metrics,
+            pending.conditions,
+        )
+        return Result(
+            status=shown,
+            status_changed=True,
+            events=pending.events,
+            error=pending.error,
+            error_label=pending.error_label,
+            metric_results=pending.metric_results,
+            history=self.row.history,
+        )
+
+    def _within_step(self, pending: Pending) -> Pending:
+        """Cut the change to the maximal step."""
+        limit, current = self.settings.max_step, pending.current_replicas
+        if limit is None or abs(pending.desired_replicas - current) <= limit:
+            return pending
+        self.constraints.append("MaxStep")
+        desired = current + limit if pending.desired_replicas > current else current - limit
+        return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
+
+    # the record
+
+    def _draft(self, evaluation: Evaluation, result: Result, observed: dict[str, Any], wanted: Pending | None) -> Draft:
+        row, state = self.row, self.state
+        name = f"{state.row.number}-{state.offset}-{row.uid}"
+        metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
+        current = evaluation.current_replicas or 0
+        final = self._final(evaluation, wanted, current)
+        made = records.steps(evaluation)
+        if final != evaluation.desired_replicas and evaluation.desired_replicas is not None:
+            made.append(Step(step="guard", in_=evaluation.desired_replicas, out=final))
+        shown = result.status if wanted is None else None
+        facts: dict[str, Any] = {
+            "mode": self.standing.mode,
+            "current_replicas": current,
+            "final_desired_replicas": final,
+            "direction": records.direction(current, final),
+            "reason": records.reason_of(evaluation, result.status),
+            "selected_metric": evaluation.selected_metric,
+            "constraints_applied": self.constraints,
+            "wants": wanted.desired_replicas if wanted is not None else None,
+            "events": [*result.events, *result.events_after_write] if wanted is None else [],
+            "error": result.error,
+            "paused": self.paused,
+            "refused": self.standing.refused,
+            "labels": _labels(result) if wanted is None else {},
+        }
+        steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
+        digest = records.digest(
+            list(facts.values()), steady, records.shape_of(metrics, made, result.status), row.spec_hash, row.origin,
+            row.generation, state.row.engine,
+        )  # fmt: skip
+        if self._repeats(digest) and wanted is None:
+            return self._short(name, evaluation, metrics)
+        decision = Decision(
+            **_identity(state, self.hpa, name, self.sources),
+            **facts,
+            raw_desired_replicas=evaluation.proposal,
+            metrics=metrics,
+            steps=made,
+            expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
+            observed=observed,
+            status=shown,
+            author=row.author,
+            change_reason=row.change_reason,
+        )
+        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
+        return Draft(name, self.hpa.id, False, msgspec.to_builtins(decision))
+
+    def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
+        if wanted is not None:
+            return wanted.desired_replicas
+        if self.held or evaluation.desired_replicas is None:
+            return current
+        return evaluation.desired_replicas
+
+    def _repeats(self, digest: bytes) -> bool:
+        row = self.row
+        return (
+            bool(row.full_decision) and digest == row.full_digest and self.now_ms - row.full_ms < records.FULL_EVERY_MS
+        )
+
+    def _short(self, name: str, evaluation: Evaluation, metrics: list[MetricDecision]) -> Draft:
+        state = self.state
+        short = ShortDecision(
+            id=name,
+            seq=0,
+            prev="",
+            same_as=self.row.full_decision,
+            time=records.print_time(self.now_ms),
+            input=records.input_position(state.row.number, state.offset, state.row.log_hash, []),
+            m=[(metric.value, metric.utilization, metric.proposal, metric.ratio) for metric in metrics],
+            raw_desired_replicas=evaluation.proposal,
+            newest=[metric.newest for metric in metrics],
+        )
+        return Draft(name, self.hpa.id, True, msgspec.to_builtins(short))

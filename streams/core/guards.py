@@ -1,0 +1,110 @@
+"""Mode, pauses and guards: whether a wanted write may be wanted at all. Every refusal says why and what to do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.entries import Mode, Origin
+from streams.core.evaluation import Evaluation
+from streams.core.hpa import Hpa
+from streams.core.namespace import Namespace
+from streams.core.rows import Pause, TargetKey
+from streams.core.settings import EVERY_CLUSTER, Effective
+
+HIDDEN = " (cluster)"
+"""Ends the directory name of a cluster's HPA that bears the name of a central one; no Kubernetes name contains a space."""
+
+
+class Standing(Struct, frozen=True):
+    """How an HPA stands before its evaluation."""
+
+    mode: Mode
+    """What is in force: `shadow` also where enforcing was asked for and refused."""
+    refused: str = ""
+
+
+def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
+    """Give the mode asked for: the HPA's own, else its namespace's, else the cluster's, else shadow."""
+    for scope in (name, ""):
+        command = namespace.commands.get(scope)
+        if command is not None and command[0] is not None:
+            return command[0]
+    return settings.namespaces.get(namespace.name, settings.default_mode)
+
+
+def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
+    """Give the mode in force and why enforcing is refused, if it is."""
+    mode = asked_mode(namespace, hpa.id.name, settings)
+    if mode != "enforce":
+        return Standing(mode)
+    refused = _refusal(namespace, hpa, settings)
+    return Standing("shadow", refused) if refused else Standing("enforce")
+
+
+def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
+    cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
+    if origin == "cluster" and not settings.native_absent:
+        return (
+            f"enforcing needs proof that no native HPA controller runs in cluster {cluster}: "
+            "set nativeController to absent once that is proven"
+        )
+    rivals = sorted(namespace.by_target.get(target, set()) - {hpa.id.name})
+    if rivals:
+        other = rivals[0]
+        kind = _kind(namespace.directory[other].origin)
+        return f"{kind} {namespace.name}/{other.removesuffix(HIDDEN)} drives {_print(target)} too: delete one of them"
+    for rival in namespace.rivals:
+        if _target_of(rival) == target:
+            name = f"{rival.get('kind', 'object')} {namespace.name}/{rival.get('name', '')}"
+            return f"{name} drives {_print(target)} too: delete one of them"
+    return ""
+
+
+def _kind(origin: Origin) -> str:
+    return "the central HPA" if origin == "central" else "the cluster's HPA"
+
+
+def _print(target: TargetKey) -> str:
+    return f"{target[1]}/{target[2]}"
+
+
+def _target_of(rival: dict[str, Any]) -> TargetKey:
+    target = rival.get("target") or {}
+    return str(target.get("group", "")), str(target.get("kind", "")), str(target.get("name", ""))
+
+
+def pause_in_force(
+    namespace: Namespace, name: str, pauses: Mapping[str, Mapping[str, Pause]], up: bool, now_ms: int
+) -> str:
+    """Say which pause stops a change in this direction now; empty: none."""
+    scopes = (
+        ("this HPA", namespace.commands.get(name, (None, {}))[1]),
+        (f"namespace {namespace.name}", namespace.commands.get("", (None, {}))[1]),
+        (f"cluster {namespace.cluster}", pauses.get(namespace.cluster, {})),
+        ("all clusters", pauses.get(EVERY_CLUSTER, {})),
+    )
+    for scope, known in scopes:
+        for kind in ("all", "scaleUp" if up else "scaleDown"):
+            pause = known.get(kind)
+            if pause is not None and (not pause.until_ms or now_ms < pause.until_ms):
+                return _describe(scope, kind, pause)
+    return ""
+
+
+def _describe(scope: str, kind: str, pause: Pause) -> str:
+    text = f"{scope} is paused" if kind == "all" else f"{kind} of {scope} is paused"
+    if pause.author:
+        text += f" by {pause.author}"
+    return f"{text}: {pause.reason}" if pause.reason else text
+
+
+def overflow(evaluation: Evaluation) -> str:
+    """Say which metric's arithmetic left its type; upstream then scales by a wrapped number. Empty: none did."""
+    for metric in evaluation.metrics:
+        calculation = metric.calculation
+        if calculation is None:
+            continue
+        if calculation.proposal < 0:
+            return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
+    return ""

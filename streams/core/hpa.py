@@ -1,0 +1,158 @@
+"""One HPA while its partition is assigned: its row, and what is compiled from it."""
+
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from schemas.entries import AutoscalerSet, Origin, Outcome
+from schemas.keys import HpaId
+from streams.core.autoscaler import Autoscaler
+from streams.core.compile import compile_autoscaler
+from streams.core.observe import MetricQuery
+from streams.core.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
+
+_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations", "creationTimestamp")
+
+
+class Hpa:
+    """One HPA: a live one has an `autoscaler`; a forgotten one is only a row."""
+
+    __slots__ = (
+        "applied", "autoscaler", "deadline", "dirty", "id", "is_new", "key", "outcome", "parked", "queries", "row", "spec",
+        "watched",
+    )  # fmt: skip
+
+    def __init__(self, partition: int, row: HpaRow, applied: int = NOTHING_APPLIED) -> None:
+        self.row = row
+        self.id = row.id
+        self.key = hpa_key(partition, row.id)
+        self.applied = applied
+        self.dirty = False
+        self.deadline = 0
+        self.parked = False
+        self.outcome: Outcome | None = None
+        self.is_new = True
+        self.queries: tuple[MetricQuery, ...] = ()
+        self.watched: frozenset[Any] = frozenset()
+        self.autoscaler: Autoscaler | None = None
+        self.spec: dict[str, Any] = {}
+        if not row.gone:
+            self._compile(row.hpa_object())
+
+    def _compile(self, hpa: dict[str, Any]) -> None:
+        self.autoscaler = compile_autoscaler(hpa)
+        self.spec = hpa["spec"]
+
+    @property
+    def target(self) -> TargetKey:
+        """The scale that this HPA drives."""
+        reference = self.autoscaler
+        return (
+            ("", "", "")
+            if reference is None
+            else (reference.target_group, reference.target_kind, reference.target_name)
+        )
+
+    def take_object(self, entry: AutoscalerSet, now_ms: int, uid: str) -> bool:
+        """Take over a created or changed object; tell whether it is to be evaluated at once.
+
+        `uid` is what a central object gets if it is new.
+        """
+        row, hpa = self.row, entry.hpa
+        born = row.gone or row.deleted or not row.uid
+        new_uid = uid if entry.origin == "central" and born else row.uid
+        if entry.origin == "cluster":
+            new_uid = str(hpa["metadata"].get("uid") or row.uid or uid)
+        generation = self._generation(entry, born or new_uid != row.uid)
+        changed = born or new_uid != row.uid or generation != row.generation or hpa["spec"] != self.spec
+        if born or new_uid != row.uid:
+            self._be_born(new_uid, hpa, entry.origin)
+        row.origin, row.generation = entry.origin, generation
+        if changed:
+            row.author, row.change_reason = entry.author, entry.reason
+            self._store(hpa)
+            row.next_due_ms = now_ms
+            row.due_again = row.pending is not None
+        return changed
+
+    def _generation(self, entry: AutoscalerSet, born: bool) -> int:
+        if entry.origin == "cluster":
+            return int(entry.hpa["metadata"].get("generation") or 0)
+        if born:
+            return 1
+        return self.row.generation + (entry.hpa["spec"] != self.spec)
+
+    def _be_born(self, uid: str, hpa: dict[str, Any], origin: Origin) -> None:
+        """A new object: its status is its own, the memory under its name stays."""
+        row = self.row
+        row.former_uid, row.uid = row.uid, uid
+        row.deleted = row.gone = False
+        row.status, row.native_moves, row.written = None, [], None
+        row.native_status = hpa.get("status") or {}
+        row.full_decision = ""
+
+    def _store(self, hpa: dict[str, Any]) -> None:
+        row = self.row
+        metadata = {name: hpa["metadata"][name] for name in _METADATA if name in hpa["metadata"]}
+        metadata["uid"], metadata["generation"] = row.uid, row.generation
+        kept = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata,
+            "spec": hpa["spec"],
+        }
+        self._compile(kept)
+        row.hpa = orjson.dumps(kept)
+        row.spec_hash = spec_hash(hpa["spec"])
+
+    def forget(self) -> None:
+        """Become a tombstone: nothing is remembered but that there was one."""
+        old = self.row
+        self.row = HpaRow(
+            cluster=old.cluster,
+            namespace=old.namespace,
+            name=old.name,
+            uid=old.uid,
+            registered=old.registered,
+            restart_seen=old.restart_seen,
+            gone=True,
+            last_offset=old.last_offset,
+        )
+        self.autoscaler, self.spec, self.queries = None, {}, ()
+
+    def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
+        """Note from when on the overlap check knows which pod selector (empty: none)."""
+        registered = self.row.registered
+        if registered:
+            since, known = registered[-1]
+            if known == selector and (not selector or since // 2 >= restart_offset):
+                return
+        elif not selector:
+            return
+        registered.append((at, selector))
+
+    def registered_at(self, offset: int, asker: HpaId, restart_offset: int) -> str:
+        """Give the pod selector that an evaluation of `asker` at `offset` knows of this HPA; empty: none."""
+        limit = 2 * offset + (self.id < asker)
+        for since, selector in reversed(self.row.registered):
+            if since <= limit:
+                return selector if since // 2 >= restart_offset else ""
+        return ""
+
+    def trim(self, oldest_offset: int) -> None:
+        """Drop registrations that no evaluation after `oldest_offset` can ask for."""
+        registered = self.row.registered
+        while len(registered) > 1 and registered[1][0] <= 2 * oldest_offset + 1:
+            del registered[0]
+
+
+def spec_hash(spec: dict[str, Any]) -> str:
+    """SHA-256 (hex) of the canonical JSON of a spec: keys sorted, no spaces."""
+    return sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def made_uid(text: str) -> str:
+    """Make the uid of a central HPA from where it was created in the log; shaped as Kubernetes' are."""
+    digest = sha256(text.encode()).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"

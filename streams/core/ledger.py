@@ -1,0 +1,100 @@
+"""Number decisions, chain them by hash, and compare them with those that already stand on the decisions topic."""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from schemas.keys import HpaId
+from streams.core.errors import DivergenceError
+
+FULL_TYPE = "io.fleethpa.decision.v1"
+SHORT_TYPE = "io.fleethpa.decision.short.v1"
+
+
+class DecisionRecord(NamedTuple):
+    """A decision as it goes to the decisions topic."""
+
+    id: str
+    key: str
+    """`cluster/namespace`; its partition is that of the log record, whatever the key hashes to."""
+    seq: int
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+class Draft(NamedTuple):
+    """A decision that has no number yet: `body` in wire form, in the order of its fields."""
+
+    id: str
+    hpa: HpaId
+    short: bool
+    body: dict[str, Any]
+
+
+class _Place(msgspec.Struct):
+    id: str
+    seq: int
+    prev: str
+
+
+_PLACE = msgspec.json.Decoder(_Place)
+
+
+class Ledger:
+    """The decisions of one log record: `seq` and `prev` go on from those of the record before."""
+
+    def __init__(self, seq: int, prev: str, standing: Mapping[str, bytes], is_ahead: Callable[[str], bool]) -> None:
+        self.seq = seq
+        self.prev = prev
+        self._standing = standing
+        self._places = sorted(
+            (_PLACE.decode(value) for value in standing.values()), key=lambda place: place.seq, reverse=True
+        )
+        self._is_ahead = is_ahead
+        """Tells whether a decision id belongs to an HPA row that has this record already."""
+
+    def enter(self, draft: Draft) -> DecisionRecord | None:
+        """Give a decision its number; None where it already stands.
+
+        Raises:
+            DivergenceError: another record stands in its place.
+        """
+        self._pass_others(draft.id)
+        self.seq += 1
+        draft.body["seq"], draft.body["prev"] = self.seq, self.prev
+        value = orjson.dumps(draft.body)
+        standing = self._standing.get(draft.id)
+        if standing is not None:
+            self._places.pop()
+            if standing != value:
+                raise DivergenceError(f"decision {draft.id} was made again and differs", standing, value)
+        self.prev = sha256(value).hexdigest()
+        return None if standing is not None else self._record(draft, value)
+
+    def close(self) -> None:
+        """End the record: what else stands must belong to HPAs that are ahead."""
+        self._pass_others("")
+
+    def _pass_others(self, upto: str) -> None:
+        while self._places and self._places[-1].id != upto:
+            place = self._places.pop()
+            value = self._standing[place.id]
+            if place.seq != self.seq + 1 or place.prev != self.prev or not self._is_ahead(place.id):
+                raise DivergenceError(f"decision {place.id} stands but was not made again", value, b"")
+            self.seq, self.prev = place.seq, sha256(value).hexdigest()
+
+    def _record(self, draft: Draft, value: bytes) -> DecisionRecord:
+        cluster, namespace, name = draft.hpa
+        headers = [
+            ("ce_specversion", b"1.0"),
+            ("ce_id", draft.id.encode()),
+            ("ce_source", f"/clusters/{cluster}".encode()),
+            ("ce_subject", f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()),
+            ("ce_type", (SHORT_TYPE if draft.short else FULL_TYPE).encode()),
+            ("ce_time", str(draft.body["time"]).encode()),
+            ("content-type", b"application/json"),
+        ]
+        return DecisionRecord(draft.id, f"{cluster}/{namespace}", self.seq, value, headers)

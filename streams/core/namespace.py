@@ -1,0 +1,311 @@
+"""The state of one namespace while its partition is assigned, and how its rows are made and read.
+
+Every change goes to a part of the namespace. A part that is ahead of the log (its row was written before a crash, later
+rows were not) ignores what it already has; `begin` tells it which record is being applied.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from zlib import crc32
+
+from schemas.entries import Mode, Pod, Target
+from streams.core.membership import Membership, canonical_selector
+from streams.core.observation import MetricAnswer as Answer
+from streams.core.rows import (
+    NOTHING_APPLIED,
+    PARTS,
+    AnswerRow,
+    DirectoryEntry,
+    ListProgress,
+    NamespaceRow,
+    Pause,
+    PodEntry,
+    QueryKey,
+    SampleRow,
+    ScaleRow,
+    SeriesKey,
+    TargetKey,
+    WatchRow,
+)
+
+_EMPTY_MAP: Mapping[str, SampleRow] = {}
+
+
+class AnswerState:
+    """An answer and what was compiled from it."""
+
+    __slots__ = ("compiled", "row")
+
+    def __init__(self, row: AnswerRow) -> None:
+        self.row = row
+        self.compiled: dict[Any, Answer] = {}
+
+
+class Namespace:
+    """One namespace of one cluster."""
+
+    def __init__(self, cluster: str, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.key = f"{cluster}/{name}"
+        self.applied = [NOTHING_APPLIED]
+        self.dirty: set[int] = set()
+        self.ahead = False
+        """Some part already has the record that is being applied: no HPA is evaluated, none was changed."""
+        self.offset = NOTHING_APPLIED
+        self.pods: dict[str, PodEntry] = {}
+        self.membership = Membership()
+        self.answers: dict[QueryKey, AnswerState] = {}
+        self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
+        self.pod_lists: list[ListProgress] = [ListProgress()]
+        self.directory: dict[str, DirectoryEntry] = {}
+        self.hpa_list = ListProgress()
+        self.rivals: list[dict[str, Any]] = []
+        self.rivals_coming: list[dict[str, Any]] = []
+        self.scales: dict[TargetKey, ScaleRow] = {}
+        self.watches: dict[str, WatchRow] = {}
+        self.listed: dict[str, str] = {}
+        self.commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
+        self.ignored: dict[str, int] = {}
+        # Made from the rest:
+        self.by_target: dict[TargetKey, set[str]] = {}
+        self.watchers: dict[Any, set[str]] = {}
+        """Query or series -> HPAs one of whose metrics it is."""
+        self.registered: dict[str, set[str]] = {}
+        """Selector -> HPAs for which the overlap check has known it at some time."""
+
+    # --- which part, and whether it has the record already ------------------------------------------------------------
+
+    def begin(self, offset: int) -> bool:
+        """Start applying a record; False: all parts have it."""
+        self.offset = offset
+        self.ahead = max(self.applied) >= offset
+        return not self.ahead or self.applied[0] < offset
+
+    def part_of(self, entity: str) -> int:
+        """Part in which a pod, answer or series lives."""
+        return 0 if len(self.applied) == 1 else 1 + crc32(entity.encode()) % (PARTS - 1)
+
+    def _touch(self, part: int) -> bool:
+        """Mark a part as changed; False: it already has this record."""
+        if self.ahead and self.applied[part] >= self.offset:
+            return False
+        self.dirty.add(part)
+        return True
+
+    def open(self) -> bool:
+        """Mark part 0 as changed; False: it already has this record."""
+        return self._touch(0)
+
+    def count_ignored(self, why: str) -> None:
+        """Count an entry that was not applied."""
+        if self._touch(0):
+            self.ignored[why] = self.ignored.get(why, 0) + 1
+
+    # --- pods -----------------------------------------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod, mark: str | None = None) -> None:
+        """Add a pod or take over its change."""
+        part = self.part_of(pod.name)
+        old = self.pods.get(pod.name)
+        entry = PodEntry(pod, self.pod_lists[part].list_id if mark is None else mark)
+        if old == entry or not self._touch(part):
+            return
+        self.pods[pod.name] = entry
+        if old is None or old.pod != pod:
+            self.membership.put(pod)
+
+    def drop_pod(self, name: str) -> None:
+        """Remove a pod and its pushed samples."""
+        part = self.part_of(name)
+        if name not in self.pods or not self._touch(part):
+            return
+        del self.pods[name]
+        self.membership.drop(name)
+        for (kind, *_), samples in self.series.items():
+            if kind not in ("Object", "External"):
+                samples.pop(name, None)
+
+    def list_pods(self, list_id: str, chunk: int, chunks: int, pods: Iterable[Pod]) -> None:
+        """Apply a chunk of a full list; the last one removes the pods that no chunk named."""
+        last = chunk == chunks - 1
+        whole: set[int] = set()
+        for part in range(len(self.applied)):
+            progress = advance(self.pod_lists[part], list_id, chunk)
+            if self._touch(part):
+                self.pod_lists[part] = progress
+                if last and progress.next_chunk == chunks:
+                    whole.add(part)
+        for pod in pods:
+            self.put_pod(pod, list_id)
+        if whole:
+            stale = [name for name, entry in self.pods.items() if entry.mark != list_id and self.part_of(name) in whole]
+            for name in sorted(stale):
+                self.drop_pod(name)
+        if last:
+            for part in whole:
+                self.pod_lists[part] = ListProgress()
+
+    # --- answers and samples --------------------------------------------------------------------------------------------
+
+    def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
+        """Replace the answer to a query."""
+        if self._touch(self.part_of("|".join(query))):
+            self.answers[query] = AnswerState(row)
+
+    def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
+        """Give the pushed samples of a metric by pod, or by label set."""
+        return self.series.get(key, _EMPTY_MAP)
+
+    def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> None:
+        """Replace a pushed sample."""
+        if self._touch(self.part_of(name)):
+            self.series.setdefault(key, {})[name] = row
+
+    # --- autoscalers and scales -----------------------------------------------------------------------------------------
+
+    def enter_hpa(self, name: str, entry: DirectoryEntry) -> None:
+        """Take an HPA into the directory."""
+        if not self.open():
+            return
+        self._leave_target(name)
+        self.directory[name] = entry
+        self.by_target.setdefault(entry.target, set()).add(name)
+
+    def leave_hpa(self, name: str) -> None:
+        """Take an HPA out of the directory."""
+        if name in self.directory and self.open():
+            self._leave_target(name)
+            del self.directory[name]
+
+    def _leave_target(self, name: str) -> None:
+        old = self.directory.get(name)
+        if old is not None:
+            names = self.by_target[old.target]
+            names.discard(name)
+            if not names:
+                del self.by_target[old.target]
+
+    def put_scale(self, target: TargetKey, row: ScaleRow) -> None:
+        """Replace the observation of a scale."""
+        if self.open():
+            self.scales[target] = row
+
+    def watch(self, hpa: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+        """Note which queries and series an HPA waits for."""
+        for key in before:
+            names = self.watchers.get(key)
+            if names is not None:
+                names.discard(hpa)
+                if not names:
+                    del self.watchers[key]
+        for key in after:
+            self.watchers.setdefault(key, set()).add(hpa)
+
+    # --- rows -----------------------------------------------------------------------------------------------------------
+
+    def split(self) -> None:
+        """Spread over many parts from now on; all of them are to be written."""
+        self.applied = [self.applied[0]] * PARTS
+        self.pod_lists = [self.pod_lists[0]] * PARTS
+        self.dirty = set(range(PARTS))
+
+    def rows(self, parts: set[int]) -> list[tuple[int, NamespaceRow]]:
+        """Make the rows of some parts: part 0 comes last, so that it is never ahead of another one."""
+        made = {part: self._empty_row(part) for part in parts}
+        for name, entry in self.pods.items():
+            if (row := made.get(self.part_of(name))) is not None:
+                row.pods[name] = entry
+        for query, state in self.answers.items():
+            if (row := made.get(self.part_of("|".join(query)))) is not None:
+                row.answers.append(state.row)
+        for key, samples in self.series.items():
+            self._spread(made, key, samples)
+        if 0 in made:
+            self._fill_first(made[0])
+        return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
+
+    def _spread(self, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
+        split: dict[int, dict[str, SampleRow]] = {}
+        for name, sample in samples.items():
+            split.setdefault(self.part_of(name), {})[name] = sample
+        for part, some in split.items():
+            if part in made:
+                made[part].samples.append((key, some))
+
+    def _empty_row(self, part: int) -> NamespaceRow:
+        return NamespaceRow(
+            cluster=self.cluster,
+            namespace=self.name,
+            part=part,
+            parts=len(self.applied),
+            pod_list=self.pod_lists[part],
+        )
+
+    def _fill_first(self, row: NamespaceRow) -> None:
+        row.directory, row.hpa_list = self.directory, self.hpa_list
+        row.rivals, row.rivals_coming = self.rivals, self.rivals_coming
+        row.scales, row.watches, row.listed = list(self.scales.items()), self.watches, self.listed
+        row.commands, row.ignored = self.commands, self.ignored
+
+    def load(self, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
+        """Take over stored rows: part -> (applied offset, row)."""
+        parts = rows[0][1].parts if 0 in rows else 1
+        self.applied = [rows[part][0] if part in rows else NOTHING_APPLIED for part in range(parts)]
+        self.pod_lists = [rows[part][1].pod_list if part in rows else ListProgress() for part in range(parts)]
+        for part in sorted(set(rows) & set(range(parts))):
+            self._load_part(rows[part][1])
+
+    def _load_part(self, row: NamespaceRow) -> None:
+        self.pods |= row.pods
+        for entry in row.pods.values():
+            self.membership.put(entry.pod)
+        for answer in row.answers:
+            self.answers[query_key(answer)] = AnswerState(answer)
+        for key, samples in row.samples:
+            self.series.setdefault(key, {}).update(samples)
+        if row.part:
+            return
+        self.directory, self.hpa_list = row.directory, row.hpa_list
+        self.rivals, self.rivals_coming = row.rivals, row.rivals_coming
+        self.scales, self.watches, self.listed = dict(row.scales), row.watches, row.listed
+        self.commands, self.ignored = row.commands, row.ignored
+        for name, known in self.directory.items():
+            self.by_target.setdefault(known.target, set()).add(name)
+
+
+def advance(progress: ListProgress, list_id: str, chunk: int) -> ListProgress:
+    """Follow a full list; one that misses a chunk removes nothing."""
+    if chunk == 0:
+        return ListProgress(list_id, 1)
+    if progress.list_id == list_id and progress.next_chunk == chunk:
+        return ListProgress(list_id, chunk + 1)
+    return ListProgress(list_id, -1)
+
+
+def target_key(target: Target) -> TargetKey:
+    """Identity of a scale within its namespace."""
+    return target.group, target.kind, target.name
+
+
+def query_key(row: AnswerRow) -> QueryKey:
+    """Identity of what an answer answers."""
+    answer = row.answer
+    return api_query(
+        answer.api, answer.selector, answer.metric, answer.metric_selector, answer.group_kind, answer.object
+    )
+
+
+def api_query(
+    api: str, selector: str = "", metric: str = "", metric_selector: str = "", group_kind: str = "", name: str = ""
+) -> QueryKey:
+    """Make the identity of a query: selectors in canonical form; a Namespace is always the HPA's own, whatever its name."""
+    own = group_kind == "Namespace"
+    return api, _canonical(selector), metric, _canonical(metric_selector), group_kind, "" if own else name
+
+
+def _canonical(selector: str) -> str:
+    if not selector:
+        return ""
+    canonical = canonical_selector(selector)
+    return selector if canonical is None else canonical

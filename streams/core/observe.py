@@ -1,0 +1,255 @@
+"""From the state of a namespace to what one evaluation sees: scale, pods, and an answer per metric."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.entries import MetricAnswer as WireAnswer
+from schemas.selectors import label_selector_text, matches_label_selector
+from streams.core.autoscaler import INVALID, Autoscaler
+from streams.core.compile import parse_group
+from streams.core.namespace import AnswerState, Namespace, api_query
+from streams.core.observation import (
+    ExternalSamples,
+    MetricAnswer,
+    MetricFailure,
+    ObjectSample,
+    PodList,
+    PodSamples,
+    Scale,
+    ScaleFailure,
+    pod_samples,
+)
+from streams.core.requests import PodTemplate
+from streams.core.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
+from streams.core.settings import Effective
+
+HEARTBEAT_LIMIT_MS = 30_000
+_API_OF = {
+    "Resource": "resource",
+    "ContainerResource": "resource",
+    "Pods": "pods",
+    "Object": "object",
+    "External": "external",
+}
+_SERVED_BY = {
+    "resource": "resource metrics",
+    "pods": "custom metrics",
+    "object": "custom metrics",
+    "external": "external metrics",
+}
+
+
+class MetricQuery(Struct, frozen=True):
+    """Where one metric of an HPA comes from: a query to a metrics API, or a pushed series."""
+
+    type: str
+    query: QueryKey | None = None
+    series: SeriesKey | None = None
+    resource: str = ""
+    container: str = ""
+    selector: dict[str, Any] | None = None
+    """Metric selector of a pushed External metric."""
+
+    @property
+    def key(self) -> QueryKey | SeriesKey | None:
+        """What a record must bring for an evaluation that is due; None: nothing, the metric's spec is invalid."""
+        return self.query if self.query is not None else self.series
+
+
+def plan(
+    autoscaler: Autoscaler, spec: dict[str, Any], pod_selector: str, sources: dict[str, str]
+) -> tuple[MetricQuery, ...]:
+    """Say, per metric of the spec, where its answers come from."""
+    metrics = zip(autoscaler.metrics, spec.get("metrics") or (), strict=True)
+    return tuple(
+        MetricQuery(compiled.type)
+        if compiled.calculation == INVALID
+        else _query(metric, pod_selector, sources.get(compiled.type, "api") == "samples")
+        for compiled, metric in metrics
+    )
+
+
+def _query(metric: dict[str, Any], pod_selector: str, pushed: bool) -> MetricQuery:
+    kind = metric["type"]
+    source = metric[kind[0].lower() + kind[1:]]
+    if kind in ("Resource", "ContainerResource"):
+        resource, container = source["name"], source.get("container", "")
+        if pushed:
+            return MetricQuery(kind, series=(kind, resource, container, "", ""), resource=resource, container=container)
+        return MetricQuery(kind, query=api_query("resource", pod_selector), resource=resource, container=container)
+    name, selector = source["metric"]["name"], source["metric"].get("selector")
+    described = source.get("describedObject") or {}
+    if pushed:
+        series = (kind, name, "", described.get("kind", ""), described.get("name", ""))
+        return MetricQuery(kind, series=series, selector=selector)
+    text = label_selector_text(selector)
+    if kind == "Pods":
+        return MetricQuery(kind, query=api_query("pods", pod_selector, name, text))
+    if kind == "External":
+        return MetricQuery(kind, query=api_query("external", "", name, text))
+    return MetricQuery(
+        kind, query=api_query("object", "", name, text, _group_kind(described), described.get("name", ""))
+    )
+
+
+def _group_kind(described: dict[str, Any]) -> str:
+    group, _ = parse_group(described.get("apiVersion", ""))
+    return f"{described['kind']}.{group}" if group else str(described["kind"])
+
+
+# --- scale ------------------------------------------------------------------------------------------------------------
+
+
+def observe_scale(
+    namespace: Namespace, autoscaler: Autoscaler, row: ScaleRow | None, now_ms: int
+) -> Scale | ScaleFailure:
+    """Read the newest observation of the scale; one whose observer has been silent for more than 30 s is a failed read."""
+    if row is None:
+        name = f"{autoscaler.target_kind}/{autoscaler.target_name}"
+        return ScaleFailure(f"the scale of {name} has not been observed yet")
+    if row.session and now_ms - heard_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
+        problem = namespace.watches["scales"].problem if "scales" in namespace.watches else ""
+        text = "the observer of this cluster has been silent for more than 30s: its last word on this scale is too old to act on"
+        return ScaleFailure(f"{text} ({problem})" if problem else text)
+    if row.error is not None:
+        return ScaleFailure(row.error, unmapped=row.error.startswith("no matches for kind "))
+    return Scale(row.spec_replicas, row.status_replicas, row.selector)
+
+
+def heard_ms(namespace: Namespace, row: ScaleRow) -> int:
+    """Give the log time at which the observation was last known to hold."""
+    watch = namespace.watches.get("scales")
+    if watch is None or watch.session != row.session:
+        return row.seen_ms
+    return max(row.seen_ms, watch.heard_ms)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def observe_metric(
+    namespace: Namespace, query: MetricQuery, pods: PodList, settings: Effective, now_ms: int
+) -> tuple[MetricAnswer | None, str]:
+    """Give the answer for a metric and the source position of its newest part."""
+    if query.query is not None:
+        return _of_api(namespace.answers.get(query.query), query, settings.sync_period_ms, now_ms)
+    if query.series is not None:
+        return _pushed(namespace, query, pods, now_ms - settings.sample_age_limit_ms, settings.sample_age_limit_ms)
+    return None, ""
+
+
+def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricAnswer, str]:
+    served_by = _SERVED_BY[_API_OF[query.type]]
+    if state is None:
+        return MetricFailure(f"unable to fetch metrics from {served_by} API: no answer has been received yet"), ""
+    if now_ms - state.row.time_ms > 2 * period_ms:
+        text = f"unable to fetch metrics from {served_by} API: no answer within two sync periods ({2 * period_ms // 1000}s)"
+        return MetricFailure(text), state.row.source
+    key = (query.resource, query.container)
+    compiled = state.compiled.get(key)
+    if compiled is None:
+        compiled = state.compiled[key] = compile_answer(state.row.answer, query.resource, query.container)
+    return compiled, state.row.source
+
+
+def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") -> MetricAnswer:
+    """Turn a metrics API's answer into what a calculation takes. Source: upstream `pkg/controller/podautoscaler/metrics`."""
+    served_by = _SERVED_BY[answer.api]
+    if answer.error is not None:
+        return MetricFailure(f"unable to fetch metrics from {served_by} API: {answer.error}")
+    if answer.api == "resource":
+        return _of_usages(answer, resource, container)
+    if answer.api == "object":
+        return ObjectSample(answer.milli, answer.time)
+    if answer.api == "pods":
+        if not answer.values:
+            return MetricFailure("no metrics returned from custom metrics API")
+        return pod_samples({value.pod: (value.milli, value.time, value.window_ms) for value in answer.values})
+    if not answer.items:
+        return MetricFailure("no metrics returned from external metrics API")
+    times = [time_ms for _, time_ms in answer.items]
+    return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
+
+
+def _of_usages(answer: WireAnswer, resource: str, container: str) -> MetricAnswer:
+    if not answer.usages:
+        return MetricFailure("no metrics returned from resource metrics API")
+    samples: dict[str, tuple[int, int, int]] = {}
+    for usage in answer.usages:
+        milli = (
+            _of_container(usage.containers, resource, container) if container else _of_pod(usage.containers, resource)
+        )
+        if milli is not None:
+            samples[usage.pod] = (milli, usage.time, usage.window_ms)
+    return pod_samples(samples)
+
+
+def _of_pod(containers: list[tuple[str, dict[str, int]]], resource: str) -> int | None:
+    """Sum over all containers; a container without the resource makes the pod absent."""
+    if not containers:
+        return None
+    total = 0
+    for _, usage in containers:
+        milli = usage.get(resource)
+        if milli is None:
+            return None
+        total += milli
+    return total
+
+
+def _of_container(containers: list[tuple[str, dict[str, int]]], resource: str, container: str) -> int | None:
+    for name, usage in containers:
+        if name == container:
+            return usage.get(resource)
+    return None
+
+
+# --- pushed samples ---------------------------------------------------------------------------------------------------
+
+
+def _pushed(
+    namespace: Namespace, query: MetricQuery, pods: PodList, oldest_ms: int, limit_ms: int
+) -> tuple[MetricAnswer, str]:
+    series = namespace.samples(query.series or ("", "", "", "", ""))
+    if query.type == "External":
+        names = [name for name in sorted(series) if matches_label_selector(query.selector, _labels(name))]
+    elif query.type == "Object":
+        names = [name for name in sorted(series)]
+    else:
+        names = [pod.name for pod in pods.rows if pod.name in series]
+    fresh = [
+        (name, series[name]) for name in names if series[name].time_ms >= oldest_ms and series[name].milli is not None
+    ]
+    if not fresh:
+        return MetricFailure(f"no sample pushed within the last {limit_ms // 1000}s"), ""
+    source = max(fresh, key=lambda item: (item[1].time_ms, item[0]))[1].source
+    if query.type == "Object":
+        newest = fresh[-1][1]
+        return ObjectSample(newest.milli or 0, newest.time_ms), source
+    if query.type == "External":
+        times = [row.time_ms for _, row in fresh]
+        return ExternalSamples(tuple(row.milli or 0 for _, row in fresh), min(times), max(times)), source
+    return _pushed_pods(dict(fresh), query, pods), source
+
+
+def _pushed_pods(fresh: dict[str, SampleRow], query: MetricQuery, pods: PodList) -> PodSamples:
+    samples: dict[str, tuple[int, int, int]] = {}
+    for pod in pods.rows:
+        row = fresh.get(pod.name)
+        milli = None if row is None else _usage(row, pod.template, query)
+        if row is not None and milli is not None:
+            samples[pod.name] = (milli, row.time_ms, row.window_ms)
+    return pod_samples(samples)
+
+
+def _usage(row: SampleRow, template: PodTemplate, query: MetricQuery) -> int | None:
+    """Give a sample's usage; a share of the request needs the request, so without one the pod has no sample."""
+    if not row.utilization or row.milli is None:
+        return row.milli
+    request = template.request(query.resource, query.container)
+    return None if isinstance(request, str) else row.milli * request // 1000
+
+
+def _labels(name: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in name.split(",") if "=" in pair)

@@ -1,0 +1,266 @@
+"""One partition of the log: apply records, make decisions, write and read checkpoints.
+
+PURE: the decisions are a function of the records (offset, timestamp, value), whatever their grouping, whichever legal
+prefix of a checkpoint's rows was read back.
+"""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+
+import msgspec
+
+from schemas.decisions import ENGINE
+from schemas.entries import LogRecord
+from schemas.keys import HpaId
+from schemas.topics import MAX_ROW_BYTES
+from streams.core import rows
+from streams.core.errors import LogError, StateError, UnknownEngineError
+from streams.core.evaluate import look_at
+from streams.core.fold import EntryFold
+from streams.core.hpa import Hpa
+from streams.core.ledger import DecisionRecord, Ledger
+from streams.core.namespace import Namespace
+from streams.core.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
+from streams.core.state import State
+
+STEP_LIMIT_MS = 300_000
+"""A longer step of log time acts as a restart."""
+CHECKPOINT_EVERY_MS = 15_000
+CHECKPOINT_EVERY_RECORDS = 2_000
+_NOTHING_STANDS: Mapping[str, bytes] = {}
+_DECODER = msgspec.json.Decoder(LogRecord)
+
+
+class Partition:
+    """The state of one log partition and the decisions that follow from it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._since_checkpoint = 0
+
+    @classmethod
+    def empty(cls, number: int) -> "Partition":
+        """A partition of which no record has been applied."""
+        return cls(State(PartitionRow(number=number)))
+
+    @classmethod
+    def restore(cls, number: int, stored: Mapping[bytes, bytes]) -> "Partition":
+        """Read a partition back from its rows: any prefix of a checkpoint's rows over the rows of the one before.
+
+        Args:
+            number: partition of the log.
+            stored: newest rows by key; rows of other partitions are ignored.
+
+        Raises:
+            StateError: a row is missing, unreadable, or older than the partition row says.
+            UnknownEngineError: the rows were made under an engine that this version lacks.
+        """
+        own = {key: value for key, value in stored.items() if key.startswith(b"%d|" % number)}
+        return cls(_load(number, own))
+
+    @property
+    def number(self) -> int:
+        """Partition of the log."""
+        return self.state.row.number
+
+    @property
+    def applied_offset(self) -> int:
+        """Offset of the last record applied; -1: none."""
+        return self.state.row.offset
+
+    @property
+    def seq(self) -> int:
+        """Number of the last decision; 0: none."""
+        return self.state.row.seq
+
+    @property
+    def prev(self) -> str:
+        """SHA-256 (hex) of the last decision's value; empty: none."""
+        return self.state.row.prev
+
+    @property
+    def log_hash(self) -> bytes:
+        """Running SHA-256 over the values of the records applied."""
+        return self.state.row.log_hash
+
+    @property
+    def clock_ms(self) -> int:
+        """Log time: the newest record timestamp so far."""
+        return self.state.row.clock_ms
+
+    def apply(
+        self, offset: int, timestamp_ms: int, value: bytes, standing: Mapping[str, bytes] = _NOTHING_STANDS
+    ) -> list[DecisionRecord]:
+        """Fold one record and evaluate what is due, in key order.
+
+        Args:
+            offset: of the record; one above the last one applied (any, if none was).
+            timestamp_ms: of the record, Unix milliseconds.
+            value: of the record.
+            standing: id -> value of the decisions of this record that already stand on the decisions topic.
+
+        Returns:
+            The decisions to publish, in order of `seq`: those that do not stand already.
+
+        Raises:
+            LogError: not the next record, or not a log record.
+            UnknownEngineError: the record asks for an engine that this version lacks.
+            DivergenceError: what stands is not what was made again.
+        """
+        record = self._open(offset, timestamp_ms, value)
+        state = self.state
+        if record.entries:
+            fold = EntryFold(state)
+            for index, entry in enumerate(record.entries):
+                fold.apply(index, entry)
+        decisions = self._evaluate(standing)
+        state.row.offset = offset
+        self._since_checkpoint += 1
+        return decisions
+
+    def _open(self, offset: int, timestamp_ms: int, value: bytes) -> LogRecord:
+        row = self.state.row
+        if row.offset != NOTHING_APPLIED and offset != row.offset + 1:
+            raise LogError(f"log partition {row.number}: offset {offset} does not follow {row.offset}")
+        try:
+            record = _DECODER.decode(value)
+        except msgspec.DecodeError as error:
+            raise LogError(f"log partition {row.number} offset {offset} is no log record: {error}") from error
+        self.state.offset = offset
+        self._advance_clock(timestamp_ms)
+        row.log_hash = sha256(row.log_hash + value).digest()
+        return record
+
+    def _advance_clock(self, timestamp_ms: int) -> None:
+        row = self.state.row
+        if row.clock_ms and timestamp_ms - row.clock_ms > STEP_LIMIT_MS:
+            row.restart_offset = self.state.offset
+            row.restart_reason = f"log time stepped {(timestamp_ms - row.clock_ms) // 1000}s ahead"
+        row.clock_ms = max(row.clock_ms, timestamp_ms)
+        self.state.now_ms = row.clock_ms
+
+    def _evaluate(self, standing: Mapping[str, bytes]) -> list[DecisionRecord]:
+        state = self.state
+        for hpa in state.schedule.pop(state.now_ms, state.hpas):
+            state.ready_or_due.add(hpa.id)
+        ledger = Ledger(state.row.seq, state.row.prev, standing, self._is_ahead)
+        decisions = []
+        for name in sorted(state.ready_or_due):
+            for draft in look_at(state, state.hpas[name]):
+                record = ledger.enter(draft)
+                if record is not None:
+                    decisions.append(record)
+        state.ready.clear()
+        state.ready_or_due.clear()
+        ledger.close()
+        state.row.seq, state.row.prev = ledger.seq, ledger.prev
+        return decisions
+
+    def _is_ahead(self, decision: str) -> bool:
+        """Tell whether a decision belongs to an HPA whose row has the record already."""
+        uid = decision.split("-", 2)[2].removesuffix("-c")
+        offset = self.state.offset
+        return any(
+            hpa.applied >= offset and uid in (hpa.row.uid, hpa.row.former_uid) for hpa in self.state.hpas.values()
+        )
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------------
+
+    @property
+    def due_checkpoint(self) -> bool:
+        """15 s of log time or 2,000 records have passed since the last checkpoint."""
+        row = self.state.row
+        if self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
+            return True
+        return self._since_checkpoint > 0 and row.clock_ms - row.checkpoint_ms >= CHECKPOINT_EVERY_MS
+
+    def checkpoint(self) -> list[tuple[bytes, bytes]]:
+        """Give the changed rows in the order in which they must be written, and count them as written.
+
+        HPA rows, namespace rows, partition row: any prefix of them can be restored from, together with the rows before.
+        """
+        row = self.state.row
+        written = [*self._hpa_rows(), *self._namespace_rows()]
+        for key, _ in written:
+            row.manifest[key.decode()] = row.offset
+        row.checkpoint_ms = row.clock_ms
+        self.state.checkpoint_offset = row.offset
+        self._since_checkpoint = 0
+        written.append((rows.partition_key(row.number), rows.encode_row(row.offset, row)))
+        return written
+
+    def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        offset = self.state.row.offset
+        for hpa in self.state.dirty_hpas():
+            hpa.trim(self.state.checkpoint_offset)
+            hpa.dirty, hpa.applied = False, offset
+            yield hpa.key, rows.encode_row(offset, hpa.row)
+
+    def _namespace_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        for key in sorted(self.state.namespaces):
+            namespace = self.state.namespaces[key]
+            if namespace.dirty:
+                yield from self._rows_of(namespace)
+
+    def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
+        offset, number = self.state.row.offset, self.state.row.number
+        made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
+        if len(namespace.applied) == 1 and len(made[0][1]) > MAX_ROW_BYTES:
+            namespace.split()
+            made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
+        for part, value in made:
+            namespace.applied[part] = offset
+            yield rows.namespace_row_key(number, namespace.cluster, namespace.name, part), value
+        namespace.dirty = set()
+
+
+def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
+    own = stored.get(rows.partition_key(number))
+    row = PartitionRow(number=number)
+    if own is not None:
+        decoded = rows.decode_row(rows.partition_key(number), own)
+        if not isinstance(decoded, PartitionRow) or decoded.number != number:
+            raise StateError(f"the row of partition {number} is another partition's")
+        row = decoded
+    if not 1 <= row.engine <= ENGINE:
+        raise UnknownEngineError(row.engine, ENGINE)
+    _check_manifest(row, stored)
+    state = State(row)
+    _load_namespaces(state, stored)
+    _load_hpas(state, stored)
+    return state
+
+
+def _check_manifest(row: PartitionRow, stored: Mapping[bytes, bytes]) -> None:
+    for text, written in row.manifest.items():
+        value = stored.get(text.encode())
+        if value is None:
+            raise StateError(f"state row {text} is missing; it was last written at log offset {written}")
+        if rows.applied_offset(value) < written:
+            raise StateError(f"state row {text} is of log offset {rows.applied_offset(value)}, {written} was written")
+
+
+def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
+    found: dict[tuple[str, str], dict[int, tuple[int, NamespaceRow]]] = {}
+    for key in sorted(stored):
+        kind, rest = rows.row_kind(key)
+        if kind != "n":
+            continue
+        cluster, name, part = rows.namespace_of_key(rest)
+        row = rows.decode_row(key, stored[key])
+        if isinstance(row, NamespaceRow):
+            found.setdefault((cluster, name), {})[part] = (rows.applied_offset(stored[key]), row)
+    for (cluster, name), parts in found.items():
+        state.namespace(cluster, name).load(parts)
+
+
+def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
+    for key in sorted(stored):
+        kind, rest = rows.row_kind(key)
+        if kind != "h":
+            continue
+        row = rows.decode_row(key, stored[key])
+        if isinstance(row, HpaRow):
+            name: HpaId = rows.hpa_of_key(rest)
+            state.add(name, Hpa(state.row.number, row, rows.applied_offset(stored[key])))
+    state.schedule.rebuild(state.hpas)

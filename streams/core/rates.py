@@ -1,0 +1,53 @@
+"""Pushed samples: counters and sums become rates, where the last point of a series is known.
+
+Rates are integers in milli units per second, cut toward zero; a counter's first point gives no value, which is not zero.
+"""
+
+from schemas.entries import Point
+from streams.core.gofloat import trunc_div, wrap64
+from streams.core.rows import SampleRow, SeriesKey
+
+_DEFAULT_WINDOW_MS = 60_000
+
+
+def series_key(point: Point) -> SeriesKey:
+    """Identity of the metric that a point is of."""
+    return point.type, point.metric, point.container, point.object_kind, point.object
+
+
+def series_name(point: Point) -> str:
+    """Identity of the point's series within its metric: its pod, or its labels in order (`a=1,b=2`)."""
+    if point.type == "External":
+        return ",".join([f"{name}={point.labels[name]}" for name in sorted(point.labels)])
+    return point.pod
+
+
+def fold_point(old: SampleRow | None, point: Point, source: str) -> SampleRow | None:
+    """Make the newest sample of a series from the one before and a point; None: the point is not newer."""
+    if old is not None and point.time <= old.time_ms:
+        return None
+    if point.temporality == "gauge":
+        return SampleRow(point.milli, point.time, _DEFAULT_WINDOW_MS, source, point.utilization)
+    if point.temporality == "delta":
+        since_ms = point.start_time or (old.time_ms if old is not None else 0)
+        return _rate(point, point.milli, since_ms, source, None)
+    return _of_counter(old, point, source)
+
+
+def _of_counter(old: SampleRow | None, point: Point, source: str) -> SampleRow:
+    if old is None or old.last_milli is None:
+        return SampleRow(None, point.time, _DEFAULT_WINDOW_MS, source, point.utilization, point.milli, point.start_time)
+    restarted = point.milli < old.last_milli or (point.start_time and old.start_ms and point.start_time > old.start_ms)
+    if not restarted:
+        return _rate(point, point.milli - old.last_milli, old.time_ms, source, point.milli)
+    # After a reset the counter began at zero, at its start time where that is told and later than the last point.
+    since_ms = point.start_time if point.start_time > old.time_ms else 0
+    return _rate(point, point.milli, since_ms, source, point.milli)
+
+
+def _rate(point: Point, change: int, since_ms: int, source: str, last_milli: int | None) -> SampleRow:
+    window_ms = point.time - since_ms
+    if since_ms <= 0 or window_ms <= 0:
+        return SampleRow(None, point.time, 0, source, point.utilization, last_milli, point.start_time)
+    milli = trunc_div(wrap64(change * 1000), window_ms)
+    return SampleRow(milli, point.time, window_ms, source, point.utilization, last_milli, point.start_time)

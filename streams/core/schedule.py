@@ -1,0 +1,60 @@
+"""When an HPA is looked at: a heap by time, so that a record costs what is due, not what exists."""
+
+from heapq import heapify, heappop, heappush
+
+from schemas.keys import HpaId
+from streams.core.hpa import Hpa
+
+ANSWER_WAIT_MS = 3_000
+"""A due HPA waits this long for an answer of its metrics."""
+EARLY_ANSWER_MS = 2_000
+"""An answer this much older than the due time is as good as one that comes with it."""
+OUTCOME_WAIT_MS = 5_000
+"""Log time after a write's time to live at which it counts as failed."""
+WRITE_TTL_MS = 10_000
+"""How long a wanted write may be made."""
+NEVER = 2**62
+
+
+class Schedule:
+    """HPAs by the time at which they are to be looked at next."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, HpaId]] = []
+
+    def plan(self, hpa: Hpa) -> None:
+        """Look at `hpa` when its state says so."""
+        row = hpa.row
+        if row.gone:
+            hpa.deadline = NEVER
+        elif row.pending is not None:
+            self.at(hpa, row.pending.expires_ms + OUTCOME_WAIT_MS)
+        else:
+            self.at(hpa, row.next_due_ms)
+
+    def at(self, hpa: Hpa, time_ms: int) -> None:
+        """Look at `hpa` at `time_ms`, and not before."""
+        if hpa.deadline != time_ms:
+            hpa.deadline = time_ms
+            heappush(self._heap, (time_ms, hpa.id))
+
+    def pop(self, now_ms: int, hpas: dict[HpaId, Hpa]) -> list[Hpa]:
+        """Take out the HPAs whose time has come; each is to be planned again."""
+        due, heap = [], self._heap
+        while heap and heap[0][0] <= now_ms:
+            time_ms, name = heappop(heap)
+            hpa = hpas.get(name)
+            if hpa is not None and hpa.deadline == time_ms:
+                hpa.deadline = -1
+                due.append(hpa)
+        return due
+
+    def rebuild(self, hpas: dict[HpaId, Hpa]) -> None:
+        """Plan everything anew, after a restore."""
+        self._heap.clear()
+        for hpa in hpas.values():
+            hpa.deadline = -1
+            self.plan(hpa)
+        heapify(self._heap)

@@ -1,0 +1,77 @@
+"""Settings of a cluster as they hold at a moment of the log: `*` are everybody's defaults, upstream's flags are theirs."""
+
+from msgspec import Struct, structs
+
+from schemas.entries import ClusterSettings, Mode
+from schemas.quantity import QuantityError, parse_quantity
+from streams.core.autoscaler import ControllerSettings
+
+EVERY_CLUSTER = "*"
+DEFAULT_SYNC_PERIOD_MS = 15_000
+DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
+
+
+class Effective(Struct, frozen=True):
+    """The settings of one cluster, complete."""
+
+    controller: ControllerSettings
+    sync_period_ms: int
+    sample_age_limit_ms: int
+    sources: dict[str, str]
+    default_mode: Mode
+    namespaces: dict[str, Mode]
+    frozen: bool
+    native_absent: bool
+    max_step: int | None
+    hold_on_overflow: bool
+
+
+def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
+    """Let what `newer` says replace what held; what it leaves open stays."""
+    said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
+    return structs.replace(older, **said)
+
+
+def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
+    """Give the settings of a cluster from all that was set."""
+    own = merge(known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings()))
+    return Effective(
+        controller=_controller(own),
+        sync_period_ms=own.sync_period_ms if own.sync_period_ms and own.sync_period_ms > 0 else DEFAULT_SYNC_PERIOD_MS,
+        sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
+        sources={str(kind): source for kind, source in (own.sources or {}).items()},
+        default_mode=own.default_mode or "shadow",
+        namespaces=own.namespaces or {},
+        frozen=bool(own.frozen),
+        native_absent=own.native_controller == "absent",
+        max_step=own.max_step if own.max_step and own.max_step > 0 else None,
+        hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
+    )
+
+
+def _controller(own: ClusterSettings) -> ControllerSettings:
+    base = ControllerSettings()
+    return ControllerSettings(
+        tolerance=_tolerance(own.tolerance, base.tolerance),
+        downscale_stabilization_ms=_or(own.downscale_stabilization_ms, base.downscale_stabilization_ms),
+        cpu_initialization_period_ms=_or(own.cpu_initialization_period_ms, base.cpu_initialization_period_ms),
+        initial_readiness_delay_ms=_or(own.initial_readiness_delay_ms, base.initial_readiness_delay_ms),
+    )
+
+
+def _tolerance(text: str | None, default: float) -> float:
+    """Read a tolerance as the controller's flag is read: the double nearest to the decimal text."""
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parse_quantity(text).as_float()
+    except QuantityError:
+        return default
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

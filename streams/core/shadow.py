@@ -1,0 +1,62 @@
+"""What others did to an HPA's target: the native controller, another hand, or fleethpa's own last write."""
+
+from datetime import datetime
+from typing import Any
+
+from streams.core.events import store_scale_event
+from streams.core.hpa import Hpa
+from streams.core.rows import ScaleRow
+
+_SKEW_LIMIT_MS = 60_000
+
+
+def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: bool) -> None:
+    """Take over the native object's status; a lastScaleTime that moved with the count is a write of the native controller.
+
+    Where `follows` (nothing is written by fleethpa), that write takes the place of an outcome: its scale event is stored.
+    """
+    row = hpa.row
+    before, after = row.native_status.get("lastScaleTime"), status.get("lastScaleTime")
+    row.native_status = status
+    if after is None or after == before:
+        return
+    old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+    if old == new:
+        return
+    at_ms = _within_its_second(after, now_ms)
+    row.native_moves = [*row.native_moves[-7:], (old, new, at_ms)]
+    autoscaler = hpa.autoscaler
+    if not follows or autoscaler is None:
+        return
+    rules = autoscaler.scale_up if new > old else autoscaler.scale_down
+    if rules is not None:
+        row.history = store_scale_event(row.history, new - old, rules.longest_ms, at_ms)
+
+
+def _within_its_second(text: str, now_ms: int) -> int:
+    """Give the moment of a write: the status tells its second, the log its latest moment."""
+    try:
+        second_ms = int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) * 1000
+    except ValueError:
+        return now_ms
+    if not 0 <= now_ms - second_ms <= _SKEW_LIMIT_MS:
+        return now_ms
+    return min(now_ms, second_ms + 999)
+
+
+def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
+    """Say who moved the target since the last evaluation: `decision`, `native`, or the field manager as far as it is known."""
+    row = hpa.row
+    if scale is None or scale.error is not None or row.seen_replicas in (None, scale.spec_replicas):
+        return {}
+    change: dict[str, Any] = {"from": row.seen_replicas, "to": scale.spec_replicas}
+    if row.written is not None and row.written[0] == scale.spec_replicas:
+        return {**change, "by": "decision", "decision": row.written[1]}
+    native = [move for move in row.native_moves if move[1] == scale.spec_replicas]
+    if native:
+        return {**change, "by": "native", "at": native[-1][2]}
+    other: dict[str, Any] = {**change, "by": "other"}
+    if scale.manager:
+        other["manager"] = scale.manager
+        other["at"] = scale.manager_ms
+    return other

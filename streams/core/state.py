@@ -1,0 +1,107 @@
+"""The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs."""
+
+from schemas.keys import HpaId
+from streams.core.hpa import Hpa
+from streams.core.namespace import Namespace
+from streams.core.observe import plan
+from streams.core.rows import HpaRow, PartitionRow
+from streams.core.schedule import Schedule
+from streams.core.settings import Effective, effective
+
+
+class State:
+    """State of one partition. `offset` and `now_ms` are those of the record that is being applied."""
+
+    def __init__(self, row: PartitionRow) -> None:
+        self.row = row
+        self.offset = row.offset
+        self.now_ms = row.clock_ms
+        self.hpas: dict[HpaId, Hpa] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.schedule = Schedule()
+        self.ready: set[HpaId] = set()
+        """HPAs that this record brings an answer for."""
+        self.ready_or_due: set[HpaId] = set()
+        """HPAs to look at in this record."""
+        self.checkpoint_offset = row.offset
+        """Offset of the newest partition row that is written."""
+        self._settings: dict[str, Effective] = {}
+
+    def settings(self, cluster: str) -> Effective:
+        """Settings of a cluster as of this record."""
+        known = self._settings.get(cluster)
+        if known is None:
+            known = self._settings[cluster] = effective(self.row.settings, cluster)
+        return known
+
+    def namespace(self, cluster: str, name: str) -> Namespace:
+        """Give a namespace, made on first use."""
+        key = f"{cluster}/{name}"
+        known = self.namespaces.get(key)
+        if known is None:
+            known = self.namespaces[key] = Namespace(cluster, name)
+            known.begin(self.offset)
+        elif known.offset != self.offset:
+            known.begin(self.offset)
+        return known
+
+    def hpa(self, name: HpaId) -> Hpa:
+        """Give an HPA, made as a tombstone on first use."""
+        known = self.hpas.get(name)
+        if known is None:
+            row = HpaRow(cluster=name.cluster, namespace=name.namespace, name=name.name, gone=True)
+            known = self.hpas[name] = Hpa(self.row.number, row)
+        return known
+
+    def settings_changed(self) -> None:
+        """Forget what was derived from settings; plan again what had been put aside."""
+        self._settings.clear()
+        for hpa in self.hpas.values():
+            self.refresh(hpa)
+        self.wake_parked()
+
+    def wake_parked(self) -> None:
+        """Plan the HPAs again that were not evaluated because their mode was off."""
+        for hpa in self.hpas.values():
+            if hpa.parked:
+                hpa.parked = False
+                self.schedule.plan(hpa)
+
+    def refresh(self, hpa: Hpa) -> None:
+        """Work out anew which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
+        namespace = self.namespace(hpa.id.cluster, hpa.id.namespace)
+        if hpa.autoscaler is None:
+            hpa.queries, watched = (), frozenset()
+        else:
+            scale = namespace.scales.get(hpa.target)
+            selector = scale.selector if scale is not None else ""
+            hpa.queries = plan(hpa.autoscaler, hpa.spec, selector, self.settings(hpa.id.cluster).sources)
+            watched = frozenset(query.key for query in hpa.queries if query.key is not None)
+        if watched != hpa.watched:
+            namespace.watch(hpa.id.name, hpa.watched, watched)
+            hpa.watched = watched
+
+    def notify(self, namespace: Namespace, key: object) -> None:
+        """An answer or sample came: look at the HPAs that wait for it."""
+        for name in namespace.watchers.get(key, ()):
+            hpa = HpaId(namespace.cluster, namespace.name, name)
+            self.ready.add(hpa)
+            self.ready_or_due.add(hpa)
+
+    def add(self, name: HpaId, hpa: Hpa) -> None:
+        """Take in a restored HPA."""
+        self.hpas[name] = hpa
+        namespace = self.namespace(name.cluster, name.namespace)
+        for _, selector in hpa.row.registered:
+            if selector:
+                namespace.membership.track(selector)
+                namespace.registered.setdefault(selector, set()).add(name.name)
+        self.refresh(hpa)
+
+    def dirty_hpas(self) -> list[Hpa]:
+        """HPAs whose row has changed, in key order."""
+        return [self.hpas[name] for name in sorted(name for name, hpa in self.hpas.items() if hpa.dirty)]
+
+    def holds(self, hpa: Hpa, namespace: Namespace) -> bool:
+        """Tell whether the rows of an HPA already contain this record: it was applied before a crash."""
+        return hpa.applied >= self.offset or namespace.ahead
