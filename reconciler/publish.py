@@ -20,7 +20,7 @@ class Publisher:
         self._partitions: dict[str, int] = {}
 
     async def send(self, topic: str, cluster: str, namespace: str, bodies: list[Body], time_ms: int) -> None:
-        """Write one record of one namespace and await its acknowledgement. No namespace: settings of the whole fleet."""
+        """Write one record and await its acknowledgement. No namespace: settings, under the key of whole partitions."""
         record = PublicRecord(v=VERSION, entries=bodies, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 from msgspec import structs
 
 from reconciler.core.lists import group_of, target_of, time_ms
-from reconciler.core.selectors import SelectorError, matcher, selector_text
 from schemas.entries import MetricAnswer, PodUsage, PodValue, Target, query_of
 from schemas.quantity import parse_milli
+from schemas.selectors import SelectorError, label_selector_text, parse_selector
 
 Json = Mapping[str, Any]
 Query = MetricAnswer
@@ -56,7 +56,7 @@ def _query(metric: Json, selector: str) -> Query | None:
             case "External":
                 named = metric["external"]["metric"]
                 return MetricAnswer(
-                    api="external", metric=named["name"], metric_selector=selector_text(named.get("selector"))
+                    api="external", metric=named["name"], metric_selector=label_selector_text(named.get("selector"))
                 )
             case _:
                 return None
@@ -65,7 +65,7 @@ def _query(metric: Json, selector: str) -> Query | None:
 
 
 def _pods_query(named: Json, selector: str) -> Query:
-    text = selector_text(named.get("selector"))
+    text = label_selector_text(named.get("selector"))
     return MetricAnswer(api="pods", selector=selector, metric=named["name"], metric_selector=text)
 
 
@@ -75,7 +75,7 @@ def _object_query(source: Json) -> Query:
     return MetricAnswer(
         api="object",
         metric=named["name"],
-        metric_selector=selector_text(named.get("selector")),
+        metric_selector=label_selector_text(named.get("selector")),
         group_kind=f"{described['kind']}.{group}" if group else described["kind"],
         object=described["name"],
     )
@@ -135,7 +135,7 @@ def split_usages(asked: Sequence[Query], items: Sequence[Json]) -> list[MetricAn
 
 def _select(query: Query, usages: Sequence[tuple[dict[str, str], PodUsage]]) -> MetricAnswer:
     try:
-        matches = matcher(query.selector)
+        matches = parse_selector(query.selector).matches
     except SelectorError as error:
         return failed(query, str(error))
     return structs.replace(query, usages=[usage for labels, usage in usages if matches(labels)])
@@ -160,12 +160,13 @@ def fill(query: Query, body: Json) -> MetricAnswer:
 
 
 def _object_answer(query: Query, body: Json) -> MetricAnswer:
-    items = body.get("items") or ()
+    items: list[Json] = body.get("items") or []
     if len(items) != 1:
         return failed(
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
         )
-    return structs.replace(query, milli=parse_milli(items[0]["value"]), time=time_ms(items[0].get("timestamp")) or 0)
+    value = items[0]
+    return structs.replace(query, milli=parse_milli(value["value"]), time=time_ms(value.get("timestamp")) or 0)
 
 
 def pod_usage(item: Json) -> PodUsage:

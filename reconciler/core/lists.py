@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.core.selectors import labels_text, selector_text
 from schemas.entries import Container, Pod, ScaleSet, Target
+from schemas.selectors import label_selector_text
 
 Json = Mapping[str, Any]
 
@@ -113,7 +113,9 @@ def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet
         target=target,
         spec_replicas=1 if replicas is None else replicas,
         status_replicas=status.get("replicas") or 0,
-        selector=labels_text(spec.get("selector")) if core_group else selector_text(spec.get("selector")),
+        selector=label_selector_text(
+            {"matchLabels": spec.get("selector") or {}} if core_group else spec.get("selector")
+        ),
         resource_version=metadata.get("resourceVersion", ""),
         uid=metadata.get("uid", ""),
         manager=manager,

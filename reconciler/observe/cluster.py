@@ -1,0 +1,277 @@
+"""Observe one cluster: pods, HPAs and scale parents by watches, metrics by polls, everything out as public records."""
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+from reconciler.clusters import ClusterClient
+from reconciler.config import ObserverConfig
+from reconciler.core import answers, chunks
+from reconciler.core.lists import hpa_body, is_canary, pod_body
+from reconciler.discovery import Discovery
+from reconciler.errors import ClusterError
+from reconciler.observe.metrics import MetricsPoller
+from reconciler.observe.outlet import Outlet
+from reconciler.observe.reflector import Limits, mirror
+from reconciler.observe.rivals import follow_rivals
+from reconciler.observe.scales import ScaleWatcher
+from reconciler.observe.state import WATCHES, ClusterState
+from reconciler.observe.timetable import Timetable
+from reconciler.telemetry import ObserverMetrics
+from schemas.entries import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerSet,
+    Body,
+    Heartbeat,
+    PodDeleted,
+    PodSet,
+    ScaleSet,
+    Target,
+)
+from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+HPAS = "/apis/autoscaling/v2"
+PODS_API = "/api/v1"
+SOON_S = 0.2
+
+
+def collection(base: str, plural: str, namespace: str) -> str:
+    """Path of a collection, of all namespaces without one."""
+    return f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+
+
+class ClusterObserver:
+    """One observer session of one cluster."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        config: ObserverConfig,
+        outlet: Outlet,
+        metrics: ObserverMetrics,
+        sync_period_ms: Any,
+    ) -> None:
+        self.name = client.name
+        self.session = f"{client.name}-{uuid.uuid4().hex[:12]}"
+        self._client, self._config, self._outlet, self._metrics = client, config, outlet, metrics
+        self._state = ClusterState()
+        self._lists = 0
+        self._asked_for: set[tuple[str, Target, str]] = set()
+        self._soon: set[str] = set()
+        self._limits = Limits(config.list_limit, config.watch_s)
+        discovery = Discovery(client)
+        self._poller = MetricsPoller(
+            client, discovery, metrics=metrics, timeout_s=config.metrics_timeout_s, at_once=config.metrics_at_once
+        )
+        self._scales = ScaleWatcher(
+            client, discovery, self._state, self._tell_scale, metrics, session=self.session, mirror=self._mirror
+        )
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._timetable = Timetable(client.name, config.clock)
+        self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
+        self._timetable.add_kind("heartbeat", self._beat, lambda: config.heartbeat_ms)
+        self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
+
+    async def run(self) -> None:
+        """Observe until cancelled; a dead cluster is tried again for ever."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._scales.run(group))
+            group.create_task(self._timetable.run())
+            group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), _Hpas(self)))
+            group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), _Pods(self)))
+            group.create_task(follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed))
+
+    async def _mirror(self, path: Any, listener: Any) -> None:
+        await mirror(
+            self._client,
+            path,
+            listener,
+            namespaces=self._config.namespaces,
+            seen_namespaces=self._seen_namespaces,
+            metrics=self._metrics,
+            limits=self._limits,
+        )
+
+    async def _seen_namespaces(self) -> list[str]:
+        """Namespaces that exist, or where that is forbidden those that central HPAs name."""
+        try:
+            items = (await self._client.get("/api/v1/namespaces")).get("items") or ()
+            return [item["metadata"]["name"] for item in items]
+        except ClusterError as error:
+            log.warning("namespaces cannot be listed", extra={"cluster": self.name, "error": str(error)})
+            return list(self._state.namespaces)
+
+    # --- HPAs ---------------------------------------------------------------------------------------------------------
+
+    async def central(self, namespace: str, name: str, hpa: Json | None) -> None:
+        """A central HPA of this cluster was applied, or deleted (None)."""
+        self._state.set_central(namespace, name, hpa)
+        await self._hpas_changed(namespace)
+
+    async def hpas_listed(self, scope: str, items: list[Json]) -> None:
+        hpas = [hpa_body(item) for item in items if not is_canary(item)]
+        for namespace in sorted(self._state.replace_hpas(scope, hpas)):
+            await self._send_hpas(namespace)
+            await self._hpas_changed(namespace)
+
+    async def hpa_changed(self, kind: str, item: Json) -> None:
+        if is_canary(item):
+            return
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        known = self._state.namespace(namespace).hpas
+        body: Body
+        if kind == "DELETED":
+            known.pop(name, None)
+            body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
+        else:
+            known[name] = hpa_body(item)
+            body = AutoscalerSet(hpa=known[name], session=self.session)
+        await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
+        await self._hpas_changed(namespace)
+
+    async def _hpas_changed(self, namespace: str) -> None:
+        state = self._state.namespace(namespace)
+        await self._scales.follow(namespace, state.targets())
+        if state.active:
+            if not self._timetable.has(namespace):
+                await self._send_pods(namespace)
+                self._timetable.add(namespace, at_once=("heartbeat",))
+        elif self._timetable.has(namespace):
+            self._timetable.remove(namespace)
+        self._metrics.namespaces.labels(self.name).set(len(self._state.active()))
+
+    async def _send_hpas(self, namespace: str) -> None:
+        state = self._state.namespace(namespace)
+        lists = chunks.autoscaler_lists(
+            list(state.hpas.values()), list(state.rivals.values()), self._list_id(), self.session
+        )
+        await self._outlet.put(AUTOSCALERS, self.name, namespace, list(lists))
+
+    async def _rivals_changed(self, namespace: str, rivals: dict[str, Json]) -> None:
+        state = self._state.namespace(namespace)
+        if state.rivals != rivals:
+            state.rivals = rivals
+            await self._send_hpas(namespace)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    async def pods_listed(self, scope: str, items: list[Json]) -> None:
+        pods = [(item["metadata"]["namespace"], pod_body(item)) for item in items]
+        for namespace in sorted(self._state.replace_pods(scope, pods)):
+            await self._send_pods(namespace)
+
+    async def pod_changed(self, kind: str, item: Json) -> None:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        body: Body
+        if kind == "DELETED":
+            if self._state.namespace(namespace).pods.pop(name, None) is None:
+                return
+            body = PodDeleted(name=name, session=self.session)
+        else:
+            pod = pod_body(item)
+            if not self._state.set_pod(namespace, pod):
+                return
+            body = PodSet(pod=pod, session=self.session)
+        if self._reports_pods(namespace):
+            await self._outlet.put(PODS, self.name, namespace, [body])
+
+    async def _send_pods(self, namespace: str) -> None:
+        if self._reports_pods(namespace) and self._state.pods_known(namespace):
+            pods = list(self._state.namespace(namespace).pods.values())
+            await self._outlet.put(
+                PODS, self.name, namespace, list(chunks.pod_lists(pods, self._list_id(), self.session))
+            )
+
+    def _reports_pods(self, namespace: str) -> bool:
+        return self._config.all_pods or self._state.namespace(namespace).active
+
+    def _list_id(self) -> str:
+        self._lists += 1
+        return f"{self.session}-{self._lists}"
+
+    # --- scales -------------------------------------------------------------------------------------------------------
+
+    async def _tell_scale(self, namespace: str, scale: ScaleSet) -> None:
+        await self._outlet.put(SCALES, self.name, namespace, [scale])
+        if scale.error is None and (namespace, scale.target, scale.selector) not in self._asked_for:
+            # Its metrics have never been asked for: a new HPA is not to wait for its phase.
+            self._asked_for.add((namespace, scale.target, scale.selector))
+            if namespace not in self._soon:
+                self._soon.add(namespace)
+                self._group.create_task(self._poll_soon(namespace))
+
+    async def _poll_soon(self, namespace: str) -> None:
+        await asyncio.sleep(SOON_S)  # the targets of a namespace become known together: one poll for all of them
+        self._soon.discard(namespace)
+        await self._begin_poll(namespace)
+
+    # --- what recurs --------------------------------------------------------------------------------------------------
+
+    async def _beat(self, namespace: str) -> None:
+        beat = Heartbeat(session=self.session, watches=list(WATCHES), problems=self._state.problems(namespace))
+        await self._outlet.put(SCALES, self.name, namespace, [beat])
+        await self._scales.check_unwatched(namespace)
+
+    async def _resend(self, namespace: str) -> None:
+        """Everything once more: it heals what was lost on the way, and a session that took over begins with it."""
+        await self._send_hpas(namespace)
+        await self._send_pods(namespace)
+        await self._scales.resend(namespace)
+
+    async def _begin_poll(self, namespace: str) -> None:
+        running = self._polls.get(namespace)
+        if running is not None and not running.done():
+            self._metrics.polls_late.labels(self.name).inc()
+            return
+        self._polls[namespace] = self._group.create_task(self._poll(namespace))
+
+    async def _poll(self, namespace: str) -> None:
+        state = self._state.namespace(namespace)
+        asked = answers.queries(state.all_hpas(), state.selectors())
+        if not asked:
+            return
+        found = await self._poller.ask(namespace, asked)
+        bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.split(found)]
+        await self._outlet.put(SAMPLES, self.name, namespace, bodies)
+
+    def problem(self, watch: str, namespace: str, text: str | None) -> None:
+        self._state.problem(watch, namespace, text)
+
+
+class _Hpas:
+    """Hears the watch of HPAs."""
+
+    def __init__(self, observer: ClusterObserver) -> None:
+        self._observer = observer
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        await self._observer.hpas_listed(namespace, items)
+
+    async def changed(self, kind: str, item: Json) -> None:
+        await self._observer.hpa_changed(kind, item)
+
+    def problem(self, namespace: str, text: str | None) -> None:
+        self._observer.problem("autoscalers", namespace, text)
+
+
+class _Pods:
+    """Hears the watch of pods."""
+
+    def __init__(self, observer: ClusterObserver) -> None:
+        self._observer = observer
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        await self._observer.pods_listed(namespace, items)
+
+    async def changed(self, kind: str, item: Json) -> None:
+        await self._observer.pod_changed(kind, item)
+
+    def problem(self, namespace: str, text: str | None) -> None:
+        self._observer.problem("pods", namespace, text)

@@ -1,0 +1,103 @@
+"""Ask a cluster's metrics APIs, one namespace at a time."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from reconciler.clusters import ClusterClient
+from reconciler.core import answers
+from reconciler.core.answers import Query
+from reconciler.discovery import Discovery, UnknownKindError
+from reconciler.errors import ClusterError
+from reconciler.telemetry import ObserverMetrics
+from schemas.entries import MetricAnswer
+
+log = logging.getLogger(__name__)
+
+NO_CUSTOM_API = "no custom metrics API (custom.metrics.k8s.io) registered"
+_VERSION_KNOWN_S = 60.0
+_UNDERSTOOD = ("v1beta2", "v1beta1")
+
+
+class MetricsPoller:
+    """Answers to questions, errors included: each question gets one."""
+
+    def __init__(
+        self, client: ClusterClient, discovery: Discovery, *, metrics: ObserverMetrics, timeout_s: float, at_once: int
+    ) -> None:
+        self._client, self._discovery, self._metrics = client, discovery, metrics
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(at_once)
+        self._custom_version: tuple[float, str] = (0.0, "")
+
+    async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
+        """Answer the questions of a namespace, in their order."""
+        resource = [query for query in asked if query.api == "resource"]
+        others = [query for query in asked if query.api != "resource"]
+        groups = await asyncio.gather(
+            self._resource(namespace, resource), *(self._one(namespace, query) for query in others)
+        )
+        found = [answer for group in groups for answer in group]
+        for answer in found:
+            result = "ok" if answer.error is None else "error"
+            self._metrics.answers.labels(self._client.name, answer.api, result).inc()
+        return found
+
+    async def _resource(self, namespace: str, asked: list[Query]) -> list[MetricAnswer]:
+        if not asked:
+            return []
+        try:
+            if len(asked) > 1:
+                items = (await self._get(answers.resource_path(namespace))).get("items") or []
+                if answers.has_labels(items):
+                    return answers.split_usages(asked, items)
+        except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            return [answers.failed(query, _text(error)) for query in asked]
+        return [answer for query in asked for answer in await self._one(namespace, query)]
+
+    async def _one(self, namespace: str, query: Query) -> list[MetricAnswer]:
+        try:
+            return [answers.fill(query, await self._get(await self._path(namespace, query)))]
+        except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            return [answers.failed(query, _text(error))]
+
+    async def _path(self, namespace: str, query: Query) -> str:
+        if query.api == "resource":
+            return answers.resource_path(namespace, query.selector)
+        if query.api == "external":
+            return answers.external_path(query, namespace)
+        version = await self._version()
+        if query.api == "pods" or query.group_kind == "Namespace":
+            return answers.custom_path(query, namespace, version)
+        kind, _, group = query.group_kind.partition(".")
+        try:
+            resource = await self._discovery.resource(kind, group)
+        except UnknownKindError as error:
+            raise ClusterError(f"unable to map kind {query.group_kind} to resource: {error}") from error
+        return answers.custom_path(query, namespace, version, resource.qualified)
+
+    async def _version(self) -> str:
+        until, version = self._custom_version
+        if time.monotonic() >= until:
+            served = await self._discovery.versions("custom.metrics.k8s.io")
+            version = next((name for name in _UNDERSTOOD if name in served), "")
+            self._custom_version = (time.monotonic() + _VERSION_KNOWN_S, version)
+        if not version:
+            raise ClusterError(NO_CUSTOM_API)
+        return version
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        async with self._slots:
+            return await self._client.get(path, timeout_s=self._timeout_s)
+
+
+_NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError)
+"""What a body that is not what the API promises leads to."""
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ClusterError):
+        return str(error)
+    return f"the answer cannot be read: {type(error).__name__}: {error}"

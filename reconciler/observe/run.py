@@ -1,0 +1,98 @@
+"""The observer: clusters in, public records out. Each cluster works for itself, a dead one delays no other."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+
+from reconciler import kafka
+from reconciler.clusters import ClusterClient
+from reconciler.config import ObserverConfig
+from reconciler.core.settings import GuardSettings
+from reconciler.observe.central import follow_central
+from reconciler.observe.cluster import ClusterObserver
+from reconciler.observe.native import prove_native_absent
+from reconciler.observe.outlet import Outlet
+from reconciler.publish import Publisher
+from reconciler.settings import follow_settings
+from reconciler.telemetry import ObserverMetrics
+from reconciler.web import Health, serve
+from schemas.entries import ClusterSettings, SettingsSet
+from schemas.topics import SETTINGS
+
+log = logging.getLogger(__name__)
+
+
+class Observer:
+    """Observes the configured clusters."""
+
+    def __init__(self, config: ObserverConfig) -> None:
+        self._config = config
+        self.health = Health("kafka")
+        self._metrics = ObserverMetrics(self.health.registry)
+        self._settings = GuardSettings()
+        self._clusters: dict[str, ClusterObserver] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Observe until `stop` is set. An unexpected error ends it by exception."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
+            producer = kafka.producer(self._config.kafka)
+            await producer.start()
+            stack.push_async_callback(producer.stop)
+            self.health.ready("kafka")
+            await self._observe(Publisher(producer), stop)
+
+    async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
+        outlet = Outlet(publisher, self._metrics, self._config.clock)
+        clients = [ClusterClient(cluster) for cluster in self._config.clusters]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(outlet.run()), group.create_task(self._follow_settings())]
+                for client in clients:
+                    observer = self._observer(client, outlet)
+                    tasks.append(group.create_task(observer.run()))
+                    if self._config.prove_native_absent:
+                        tasks.append(group.create_task(self._prove(client, publisher)))
+                tasks.append(group.create_task(self._follow_central()))
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+            await outlet.flush()
+        finally:
+            for client in clients:
+                await client.close()
+
+    def _observer(self, client: ClusterClient, outlet: Outlet) -> ClusterObserver:
+        def sync_period_ms() -> int:
+            return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
+
+        observer = ClusterObserver(client, self._config, outlet, self._metrics, sync_period_ms)
+        self._clusters[client.name] = observer
+        return observer
+
+    async def _follow_settings(self) -> None:
+        await follow_settings(self._config.kafka, self._settings.apply, lambda: None)
+
+    async def _follow_central(self) -> None:
+        async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
+            if (observer := self._clusters.get(cluster)) is not None:
+                await observer.central(namespace, name, hpa)
+
+        await follow_central(self._config.kafka, told)
+
+    async def _prove(self, client: ClusterClient, publisher: Publisher) -> None:
+        verdict = await prove_native_absent(client, self._config.canary_namespace, self._config.canary_wait_s)
+        log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
+        entry = SettingsSet(
+            cluster=client.name,
+            settings=ClusterSettings(native_controller=verdict),
+            author=self._config.author,
+            reason=f"canary HPA in {self._config.canary_namespace}, {self._config.canary_wait_s:g} s",
+        )
+        await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
+
+
+async def run_observer(config: ObserverConfig, stop: asyncio.Event) -> None:
+    """Run an observer until `stop` is set."""
+    await Observer(config).run(stop)

@@ -1,0 +1,179 @@
+"""Scales: `/scale` cannot be watched, so its parents are, and `/scale` is read where they do not tell enough."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reconciler.clusters import ClusterClient
+from reconciler.core.lists import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
+from reconciler.discovery import UNKNOWN_FOR_S, Discovery, Resource
+from reconciler.errors import ApiError, ClusterError
+from reconciler.observe.reflector import Listener
+from reconciler.observe.state import ClusterState, scales_watch
+from reconciler.pool import Pool
+from reconciler.telemetry import ObserverMetrics
+from schemas.entries import ScaleSet, Target
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+Tell = Callable[[str, ScaleSet], Awaitable[None]]
+Mirror = Callable[[Callable[[str], str], Listener], Awaitable[None]]
+
+READERS = 8
+READS_WAITING = 50_000
+
+
+class ScaleWatcher:
+    """Knows the scales of all targets that some HPA references, and tells what changes."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        state: ClusterState,
+        tell: Tell,
+        metrics: ObserverMetrics,
+        *,
+        session: str,
+        mirror: Mirror,
+    ) -> None:
+        self.discovery = discovery
+        self._client, self._state, self._tell, self._metrics = client, state, tell, metrics
+        self._session, self._mirror = session, mirror
+        self._parents: dict[tuple[str, str], _Parents] = {}
+        self._reads: Pool[tuple[str, Target], tuple[str, Target]] = Pool(
+            self._read, workers=READERS, limit=READS_WAITING
+        )
+        self._group: asyncio.TaskGroup | None = None
+        self._referenced: dict[str, set[Target]] = {}
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Read what is to be read, until cancelled; watches of new kinds run in `group`."""
+        self._group = group
+        for parents in self._parents.values():
+            group.create_task(self._watch(parents))
+        await self._reads.run()
+
+    async def follow(self, namespace: str, targets: set[Target]) -> None:
+        """These are the targets of the namespace's HPAs now."""
+        before = self._referenced.get(namespace, set())
+        self._referenced[namespace] = targets
+        for target in before - targets:
+            self._state.namespace(namespace).scales.pop(target, None)
+        for target in sorted(targets - before, key=repr):
+            self._ensure_watch(target)
+            self.read(namespace, target)
+
+    def references(self, namespace: str, target: Target) -> bool:
+        """Whether some HPA scales it."""
+        return target in self._referenced.get(namespace, ())
+
+    def referenced(self, kind: str, group: str) -> list[tuple[str, Target]]:
+        """All targets of a kind with their namespaces."""
+        return [
+            (namespace, target)
+            for namespace, targets in self._referenced.items()
+            for target in targets
+            if (target.kind, target.group) == (kind, group)
+        ]
+
+    def read(self, namespace: str, target: Target) -> None:
+        """Read `/scale` soon; several wishes become one read."""
+        self._reads.put((namespace, target), (namespace, target))
+
+    async def observed(self, namespace: str, scale: ScaleSet) -> None:
+        """Tell a scale, unless it tells nothing new."""
+        if self.references(namespace, scale.target) and self._state.set_scale(namespace, scale):
+            await self._tell(namespace, scale)
+
+    async def check_unwatched(self, namespace: str) -> None:
+        """Read the scales whose parents cannot be watched here."""
+        for target in self._referenced.get(namespace, ()):
+            if not self._state.is_watched(target, namespace):
+                self.read(namespace, target)
+
+    async def resend(self, namespace: str) -> None:
+        """Tell all scales again; those that do not follow from their parent are read for it."""
+        for target, scale in list(self._state.namespace(namespace).scales.items()):
+            if (target.group, target.kind) not in DERIVED_KINDS or scale.error is not None:
+                self.read(namespace, target)
+            await self._tell(namespace, scale)
+
+    def _ensure_watch(self, target: Target) -> None:
+        key = (target.group, target.kind)
+        if key not in self._parents:
+            self._parents[key] = _Parents(self, self._state, target.kind, target.group, self._session)
+            if self._group is not None:
+                self._group.create_task(self._watch(self._parents[key]))
+
+    async def _watch(self, parents: "_Parents") -> None:
+        resource = await self._resource(parents)
+        await self._mirror(resource.path, parents)
+
+    async def _resource(self, parents: "_Parents") -> Resource:
+        while True:
+            try:
+                return await self.discovery.resource(parents.kind, parents.group)
+            except ClusterError as error:
+                parents.problem("", str(error))
+            await asyncio.sleep(UNKNOWN_FOR_S)
+
+    async def _read(self, wanted: tuple[str, Target]) -> None:
+        namespace, target = wanted
+        if not self.references(namespace, target):
+            return
+        try:
+            resource = await self.discovery.resource(target.kind, target.group)
+            raw = await self._client.get(resource.path(namespace, target.name, "scale"))
+        except ApiError as error:
+            await self.observed(namespace, scale_failure(target, error.message, self._session))
+        except ClusterError as error:
+            # No answer is no news of the scale: what was told ages, and the heartbeat names the problem.
+            log.info(
+                "scale not read", extra={"cluster": self._client.name, "target": repr(target), "error": str(error)}
+            )
+            await asyncio.sleep(0)
+        else:
+            parent = self._parent(namespace, target)
+            await self.observed(namespace, scale_of_answer(target, raw, parent, self._session))
+
+    def _parent(self, namespace: str, target: Target) -> Json | None:
+        parents = self._parents.get((target.group, target.kind))
+        return None if parents is None else parents.seen.get((namespace, target.name))
+
+
+class _Parents:
+    """Hears the watch of one kind of scale parents. `seen`: metadata of custom parents, for the field manager."""
+
+    def __init__(self, watcher: ScaleWatcher, state: ClusterState, kind: str, group: str, session: str) -> None:
+        self.kind, self.group = kind, group
+        self.seen: dict[tuple[str, str], Json] = {}
+        self._watcher, self._state, self._session = watcher, state, session
+        self._derived = (group, kind) in DERIVED_KINDS
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        listed = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
+        for item in items:
+            await self.changed("ADDED", item)
+        for where, target in self._watcher.referenced(self.kind, self.group):
+            if namespace in ("", where) and (where, target.name) not in listed:
+                self._watcher.read(where, target)
+
+    async def changed(self, kind: str, item: Json) -> None:
+        namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        target = Target(kind=self.kind, name=name, group=self.group)
+        if not self._watcher.references(namespace, target):
+            return
+        if kind == "DELETED":
+            self.seen.pop((namespace, name), None)
+            self._watcher.read(namespace, target)  # for the API server's own words
+        elif self._derived:
+            await self._watcher.observed(namespace, scale_of_parent(target, item, self._session))
+        else:
+            self.seen[namespace, name] = {"metadata": item["metadata"]}
+            self._watcher.read(namespace, target)
+
+    def problem(self, namespace: str, text: str | None) -> None:
+        self._state.problem(scales_watch(self.kind, self.group), namespace, text)

@@ -1,0 +1,162 @@
+"""What an observer knows of one cluster: HPAs, pods, scales and problems. No I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.lists import target_of, tells_the_same
+from schemas.entries import Pod, ScaleSet, Target
+
+Json = dict[str, Any]
+
+WATCHES = ("pods", "autoscalers", "scales")
+
+
+@dataclass
+class NamespaceState:
+    """One namespace. `central` HPAs live only in fleethpa; `scales` holds what was last reported."""
+
+    hpas: dict[str, Json] = field(default_factory=dict)
+    central: dict[str, Json] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    scales: dict[Target, ScaleSet] = field(default_factory=dict)
+    rivals: dict[str, Json] = field(default_factory=dict)
+
+    def targets(self) -> set[Target]:
+        """What the HPAs of the namespace scale."""
+        return {target_of(hpa) for hpa in self.all_hpas()}
+
+    def all_hpas(self) -> list[Json]:
+        """HPAs of the cluster and central ones."""
+        return [*self.hpas.values(), *self.central.values()]
+
+    def selectors(self) -> dict[Target, str]:
+        """Selectors of the targets whose scale is known."""
+        return {target: scale.selector for target, scale in self.scales.items() if scale.error is None}
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to scale here."""
+        return bool(self.hpas or self.central)
+
+
+class ClusterState:
+    """All namespaces of one cluster, and what cannot be seen."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, NamespaceState] = {}
+        self._problems: dict[tuple[str, str], str] = {}
+        self._pods_listed: set[str] = set()
+
+    def namespace(self, name: str) -> NamespaceState:
+        """The state of a namespace, made when it is first named."""
+        return self.namespaces.setdefault(name, NamespaceState())
+
+    def active(self) -> list[str]:
+        """Namespaces with HPAs."""
+        return [name for name, state in self.namespaces.items() if state.active]
+
+    def scope(self, namespace: str) -> list[str]:
+        """Namespaces that a list of this scope speaks for (empty: the cluster)."""
+        return [namespace] if namespace else list(self.namespaces)
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def replace_pods(self, scope: str, pods: Iterable[tuple[str, Pod]]) -> set[str]:
+        """Take a full list in; returns the namespaces it speaks for."""
+        self._pods_listed.add(scope)
+        found: dict[str, dict[str, Pod]] = {name: {} for name in self.scope(scope)}
+        for namespace, pod in pods:
+            found.setdefault(namespace, {})[pod.name] = pod
+        for name, listed in found.items():
+            self.namespace(name).pods = listed
+        return set(found)
+
+    def set_pod(self, namespace: str, pod: Pod) -> bool:
+        """Take a pod in; False if that tells nothing new."""
+        pods = self.namespace(namespace).pods
+        before, pods[pod.name] = pods.get(pod.name), pod
+        return before != pod
+
+    def pods_known(self, namespace: str) -> bool:
+        """Whether the namespace's pods have been listed."""
+        return "" in self._pods_listed or namespace in self._pods_listed
+
+    # --- HPAs ---------------------------------------------------------------------------------------------------------
+
+    def replace_hpas(self, scope: str, hpas: Iterable[Json]) -> set[str]:
+        """Take a full list in; returns the namespaces that have or had HPAs."""
+        found: dict[str, dict[str, Json]] = {}
+        for name in self.scope(scope):
+            if self.namespaces.get(name, NamespaceState()).hpas or name == scope:
+                found[name] = {}
+        for hpa in hpas:
+            found.setdefault(hpa["metadata"]["namespace"], {})[hpa["metadata"]["name"]] = hpa
+        for name, listed in found.items():
+            self.namespace(name).hpas = listed
+        return set(found)
+
+    def set_central(self, namespace: str, name: str, hpa: Json | None) -> None:
+        """A central HPA was applied, or deleted (None)."""
+        central = self.namespace(namespace).central
+        if hpa is None:
+            central.pop(name, None)
+        else:
+            central[name] = hpa
+
+    # --- scales -------------------------------------------------------------------------------------------------------
+
+    def set_scale(self, namespace: str, scale: ScaleSet) -> bool:
+        """Take a scale in; False if that tells nothing new, or is older than what was reported."""
+        scales = self.namespace(namespace).scales
+        before = scales.get(scale.target)
+        if before is not None and _is_older(scale, before):
+            return False
+        scales[scale.target] = scale
+        return not tells_the_same(before, scale)
+
+    # --- problems -----------------------------------------------------------------------------------------------------
+
+    def problem(self, watch: str, namespace: str, text: str | None) -> None:
+        """A watch cannot be held in a scope (empty: the cluster); None: it can again."""
+        if text is None:
+            self._problems.pop((watch, namespace), None)
+        else:
+            self._problems[watch, namespace] = text
+
+    def problems(self, namespace: str) -> dict[str, str]:
+        """What a reader of this namespace has to know: watch -> why it is down. `scales/<kind>` counts for `scales`."""
+        found: dict[str, str] = {}
+        for (watch, where), text in sorted(self._problems.items()):
+            if where in ("", namespace) and self._concerns(watch, namespace):
+                found.setdefault(watch.partition("/")[0], text)
+        return found
+
+    def _concerns(self, watch: str, namespace: str) -> bool:
+        family, _, kind = watch.partition("/")
+        if family != "scales":
+            return family in WATCHES
+        state = self.namespaces.get(namespace)
+        return state is not None and any(_kind_name(target) == kind for target in state.targets())
+
+    def is_watched(self, target: Target, namespace: str) -> bool:
+        """Whether the target's kind is watched here without a problem."""
+        watch = f"scales/{_kind_name(target)}"
+        return (watch, "") not in self._problems and (watch, namespace) not in self._problems
+
+
+def _kind_name(target: Target) -> str:
+    return f"{target.kind}.{target.group}" if target.group else target.kind
+
+
+def scales_watch(kind: str, group: str) -> str:
+    """Name of the watch of a kind of scale parents."""
+    return f"scales/{_kind_name(Target(kind=kind, group=group, name=''))}"
+
+
+def _is_older(now: ScaleSet, before: ScaleSet) -> bool:
+    """Of one object the higher resource version is newer; versions of the API server are decimal integers."""
+    if now.error is not None or before.error is not None or now.uid != before.uid:
+        return False
+    both = (now.resource_version, before.resource_version)
+    return all(version.isdecimal() for version in both) and int(both[0]) < int(both[1])
