@@ -2,7 +2,11 @@
 
 
 class InputError(Exception):
-    """A file is missing, unreadable or of no known kind; the message names it and says what to do."""
+    """A file is missing, unreadable or of no known kind; the message names it and says what is wrong."""
+
+
+class MissingFileError(InputError):
+    """There is no such file."""
 
 
 class UnknownKindError(InputError):
