@@ -6,7 +6,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from schemas.decisions import ENGINE
-from streams.core.partition import DecisionRecord
+from streams.core.ledger import DecisionRecord
 from streams.decider.owned import OwnedPartition
 
 SHORT_TYPE = b"io.fleethpa.decision.short.v1"

@@ -3,7 +3,8 @@
 import time
 from typing import Protocol
 
-from streams.core.partition import DecisionRecord, Partition
+from streams.core.ledger import DecisionRecord
+from streams.core.partition import Partition
 from streams.decider.exits import Exit, die
 from streams.decider.standing import Standing
 

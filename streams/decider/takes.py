@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from streams.core.partition import DecisionRecord
+from streams.core.ledger import DecisionRecord
 from streams.decider.assignment import Assignment
 from streams.decider.checkpoint import write_checkpoint
 from streams.decider.config import DeciderConfig
