@@ -367,7 +367,11 @@ def new_status(
 
 def same_status(old: Status, new: Status) -> bool:
     """Tell whether a write would change nothing: quantities by value, times by instant, null equal to empty."""
-    return old == new or semantically_equal_status(old, new)
+    if old == new:
+        return True
+    if old.get("desiredReplicas", 0) != new.get("desiredReplicas", 0):
+        return False
+    return semantically_equal_status(old, new)
 
 
 @lru_cache(maxsize=4096)
