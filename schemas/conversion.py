@@ -1,0 +1,304 @@
+"""autoscaling/v1 and v2beta2 to v2 and back: what the older versions cannot say travels in annotations.
+
+Source: pkg/apis/autoscaling/v1/conversion.go, annotations.go and helpers.go v1.37.1; v2beta2 as of v1.33.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from schemas.defaulting import cpu_metric
+from schemas.fielderrors import go_json
+from schemas.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1
+from schemas.quantity import QuantityError, parse_quantity
+from schemas.shape import Decoding, RawNumber, Shape
+
+Json = dict[str, Any]
+
+_PREFIX = "autoscaling.alpha.kubernetes.io/"
+METRICS = f"{_PREFIX}metrics"
+CURRENT_METRICS = f"{_PREFIX}current-metrics"
+CONDITIONS_KEY = f"{_PREFIX}conditions"
+BEHAVIOR_KEY = f"{_PREFIX}behavior"
+TOLERANCES = {"scaleUp": f"{_PREFIX}scale-up-tolerance", "scaleDown": f"{_PREFIX}scale-down-tolerance"}
+_ROUND_TRIP = frozenset({METRICS, CURRENT_METRICS, CONDITIONS_KEY, BEHAVIOR_KEY, *TOLERANCES.values()})
+
+_GO_NAMES = {
+    "scaleUp": "ScaleUp",
+    "scaleDown": "ScaleDown",
+    "stabilizationWindowSeconds": "StabilizationWindowSeconds",
+    "selectPolicy": "SelectPolicy",
+    "policies": "Policies",
+    "tolerance": "Tolerance",
+}
+_SOURCES = ("object", "pods", "resource", "containerResource", "external")
+
+
+def drop_round_trip_annotations(metadata: Json) -> Json:
+    """Give the metadata without the annotations that carry other versions' fields."""
+    kept = {key: value for key, value in metadata.get("annotations", {}).items() if key not in _ROUND_TRIP}
+    rest = {key: value for key, value in metadata.items() if key != "annotations"}
+    return rest | ({"annotations": kept} if kept else {})
+
+
+def v1_to_v2(hpa: Json) -> Json:
+    """Convert a decoded and defaulted autoscaling/v1 object. Annotations that cannot be read are ignored."""
+    annotations = hpa["metadata"].get("annotations", {})
+    spec = {key: hpa["spec"][key] for key in ("scaleTargetRef", "minReplicas", "maxReplicas") if key in hpa["spec"]}
+    spec["metrics"] = _metrics_of(hpa["spec"], annotations)
+    behavior = _read(annotations, BEHAVIOR_KEY, BEHAVIOR)
+    if behavior:
+        spec["behavior"] = behavior
+    return _of_version(
+        "autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, _status_of(hpa, annotations)
+    )
+
+
+def v2_to_v1(hpa: Json) -> Json:
+    """Convert a decoded and defaulted autoscaling/v2 object; what v1 lacks goes into annotations."""
+    metadata, spec, status = drop_round_trip_annotations(hpa["metadata"]), hpa["spec"], hpa["status"]
+    annotations = metadata.get("annotations", {}) | dict(_annotations(spec, status))
+    metadata |= {"annotations": annotations} if annotations else {}
+    old_spec = {key: spec[key] for key in ("scaleTargetRef", "minReplicas", "maxReplicas") if key in spec}
+    utilization = _target_cpu(spec.get("metrics", ()))
+    if utilization is not None:
+        old_spec["targetCPUUtilizationPercentage"] = utilization
+    old_status = _shared_status(status) | {"desiredReplicas": status["desiredReplicas"]}
+    current = _current_cpu(status["currentMetrics"] or ())
+    if current is not None:
+        old_status["currentCPUUtilizationPercentage"] = current
+    return _of_version("autoscaling/v1", metadata, old_spec, old_status)
+
+
+def v2beta2_to_v2(hpa: Json) -> Json:
+    """Convert an object decoded with the v2 shape: v2beta2 differs in keeping tolerances in annotations."""
+    annotations = hpa["metadata"].get("annotations", {})
+    spec = dict(hpa["spec"])
+    behavior = spec.get("behavior")
+    if behavior is not None:
+        spec["behavior"] = {name: _with_tolerance(rules, annotations, name) for name, rules in behavior.items()}
+    return _of_version("autoscaling/v2", drop_round_trip_annotations(hpa["metadata"]), spec, hpa["status"])
+
+
+def _of_version(version: str, metadata: Json, spec: Json, status: Json) -> Json:
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": version,
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
+def _with_tolerance(rules: Json, annotations: Json, direction: str) -> Json:
+    rest = {key: value for key, value in rules.items() if key != "tolerance"}
+    text = annotations.get(TOLERANCES[direction])
+    try:
+        return rest if text is None else rest | {"tolerance": str(parse_quantity(text))}
+    except QuantityError:
+        return rest  # as all annotations of this kind: what cannot be read is not there
+
+
+def _metrics_of(spec: Json, annotations: Json) -> list[Json]:
+    others = [_metric_to_v2(metric) for metric in _read(annotations, METRICS, METRICS_V1) or ()]
+    utilization = spec.get("targetCPUUtilizationPercentage")
+    if utilization is not None:
+        return [*others, cpu_metric(utilization)]
+    return others or [cpu_metric(80)]
+
+
+def _status_of(hpa: Json, annotations: Json) -> Json:
+    old = hpa["status"]
+    status = _shared_status(old) | {"desiredReplicas": old["desiredReplicas"], "currentMetrics": None}
+    utilization = old.get("currentCPUUtilizationPercentage")
+    if utilization is not None:
+        current = {"averageUtilization": utilization}
+        status["currentMetrics"] = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
+    metrics = _read(annotations, CURRENT_METRICS, CURRENT_METRICS_V1)
+    if metrics is not None:
+        status["currentMetrics"] = [_current_to_v2(metric) for metric in metrics]
+    conditions = _read(annotations, CONDITIONS_KEY, CONDITIONS)
+    return status | ({"conditions": conditions} if conditions else {})
+
+
+def _shared_status(status: Json) -> Json:
+    shared = {key: status[key] for key in ("observedGeneration", "lastScaleTime") if key in status}
+    return shared | {"currentReplicas": status.get("currentReplicas", 0)}
+
+
+def _read(annotations: Json, key: str, shape: Shape) -> Any:
+    """Decode an annotation as Go's standard decoder does; None if it is absent, null or wrong in any place."""
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text, parse_int=RawNumber, parse_float=RawNumber, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    run = Decoding(fold=True)
+    decoded = None if value is None else shape.decode(value, "", run)
+    return None if run.problems else decoded
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _metric_to_v2(metric: Json) -> Json:
+    sources = {name: _TO_V2[name](metric[name]) for name in _SOURCES if name in metric}
+    return {"type": metric["type"]} | sources
+
+
+def _object_to_v2(source: Json) -> Json:
+    target: Json = {"type": "Value", "value": source["targetValue"]}
+    if "averageValue" in source:
+        # v1 always writes a target value; a zero beside an average stands for none.
+        target = {"type": "AverageValue", "value": source["targetValue"], "averageValue": source["averageValue"]}
+        if parse_quantity(source["targetValue"]).sign() == 0:
+            del target["value"]
+    return {"describedObject": source["target"], "target": target, "metric": _identifier(source, "selector")}
+
+
+def _pods_to_v2(source: Json) -> Json:
+    target = {"type": "AverageValue", "averageValue": source["targetAverageValue"]}
+    return {"metric": _identifier(source, "selector"), "target": target}
+
+
+def _resource_to_v2(source: Json) -> Json:
+    kind = "Utilization" if "targetAverageUtilization" in source else "AverageValue"
+    names = {"targetAverageValue": "averageValue", "targetAverageUtilization": "averageUtilization"}
+    target = {"type": kind} | _renamed(source, names)
+    return {"name": source["name"], "target": target} | _renamed(source, {"container": "container"})
+
+
+def _external_to_v2(source: Json) -> Json:
+    kind = "Value" if "targetValue" in source else "AverageValue"
+    target = {"type": kind} | _renamed(source, {"targetValue": "value", "targetAverageValue": "averageValue"})
+    return {"metric": _identifier(source, "metricSelector"), "target": target}
+
+
+_TO_V2 = {
+    "object": _object_to_v2,
+    "pods": _pods_to_v2,
+    "resource": _resource_to_v2,
+    "containerResource": _resource_to_v2,
+    "external": _external_to_v2,
+}
+
+_CURRENT_NAMES = {
+    "currentValue": "value",
+    "averageValue": "averageValue",
+    "currentAverageValue": "averageValue",
+    "currentAverageUtilization": "averageUtilization",
+}
+
+
+def _current_to_v2(metric: Json) -> Json:
+    converted: Json = {"type": metric["type"]}
+    for name in _SOURCES:
+        if name not in metric:
+            continue
+        source = metric[name]
+        current = _renamed(source, _CURRENT_NAMES)
+        if name in ("resource", "containerResource"):
+            container = _renamed(source, {"container": "container"})
+            converted[name] = {"name": source["name"], "current": current} | container
+        else:
+            selector = "metricSelector" if name == "external" else "selector"
+            described = _renamed(source, {"target": "describedObject"})
+            converted[name] = {"metric": _identifier(source, selector), "current": current} | described
+    return converted
+
+
+def _identifier(source: Json, selector: str) -> Json:
+    return {"name": source["metricName"]} | _renamed(source, {selector: "selector"})
+
+
+def _renamed(source: Json, names: dict[str, str]) -> Json:
+    return {new: source[old] for old, new in names.items() if old in source}
+
+
+def _annotations(spec: Json, status: Json) -> Iterable[tuple[str, str]]:
+    """Give the annotations in the order of their keys, as Go prints a map."""
+    if spec.get("behavior") is not None:
+        yield (
+            BEHAVIOR_KEY,
+            go_json({_GO_NAMES[name]: _go_rules(spec["behavior"].get(name)) for name in ("scaleUp", "scaleDown")}),
+        )
+    if status.get("conditions"):
+        yield CONDITIONS_KEY, go_json(status["conditions"])
+    if status["currentMetrics"]:
+        yield CURRENT_METRICS, go_json([_metric_to_v1(metric, _current_to_v1) for metric in status["currentMetrics"]])
+    others = [metric for metric in spec.get("metrics", ()) if not _is_cpu_utilization(metric)]
+    if others:
+        yield METRICS, go_json([_metric_to_v1(metric, _target_to_v1) for metric in others])
+
+
+def _go_rules(rules: Json | None) -> Json | None:
+    """Give the internal struct, which has no JSON names, as Go encodes it."""
+    if rules is None:
+        return None
+    shown: Json = {_GO_NAMES[name]: rules.get(name) for name in list(_GO_NAMES)[2:]}
+    if shown["Policies"] is not None:
+        shown["Policies"] = [
+            {"Type": each["type"], "Value": each["value"], "PeriodSeconds": each["periodSeconds"]}
+            for each in shown["Policies"]
+        ]
+    return shown
+
+
+def _is_cpu(metric: Json) -> bool:
+    return metric["type"] == "Resource" and "resource" in metric and metric["resource"]["name"] == "cpu"
+
+
+def _is_cpu_utilization(metric: Json) -> bool:
+    return _is_cpu(metric) and "averageUtilization" in metric["resource"]["target"]
+
+
+def _target_cpu(metrics: Iterable[Json]) -> int | None:
+    """Give the target of the first CPU metric that has a utilization."""
+    return next((m["resource"]["target"]["averageUtilization"] for m in metrics if _is_cpu_utilization(m)), None)
+
+
+def _current_cpu(metrics: Iterable[Json]) -> int | None:
+    """Give the utilization of the last CPU metric that has one."""
+    found = [metric["resource"]["current"].get("averageUtilization") for metric in metrics if _is_cpu(metric)]
+    return next((each for each in reversed(found) if each is not None), None)
+
+
+def _metric_to_v1(metric: Json, convert: Any) -> Json:
+    return {"type": metric["type"]} | {name: convert(name, metric[name]) for name in _SOURCES if name in metric}
+
+
+def _target_to_v1(kind: str, source: Json) -> Json:
+    target = source["target"]
+    if kind in ("resource", "containerResource"):
+        names = {"averageUtilization": "targetAverageUtilization", "averageValue": "targetAverageValue"}
+        return {"name": source["name"]} | _renamed(target, names) | _renamed(source, {"container": "container"})
+    name, metric = {"metricName": source["metric"]["name"]}, source["metric"]
+    if kind == "external":
+        values = _renamed(target, {"value": "targetValue", "averageValue": "targetAverageValue"})
+        return name | _renamed(metric, {"selector": "metricSelector"}) | values
+    selector = _renamed(metric, {"selector": "selector"})
+    if kind == "pods":
+        return name | {"targetAverageValue": target.get("averageValue", "0")} | selector
+    value, average = {"targetValue": target.get("value", "0")}, _renamed(target, {"averageValue": "averageValue"})
+    return {"target": source["describedObject"]} | name | value | selector | average
+
+
+def _current_to_v1(kind: str, source: Json) -> Json:
+    current = source["current"]
+    if kind in ("resource", "containerResource"):
+        utilization = _renamed(current, {"averageUtilization": "currentAverageUtilization"})
+        value = {"currentAverageValue": current.get("averageValue", "0")}
+        return {"name": source["name"]} | utilization | value | _renamed(source, {"container": "container"})
+    name, metric = {"metricName": source["metric"]["name"]}, source["metric"]
+    value = {"currentValue": current.get("value", "0")}
+    if kind == "external":
+        average = _renamed(current, {"averageValue": "currentAverageValue"})
+        return name | _renamed(metric, {"selector": "metricSelector"}) | value | average
+    selector = _renamed(metric, {"selector": "selector"})
+    if kind == "pods":
+        return name | {"currentAverageValue": current.get("averageValue", "0")} | selector
+    average = _renamed(current, {"averageValue": "averageValue"})
+    return {"target": source["describedObject"]} | name | value | selector | average

@@ -1,0 +1,122 @@
+"""HorizontalPodAutoscaler objects: from a manifest of any version to the defaulted autoscaling/v2 object.
+
+That object, plain JSON in upstream's field order, is what everybody here passes around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from schemas import conversion
+from schemas.defaulting import set_defaults_v1, set_defaults_v2
+from schemas.hpashapes import HPA_V1, HPA_V2, SPEC, STATUS
+from schemas.shape import Decoding, Struct
+
+Json = dict[str, Any]
+
+KIND = "HorizontalPodAutoscaler"
+V1, V2, V2BETA2 = "autoscaling/v1", "autoscaling/v2", "autoscaling/v2beta2"
+_SHAPES: dict[str, Struct] = {V1: HPA_V1, V2: HPA_V2, V2BETA2: HPA_V2}
+
+
+class ManifestError(ValueError):
+    """An object is not a HorizontalPodAutoscaler that can be read.
+
+    Attributes:
+        problems: all that is wrong, one line each.
+    """
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(f"{name}: " + "; ".join(problems))
+
+
+def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "default") -> Json:
+    """Give the defaulted autoscaling/v2 object that the API server would show for a manifest.
+
+    Args:
+        manifest: an autoscaling/v2, v1 or v2beta2 object, as parsed from JSON or YAML.
+        namespace_default: the namespace of an object that names none.
+
+    Raises:
+        ManifestError: another kind or version, or fields of a wrong type; all of them.
+    """
+    hpa = convert_to_v2(decode_and_default(manifest))
+    hpa["metadata"] = {**hpa["metadata"], "namespace": hpa["metadata"].get("namespace") or namespace_default}
+    return wire_form(hpa)
+
+
+def default_hpa(manifest: Mapping[str, Any]) -> Json:
+    """Decode and default a manifest in its own version.
+
+    Raises:
+        ManifestError: as ``hpa_from_manifest``.
+    """
+    return wire_form(decode_and_default(manifest))
+
+
+def decode_and_default(manifest: Mapping[str, Any]) -> Json:
+    """Decode and default a manifest, keeping explicit empty policy lists, which only validation sees.
+
+    Raises:
+        ManifestError: as ``hpa_from_manifest``.
+    """
+    version = _version(manifest)
+    run = Decoding()
+    hpa = _SHAPES[version].decode(manifest, "", run)
+    if run.problems:
+        raise ManifestError(describe(manifest), run.problems)
+    if version == V1:
+        set_defaults_v1(hpa)
+    else:
+        set_defaults_v2(hpa)
+    return hpa
+
+
+def convert_to_v2(hpa: Json) -> Json:
+    """Convert a decoded object of any version; one of v2 loses other versions' annotations."""
+    if hpa["apiVersion"] == V1:
+        return conversion.v1_to_v2(hpa)
+    if hpa["apiVersion"] == V2BETA2:
+        return conversion.v2beta2_to_v2(hpa)
+    return hpa | {"metadata": conversion.drop_round_trip_annotations(hpa["metadata"])}
+
+
+def wire_form(hpa: Json) -> Json:
+    """Give a decoded object as the encoder shows it: upstream's field order, empty policy lists left out."""
+    shape = _SHAPES[hpa["apiVersion"]]
+    shown = shape.decode(hpa, "", Decoding())
+    for rules in (shown["spec"].get("behavior") or {}).values():
+        if not rules.get("policies"):
+            rules.pop("policies", None)
+    return shown
+
+
+def semantically_equal_spec(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Compare two v2 specs by what they mean: quantities by value, a missing list equals an empty one."""
+    return SPEC.equal(a, b)
+
+
+def semantically_equal_status(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Compare two v2 statuses by what they mean; the controller writes a status only if this says no."""
+    return STATUS.equal(a, b)
+
+
+def describe(manifest: Mapping[str, Any]) -> str:
+    """Name an object as kubectl would: kind, namespace and name, as far as it has them."""
+    metadata = manifest.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    names = [str(known[key]) for key in ("namespace", "name") if known.get(key)]
+    return f"{manifest.get('kind') or 'object'} {'/'.join(names) or '(no name)'}"
+
+
+def _version(manifest: Mapping[str, Any]) -> str:
+    if not isinstance(manifest, Mapping):
+        raise ManifestError("object", ["expected an object with apiVersion, kind, metadata and spec"])
+    kind, version = manifest.get("kind"), manifest.get("apiVersion")
+    if kind != KIND:
+        raise ManifestError(describe(manifest), [f"kind: expected {KIND}, got {kind!r}"])
+    if not isinstance(version, str) or version not in _SHAPES:
+        raise ManifestError(describe(manifest), [f"apiVersion: expected one of {', '.join(_SHAPES)}, got {version!r}"])
+    return version

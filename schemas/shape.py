@@ -1,0 +1,309 @@
+"""Shapes of JSON objects as Go structs declare them: typed decoding, zero values, semantic equality.
+
+Decoding drops unknown fields and collects every problem, each named by its field. A decoded object is plain JSON
+in upstream's field order, with zero values where upstream's encoder shows them.
+
+Source: encoding/json; k8s.io/apimachinery/pkg/api/equality (Semantic).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from schemas.fielderrors import go_quote
+from schemas.quantity import QuantityError, equal_quantity_text, parse_quantity
+
+ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
+"""How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""
+
+_INTEGER = re.compile("-?(0|[1-9][0-9]*)")
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)([.,]\d+)?(Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RawNumber:
+    """A JSON number as written: quantities keep their digits."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Decoding:
+    """One run of a decoder.
+
+    Attributes:
+        fold: match keys in any case, as Go's standard decoder does.
+        problems: what is wrong, one line each, in reading order.
+    """
+
+    fold: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    def expected(self, path: str, what: str, value: Any) -> None:
+        """Note that a value has the wrong type."""
+        self.problems.append(f"{path or 'object'}: expected {what}, got {_describe(value)}")
+
+
+class Shape(Protocol):
+    """One type of a field."""
+
+    def zero(self) -> Any:
+        """Give the value that stands for absence."""
+
+    def decode(self, value: Any, path: str, run: Decoding) -> Any:
+        """Give the value in its plain form; note what is wrong and give any value."""
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """Compare two decoded values by what they mean."""
+
+
+class _Plain:
+    def equal(self, a: Any, b: Any) -> bool:
+        return bool(a == b)
+
+
+class Text(_Plain):
+    """A string."""
+
+    def zero(self) -> str:
+        return ""
+
+    def decode(self, value: Any, path: str, run: Decoding) -> str:
+        if isinstance(value, str):
+            return value
+        run.expected(path, "a string", value)
+        return ""
+
+
+class Flag(_Plain):
+    """A boolean."""
+
+    def zero(self) -> bool:
+        return False
+
+    def decode(self, value: Any, path: str, run: Decoding) -> bool:
+        if isinstance(value, bool):
+            return value
+        run.expected(path, "a boolean", value)
+        return False
+
+
+class Integer(_Plain):
+    """A signed integer of 32 or 64 bits."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+
+    def zero(self) -> int:
+        return 0
+
+    def decode(self, value: Any, path: str, run: Decoding) -> int:
+        number = _whole(value)
+        if number is not None and -(2 ** (self._bits - 1)) <= number < 2 ** (self._bits - 1):
+            return number
+        run.expected(path, f"an integer of {self._bits} bits", value)
+        return 0
+
+
+class QuantityText:
+    """A quantity, kept as the text that upstream would show; compared by value."""
+
+    def zero(self) -> str:
+        return "0"
+
+    def decode(self, value: Any, path: str, run: Decoding) -> str:
+        text = _quantity_text(value)
+        if text is None:
+            run.expected(path, "a quantity", value)
+            return "0"
+        try:
+            return str(parse_quantity(text))
+        except QuantityError as error:
+            run.problems.append(f"{path}: {error}, got {_describe(value)}")
+            return "0"
+
+    def equal(self, a: str, b: str) -> bool:
+        return equal_quantity_text(a, b)
+
+
+class Time(_Plain):
+    """A time in whole seconds, kept as RFC 3339 in UTC; the zero time is null."""
+
+    def zero(self) -> None:
+        return None
+
+    def decode(self, value: Any, path: str, run: Decoding) -> str | None:
+        match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+        try:
+            moment = _to_utc(match) if match else None
+        except (ValueError, OverflowError):
+            moment = None
+        if moment is None:
+            run.expected(path, "a time such as 2006-01-02T15:04:05Z", value)
+            return None
+        return None if moment == _ZERO_TIME else moment.isoformat().replace("+00:00", "Z")
+
+
+class AnyJson(_Plain):
+    """Whatever was there."""
+
+    def zero(self) -> None:
+        return None
+
+    def decode(self, value: Any, path: str, run: Decoding) -> Any:
+        return value
+
+
+class TextMap(_Plain):
+    """A map of strings."""
+
+    def zero(self) -> dict[str, str]:
+        return {}
+
+    def decode(self, value: Any, path: str, run: Decoding) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            run.expected(path, "an object", value)
+            return {}
+        return {key: "" if each is None else Text().decode(each, f"{path}.{key}", run) for key, each in value.items()}
+
+
+class ListOf:
+    """A list; a missing one equals an empty one."""
+
+    def __init__(self, item: Shape, *, nullable: bool = False) -> None:
+        self._item = item
+        self._nullable = nullable
+
+    def zero(self) -> list[Any] | None:
+        return None if self._nullable else []
+
+    def decode(self, value: Any, path: str, run: Decoding) -> list[Any]:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            run.expected(path, "a list", value)
+            return []
+        return [
+            self._item.zero() if each is None else self._item.decode(each, f"{path}[{index}]", run)
+            for index, each in enumerate(value)
+        ]
+
+    def equal(self, a: list[Any] | None, b: list[Any] | None) -> bool:
+        first, second = a or [], b or []
+        return len(first) == len(second) and all(map(self._item.equal, first, second))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct.
+
+    Attributes:
+        name: its JSON name.
+        shape: its type.
+        presence: ALWAYS, OMIT or POINTER.
+        keep_empty: keep an explicit empty list, which here differs from none.
+    """
+
+    name: str
+    shape: Shape
+    presence: str = OMIT
+    keep_empty: bool = False
+
+
+class Struct:
+    """An object with known fields, in upstream's order."""
+
+    def __init__(self, *fields: Field) -> None:
+        self.fields = fields
+
+    def zero(self) -> dict[str, Any]:
+        return {each.name: each.shape.zero() for each in self.fields if each.presence == ALWAYS}
+
+    def decode(self, value: Any, path: str, run: Decoding) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            run.expected(path, "an object", value)
+            return self.zero()
+        members = {str(key).lower(): each for key, each in value.items()} if run.fold else value
+        decoded: dict[str, Any] = {}
+        for each in self.fields:
+            given = members.get(each.name.lower() if run.fold else each.name)
+            if given is not None:
+                where = f"{path}.{each.name}" if path else each.name
+                self._put(decoded, each, each.shape.decode(given, where, run))
+            elif each.presence == ALWAYS:
+                decoded[each.name] = each.shape.zero()
+        return decoded
+
+    @staticmethod
+    def _put(decoded: dict[str, Any], each: Field, value: Any) -> None:
+        shown = each.presence != OMIT or value or (each.keep_empty and value == [])
+        if shown and not (value is None and each.presence == POINTER):
+            decoded[each.name] = value
+
+    def equal(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+        for each in self.fields:
+            mine, theirs = a.get(each.name), b.get(each.name)
+            if mine == theirs:
+                continue
+            if each.presence == POINTER:
+                if mine is None or theirs is None:
+                    return False
+            else:
+                mine = each.shape.zero() if mine is None else mine
+                theirs = each.shape.zero() if theirs is None else theirs
+            if not each.shape.equal(mine, theirs):
+                return False
+        return True
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, RawNumber):
+        return int(value.text) if len(value.text) < 30 and _INTEGER.fullmatch(value.text) else None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _quantity_text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, RawNumber):
+        return value.text
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return go_number(value)
+
+
+def go_number(number: int | float) -> str:
+    """Write a number as Go's JSON encoder does: a float without exponent below 1e21 and from 1e-6 on."""
+    if isinstance(number, int) or number == 0 or not 1e-6 <= abs(number) < 1e21:
+        return re.sub(r"e([+-])0", r"e\1", repr(number))
+    text = repr(number)
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        digits = len(mantissa.partition(".")[2])
+        return f"{number:.{max(digits - int(exponent), 0)}f}"
+    return text.removesuffix(".0")
+
+
+def _to_utc(match: re.Match[str]) -> datetime:
+    local = datetime.fromisoformat(f"{match[1]}+00:00")
+    if not match[4]:
+        return local
+    offset = timedelta(hours=int(match[5]), minutes=int(match[6]))
+    return local - offset if match[4] == "+" else local + offset
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, RawNumber | int | float):
+        return f"the number {value.text if isinstance(value, RawNumber) else value}"
+    if isinstance(value, str):
+        return f"the string {go_quote(value if len(value) <= 80 else value[:80] + '…')}"
+    return "an object" if isinstance(value, Mapping) else "a list"
