@@ -1,0 +1,60 @@
+"""Apache Kafka for the tests marked `kafka`; they are skipped, loudly, on a machine without Java and Maven."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas.connection import KafkaSettings
+from streams import topics as admin
+from streams.topics import WantedTopic
+from tests.kafka.broker import KafkaBroker, missing_tools
+
+PARTITIONS = 4
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder, and say what is missing."""
+    missing = missing_tools()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kafka)
+            item.add_marker(pytest.mark.timeout(600))
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"APACHE KAFKA NOT TESTED: {missing}"))
+
+
+def playback_topics(partitions: int = PARTITIONS) -> list[WantedTopic]:
+    """Topics whose log takes the producers' times."""
+    return [
+        WantedTopic(
+            one.name,
+            one.partitions,
+            one.replication,
+            {name: value for name, value in one.config.items() if name != "message.timestamp.type"},
+        )
+        for one in admin.wanted(partitions, 1)
+    ]
+
+
+async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
+    """Create the topics, and wait until the broker knows them."""
+    async with admin.TopicAdmin(settings) as client:
+        await client.create(want)
+    deadline = time.monotonic() + 30
+    while await admin.check(settings, want):
+        assert time.monotonic() < deadline, "the topics did not come up"
+        await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[KafkaBroker]:
+    with KafkaBroker(tmp_path / "kafka") as broker:
+        yield broker
+
+
+@pytest.fixture
+def settings(kafka: KafkaBroker) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=kafka.bootstrap)

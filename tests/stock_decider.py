@@ -1,0 +1,26 @@
+"""The decider on Faust's own consumer, to show that the harness finds what it loses: `python -m tests.stock_decider`.
+
+Only the position that a partition is read from is ours; fetching, resuming and gap bookkeeping are Faust's.
+"""
+
+from faust.transport.drivers import aiokafka as driver
+
+from streams.decider import strict
+from streams.decider.__main__ import main
+
+
+class StockConsumer(driver.Consumer):  # type: ignore[misc]
+    """Faust's consumer, with a seek to where the state ends after its own."""
+
+    _seek_to_state = strict.StrictConsumer._seek_to_state
+    _count_acks_from = strict.StrictConsumer._count_acks_from
+
+    async def perform_seek(self) -> None:
+        """Seek as Faust does, then to the state."""
+        await super().perform_seek()
+        await self._seek_to_state()
+
+
+if __name__ == "__main__":
+    strict.StrictTransport.Consumer = StockConsumer
+    main()
