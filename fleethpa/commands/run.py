@@ -160,7 +160,7 @@ def _mapping(path: str) -> Any:
 def observer_part(session: Session, /, **options: Any) -> Any:
     """Make the observer part."""
     from reconciler.config import ObserverConfig
-    from reconciler.observe import run_observer as start
+    from reconciler.observe.run import run_observer as start
 
     config = ObserverConfig(
         kafka=session.config.kafka(),

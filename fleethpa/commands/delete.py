@@ -1,0 +1,88 @@
+"""`fleethpa delete`: central HPAs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.errors import CommandError, usage
+from fleethpa.manifests import read_input
+from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection
+from fleethpa.session import Session, command_options
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="HPAs named in manifests.")
+@click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
+@write_options
+@command_options()
+def delete(
+    session: Session,
+    /,
+    selection: Selection,
+    filenames: tuple[str, ...],
+    ignore_not_found: bool,
+    **written: Any,
+) -> int:
+    """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
+    refs = selection.refs + tuple(_refs(filenames, selection))
+    if not refs and selection.labels is None:
+        raise usage(
+            "delete what?", cause="Name HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
+        )
+    wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels)
+
+    async def work() -> int:
+        from fleethpa.writer import open_writer
+
+        writes = await _writes(session, wanted, ignore_not_found, written["reason"])
+        if written["dry_run"]:
+            return dry_run(session, writes)
+        if not writes:
+            session.note("Nothing to delete.")
+            return 0
+        confirm({write.cluster for write in writes}, written["yes"], "delete")
+        async with open_writer(session.config) as writer:
+            return await write_all(session, writer, writes, written["wait"])
+
+    return session.run(work())
+
+
+def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
+    found = read_input(filenames).hpas
+    return [Ref(m.name, m.namespace or selection.namespace or DEFAULT_NAMESPACE) for m in found]
+
+
+async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[Write]:
+    from fleethpa.finding import chosen
+    from fleethpa.state import read_state
+    from schemas.entries import AutoscalerDeleted
+
+    async with session.reader() as reader:
+        state = await read_state(reader)
+    if ignore_not_found:
+        views = [view for hpa, view in state.hpas.items() if wanted.matches(hpa, view.labels)]
+    else:
+        views = chosen(state, wanted)
+    for view in views:
+        if view.origin != "central":
+            raise CommandError(
+                f"hpa {view.id} lives in its cluster",
+                cause="fleethpa deletes only HPAs that live in fleethpa.",
+                next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
+            )
+    author = session.config.author
+    return [
+        Write(
+            f"hpa {view.id} deleted",
+            AutoscalerDeleted(name=view.id.name, origin="central", author=author, reason=reason),
+            view.id.cluster,
+            view.id.namespace,
+        )
+        for view in views
+    ]

@@ -1,0 +1,130 @@
+"""`fleethpa dev`: a whole fleet on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleethpa.errors import OK, usage
+from fleethpa.session import Session, command_options
+
+if TYPE_CHECKING:
+    from fleethpa.dev.stack import Plan, Stack
+
+
+@click.command()
+@click.option("--context", help="Observe this context of your own kubeconfig instead, read-only, in shadow.")
+@click.option("--dir", "folder", default="build/dev", show_default=True, help="Where kubeconfig and logs go.")
+@click.option("--control-port", type=int, default=0, help="Port of the simulated clusters' switches [default: free].")
+@command_options()
+def dev(session: Session, context: str | None, folder: str, control_port: int) -> int:
+    """Run everything on this machine: an embedded broker, three simulated clusters and all parts; Ctrl-C ends it.
+
+    With --brokers it uses your Kafka, with --context your own cluster, read-only.
+    """
+    plan = _plan(session, context, Path(os.environ.get("FLEETHPA_RUNTIME_DIR") or folder), control_port)
+    return session.run(_serve(session, plan))
+
+
+def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> Plan:
+    from fleethpa.dev.cluster.fleet import default_fleet
+    from fleethpa.dev.stack import SHADOW_SETTINGS, Plan
+
+    brokers = str(session.options.get("brokers") or "")
+    if context is None:
+        return Plan(folder, fleet=default_fleet(control_port=control_port), brokers=brokers)
+    kubeconfig = str(session.options.get("kubeconfig") or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
+    known = _contexts(kubeconfig)
+    if context not in known:
+        cause = f"It has {', '.join(known) or 'none'}."
+        raise usage(
+            f"kubeconfig {kubeconfig} has no context {context!r}", cause=cause, next_step="fleethpa dev --context NAME"
+        )
+    return Plan(folder, brokers=brokers, kubeconfig=kubeconfig, context=context, settings=SHADOW_SETTINGS)
+
+
+def _contexts(kubeconfig: str) -> list[str]:
+    from reconciler.clusters import clusters_of
+    from reconciler.errors import ConfigError
+
+    try:
+        return [cluster.context for cluster in clusters_of(kubeconfig)]
+    except ConfigError as error:
+        raise usage(
+            f"kubeconfig {kubeconfig} cannot be used", cause=str(error), next_step="add --kubeconfig FILE"
+        ) from error
+
+
+async def _serve(session: Session, plan: Plan) -> int:
+    from fleethpa.dev.stack import Stack
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    began = time.monotonic()
+    session.note("starting: broker, clusters, ingest, observer, decider, reconciler …")
+    async with Stack(plan, session.note) as stack:
+        hpas = _expected_hpas(plan)
+        waiting = asyncio.create_task(stack.ready(hpas))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+            session.out("\n".join(banner(stack, plan, time.monotonic() - began)))
+            await stop.wait()
+        else:
+            waiting.cancel()
+        stopping.cancel()
+        session.note("ending …")
+    return OK
+
+
+def _expected_hpas(plan: Plan) -> int:
+    """How many HPAs the simulated clusters hold; a cluster of the user's may hold none."""
+    if plan.fleet is None:
+        return 0
+    kind = "horizontalpodautoscalers.autoscaling"
+    return sum(len(cluster.store.listing(kind, "")) for cluster in plan.fleet.clusters.values())
+
+
+def banner(stack: Stack, plan: Plan, took_s: float) -> list[str]:
+    """What runs where, and what to try next."""
+    config = stack.config
+    broker = "Kafka" if plan.brokers else "embedded broker: memory only, not Kafka, not for production"
+    clusters = (
+        f"{len(stack.clusters)} simulated clusters"
+        if plan.fleet
+        else f"your cluster {plan.context}, read-only, in shadow"
+    )
+    kubectl = f"kubectl --kubeconfig {config.kubeconfig}"
+    context = f" --context {stack.clusters[0]}"
+    lines = [
+        f"fleethpa is up after {took_s:.1f}s",
+        f"  brokers     {config.brokers}  ({broker})",
+        f"  clusters    {', '.join(stack.clusters)}  ({clusters})",
+        f"  kubeconfig  {config.kubeconfig}",
+        f"  logs        {plan.folder}/*.log",
+    ]
+    if plan.fleet:
+        lines.append(f"  switches    {plan.fleet.control.url}/_sim  (load, faults: docs/quickstart.md)")
+    lines.append(
+        "  decider     pid " + str(stack.children["decider"].pid) + "  (kill -9 it: it comes back where it was)"
+    )
+    some = "east/shop/checkout" if plan.fleet else f"{plan.context}/NAMESPACE/NAME"
+    lines += [
+        "Next, in another terminal:",
+        "  fleethpa get hpa -A",
+        f"  fleethpa describe {some}",
+        f"  fleethpa explain {some}",
+        "  fleethpa decisions -A --follow --changes",
+        f"  {kubectl}{context} get hpa,pods -A",
+        "Ctrl-C ends it.",
+    ]
+    return lines

@@ -1,0 +1,194 @@
+"""The development stack: embedded broker, simulated clusters and every part, started in order and ended together.
+
+The broker and the clusters live in this process; ingest, observer and reconciler share a child, the crash-only decider has
+one of its own and is started again whenever it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.config import Config
+from fleethpa.dev import runtime
+from fleethpa.dev.runtime import DevStack
+from fleethpa.dev.supervisor import Child, Supervisor
+from fleethpa.errors import CommandError, unreachable
+from schemas.entries import ClusterSettings, EngineSet, SettingsSet
+
+if TYPE_CHECKING:
+    from fleethpa.dev.cluster.fleet import Fleet
+
+READY_S: Final = 60.0
+AUTHOR: Final = "fleethpa dev"
+DEV_SETTINGS: Final = ClusterSettings(
+    sync_period_ms=5_000,
+    downscale_stabilization_ms=60_000,
+    cpu_initialization_period_ms=10_000,
+    initial_readiness_delay_ms=5_000,
+    default_mode="enforce",
+    # The simulated clusters have no controller manager at all.
+    native_controller="absent",
+)
+SHADOW_SETTINGS: Final = ClusterSettings(default_mode="shadow", native_controller="unknown")
+
+
+@dataclass
+class Plan:
+    """What to start.
+
+    `fleet`: simulated clusters (None: `context` of `kubeconfig` is observed, read-only). `brokers`: empty starts the
+    embedded one. `settings` are written for `*` before anything else happens.
+    """
+
+    folder: Path
+    fleet: Fleet | None = None
+    brokers: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    settings: ClusterSettings = DEV_SETTINGS
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Stack:
+    """A running stack; `config` is what commands need to reach it."""
+
+    def __init__(self, plan: Plan, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._plan, self._tell = plan, tell
+        self._exit = AsyncExitStack()
+        self.supervisor = Supervisor(self._ended)
+        self.config = Config()
+        self.children: dict[str, Child] = {}
+        self.published: DevStack | None = None
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters' names."""
+        return tuple(self._plan.fleet.clusters) if self._plan.fleet else (self._plan.context,)
+
+    async def __aenter__(self) -> Stack:
+        try:
+            await self._start()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    async def _start(self) -> None:
+        plan = self._plan
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        brokers = plan.brokers or await asyncio.to_thread(self._broker)
+        kubeconfig = await self._clusters()
+        self.config = Config(brokers=brokers, kubeconfig=kubeconfig, contexts=self.clusters, author=AUTHOR)
+        await self._write_settings()
+        self._exit.push_async_callback(self.supervisor.stop)
+        await asyncio.gather(*(self._child(name, arguments) for name, arguments in self._commands().items()))
+        self._publish()
+
+    def _broker(self) -> str:
+        from fleethpa.dev.broker import EmbeddedBroker
+        from schemas.topics import TOPICS
+
+        broker = EmbeddedBroker()
+        bootstrap = broker.start()
+        self._exit.callback(broker.stop)
+        broker.ensure_topics([topic.name for topic in TOPICS])
+        return bootstrap
+
+    async def _clusters(self) -> str:
+        plan = self._plan
+        if plan.fleet is None:
+            return plan.kubeconfig
+        await plan.fleet.start()
+        self._exit.push_async_callback(plan.fleet.stop)
+        return str(plan.fleet.write_kubeconfig(plan.folder.resolve() / "kubeconfig"))
+
+    async def _write_settings(self) -> None:
+        from fleethpa.writer import open_writer
+        from schemas.decisions import ENGINE
+
+        async with open_writer(self.config) as writer:
+            engine = EngineSet(engine=ENGINE, partitions=writer.partitions, author=AUTHOR, reason="first start")
+            settings = SettingsSet(cluster="*", settings=self._plan.settings, author=AUTHOR, reason="development stack")
+            await writer.settings("engine and settings", "*", [engine, settings])
+
+    def _commands(self) -> dict[str, Sequence[str]]:
+        base = [sys.executable, "-m", "fleethpa", "run"]
+        reach = ["--brokers", self.config.brokers]
+        members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters), "--web-port", "0"]
+        read_only = [] if self._plan.fleet else ["--without", "reconciler"]
+        return {
+            "parts": [*base, "all", "--without", "decider", *read_only, *reach, *members],
+            "decider": [*base, "decider", *reach, "--web-port", "0", "--session-timeout", "10"],
+        }
+
+    async def _child(self, name: str, arguments: Sequence[str]) -> None:
+        log = self._plan.folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        child = Child(name, arguments, log, {"PYTHONUNBUFFERED": "1", "FLEETHPA_CONFIG": ""})
+        self.children[name] = child
+        await self.supervisor.start(child)
+
+    def _ended(self, child: Child) -> None:
+        self._tell(f"{child.name} ended (code {child.last_exit}) and is started again; its log: {child.log}")
+
+    def _publish(self) -> None:
+        plan = self._plan
+        servers = {name: cluster.url for name, cluster in plan.fleet.clusters.items()} if plan.fleet else {}
+        stack = DevStack(
+            pid=os.getpid(),
+            brokers=self.config.brokers,
+            kubeconfig=self.config.kubeconfig,
+            contexts=self.clusters,
+            clusters=servers,
+            processes={name: child.pid for name, child in self.children.items()},
+        )
+        runtime.publish(stack, plan.environ)
+        self.published = stack
+        self._exit.callback(runtime.withdraw, stack, plan.environ)
+
+    async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
+        """Wait until so many HPAs have been evaluated.
+
+        Raises:
+            CommandError: they were not in time, or a part cannot start; names the log to read.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until_evaluated(hpas)
+        except TimeoutError as error:
+            raise self._not_ready(f"the stack was not ready within {timeout_s:.0f}s") from error
+
+    async def _until_evaluated(self, hpas: int) -> None:
+        from fleethpa.readers import open_reader
+        from fleethpa.state import read_state
+
+        reader = await open_reader("kafka", self.config)
+        try:
+            while True:
+                state = await read_state(reader)
+                if sum(view.decision is not None for view in state.hpas.values()) >= hpas:
+                    return
+                if failing := [child for child in self.supervisor.children if child.restarts >= 3]:
+                    raise self._not_ready(f"{failing[0].name} does not stay up")
+                await asyncio.sleep(0.3)
+        finally:
+            await reader.close()
+
+    def _not_ready(self, what: str) -> CommandError:
+        tails = [f"{child.log}:\n{child.tail()}" for child in self.supervisor.children]
+        return unreachable(what, cause="\n".join(tails), next_step=f"read {self._plan.folder}/*.log")
+
+
+def with_settings(plan: Plan, settings: ClusterSettings) -> Plan:
+    """The same plan with other settings."""
+    return replace(plan, settings=settings)
