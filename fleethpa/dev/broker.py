@@ -1,9 +1,9 @@
 """The embedded broker: librdkafka's mock cluster, which the confluent-kafka wheel carries.
 
-It is a real TCP broker for one machine and no more: memory only, not Kafka. Measured with aiokafka 0.14 and librdkafka 2.16:
+It is a real TCP broker for one machine: memory only, not Kafka. Measured with aiokafka 0.14, librdkafka 2.16:
 
-* every topic has 4 partitions and comes into being on the first metadata request that names it; CreateTopics is refused;
-* a partition keeps at most 5 MiB or 100,000 messages; the oldest batches go first, and one batch over 5 MiB is lost at once;
+* every topic has 4 partitions and comes into being with the first metadata request that names it; no CreateTopics;
+* a partition keeps about 5 MB (4.5 to 5.2 measured) and its newest batch; the oldest batches go first;
 * records keep the producer's timestamp: there is no append time, and the time in a produce answer is a constant;
 * `offsets_for_times` knows nothing, nothing is compacted, a topic cannot be deleted, there is no security;
 * groups, commits, seeks, headers, idempotent and transactional producers work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class SimulatedCluster:
-    """A cluster on a port of 127.0.0.1. Objects and port outlive stop() and start(); an API server restart keeps both."""
+    """A cluster on a port of 127.0.0.1. Objects and port outlive stop() and start()."""
 
     def __init__(
         self,
@@ -202,14 +202,14 @@ class SimulatedCluster:
         self.kubelet.workload(namespace, workload).model.set_load(load)
 
     def disturb_pod(self, namespace: str, pod: str, what: str) -> None:
-        """Let a pod `crash` (restart after a back-off), `fail` (evicted), be `unready`, be `ready` or be killed (`kill`).
+        """Let a pod `crash` (it restarts after a back-off), `fail` (evicted), get `unready` or `ready`, or `kill` it.
 
         Raises:
             KeyError: No workload has this pod.
             ValueError: Unknown disturbance.
         """
         model = self.kubelet.of_pod(namespace, pod)
-        actions = {
+        actions: dict[str, Callable[[str], None]] = {
             "crash": model.crash,
             "fail": model.fail,
             "kill": model.kill,

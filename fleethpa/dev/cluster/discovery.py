@@ -25,6 +25,10 @@ def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Doc
     found: Document | str | None = None
     if path in HEALTH:
         found = "ok"
+    elif path == "/apis":
+        # A metrics API without metrics is as good as not installed; kubectl takes an empty list for a failure.
+        empty = [group for group in resources.METRICS_GROUPS if not metrics_entries(group)]
+        found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups(empty)}
     elif parts[0] in _FIXED and len(parts) == 1:
         found = _FIXED[parts[0]]()
     elif parts[0] == "apis" and len(parts) == 2:
@@ -50,11 +54,7 @@ def _core() -> Document:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def _groups() -> Document:
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": resources.groups()}
-
-
-_FIXED: dict[str, Callable[[], Document]] = {"version": _version, "api": _core, "apis": _groups}
+_FIXED: dict[str, Callable[[], Document]] = {"version": _version, "api": _core}
 
 
 def _openapi(parts: list[str]) -> Document | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class Fault:
     """Regular expression, searched in the path with its query."""
     method: str = ".*"
     action: str = "status"
-    """status: answer with `status`; hang: no answer until the fault is removed; drop: cut the connection; none: delay only."""
+    """status: answer with `status`; hang: wait until it is removed, then go on; drop: cut the connection; none: delay."""
     status: int = 503
     message: str = "simulated fault"
     retry_after_s: int = 0
@@ -51,6 +52,7 @@ class Faults:
     def __init__(self) -> None:
         self._faults: dict[int, Fault] = {}
         self._numbers = itertools.count(1)
+        self._changed = asyncio.Event()
 
     def add(self, fault: Fault) -> int:
         """Install a fault and return its number."""
@@ -64,6 +66,8 @@ class Faults:
             self._faults.clear()
         else:
             self._faults.pop(number, None)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def take(self, method: str, path: str) -> Fault | None:
         """Return the fault that hits this request and count it."""
@@ -74,9 +78,10 @@ class Faults:
                 return fault
         return None
 
-    def holds(self, number: int) -> bool:
-        """Whether a fault is still installed."""
-        return number in self._faults
+    async def removal(self, number: int) -> None:
+        """Wait until a fault is gone."""
+        while number in self._faults:
+            await self._changed.wait()
 
 
 @dataclass(frozen=True, slots=True)

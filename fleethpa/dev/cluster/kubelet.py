@@ -1,4 +1,4 @@
-"""Controllers and kubelet in one: keeps the pods of every workload as its model says, and their documents in the store."""
+"""Controllers and kubelet in one: the pods of every workload live as its model says, and the store shows them."""
 
 from __future__ import annotations
 

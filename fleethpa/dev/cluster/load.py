@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def _points(points: list[list[float]]) -> Points:
     if not points:
         raise ValueError("points: at least one [seconds, units per second] is needed")
     pairs = tuple((float(second), float(value)) for second, value in points)
-    if any(later[0] <= earlier[0] for earlier, later in zip(pairs, pairs[1:], strict=False)):
+    if any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(pairs)):
         raise ValueError("points: times must rise")
     return Points(pairs)
 

@@ -1,7 +1,7 @@
 """The metrics APIs of a simulated cluster: metrics.k8s.io, custom.metrics.k8s.io, external.metrics.k8s.io.
 
-Values come from the samples that the workloads' models took, at their times. A metrics fault makes the answers late, frozen, partial,
-wrong or absent.
+Values come from the samples that the workloads' models took, at their times. A metrics fault makes the answers
+late, frozen, partial, wrong or absent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAULTS: Final = ("error", "empty", "partial", "frozen", "lag", "fixed")
 
 @dataclass(frozen=True, slots=True)
 class MetricsFault:
-    """How answers go wrong, for namespaces and metrics that match the patterns; resource metrics are named `resource`."""
+    """How answers go wrong, for namespaces and metrics that match the glob patterns; CPU and memory are `resource`."""
 
     kind: str
     namespace: str = "*"
@@ -35,7 +35,7 @@ class MetricsFault:
     status: int = 503
     message: str = "the server is currently unable to handle the request"
     value: float = 0.0
-    """fixed: what every pod shows (units; cpu in millicores, memory in bytes)."""
+    """fixed: what every pod or object shows; for `resource` the CPU in millicores."""
     lag_s: float = 0.0
     """lag: samples are at least this old."""
     share: float = 0.5
@@ -108,7 +108,7 @@ class MetricsApi:
         names = [container["name"] for container in pod["spec"]["containers"]]
         cpu, memory = usage.cpu_milli, usage.memory_bytes
         if fault is not None and fault.kind == "fixed":
-            cpu, memory = int(fault.value), memory if fault.metric == "resource" else int(fault.value)
+            cpu = int(fault.value)
         containers = [
             # The first container does the work; the others idle.
             {

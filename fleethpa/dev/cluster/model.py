@@ -1,7 +1,7 @@
 """A workload under load: its pods' lives and what they use, stepped in simulated time.
 
-Pure: no I/O, no clock, no randomness. The simulated clusters show this model through the Kubernetes API; backtests step it
-headless. Times are milliseconds since the epoch.
+Pure: no I/O, no clock, no randomness. The simulated clusters show this model through the Kubernetes API; backtests
+step it headless. Times are milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Rollout:
 
 @dataclass
 class SimulatedWorkload:
-    """A scalable workload. Set `replicas`, `revision`, `load` or `profile` at any time, then `advance_to` a later time."""
+    """A scalable workload: set `replicas`, `revision` or `profile` at any time, then `advance_to` a later time."""
 
     name: str
     now_ms: int
@@ -178,7 +178,7 @@ class SimulatedWorkload:
             pod.ready_at_ms, pod.unready_since_ms = None, self.now_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """Live on until `now_ms`, through every change and sample on the way; an earlier time changes nothing but pods."""
+        """Live on until `now_ms`, through every change and sample on the way."""
         self._reconcile()
         while self.now_ms < now_ms:
             upto = min(now_ms, self.next_change_ms())

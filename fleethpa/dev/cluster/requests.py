@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import yaml
 
-from fleethpa.dev.cluster import patching
+from fleethpa.dev.cluster import patching, protobuf
 from fleethpa.dev.cluster.errors import ApiError
 from fleethpa.dev.cluster.ownership import Writer
 
@@ -88,12 +88,12 @@ def parse_body(content_type: str, raw: bytes) -> Any:
     """Read a body.
 
     Raises:
-        ApiError: 400, or 415 for protobuf.
+        ApiError: 400, or 415 for protobuf of a kind that is not known here.
     """
     if not raw:
         return {}
-    if content_type.startswith("application/vnd.kubernetes.protobuf"):
-        raise ApiError(415, "simulated clusters read JSON and YAML only, not protobuf")
+    if content_type.startswith(protobuf.CONTENT_TYPE):
+        return protobuf.decode(raw)
     try:
         if "yaml" in content_type:
             return yaml.safe_load(raw)

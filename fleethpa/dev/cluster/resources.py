@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,11 +99,11 @@ def by_kind(api_version: str, kind: str) -> ResourceType:
     return found
 
 
-def groups() -> list[Document]:
+def groups(left_out: Container[str] = ()) -> list[Document]:
     """Return the entries of /apis, newest version of a group first."""
     versions: dict[str, list[str]] = {}
     for group, version in [(r.group, r.version) for r in RESOURCES] + list(METRICS_VERSIONS):
-        if group and version not in versions.setdefault(group, []):
+        if group and group not in left_out and version not in versions.setdefault(group, []):
             versions[group].append(version)
     return [_group(name, known) for name, known in versions.items()]
 

@@ -44,6 +44,8 @@ class ApiServer:
         self.faults = Faults()
         self.audit: deque[Audit] = deque(maxlen=10_000)
         self.bookmark_s = 30.0
+        self.waiting = 0
+        """Requests that hang on a fault now."""
         self._transports: set[asyncio.BaseTransport] = set()
 
     def application(self) -> web.Application:
@@ -79,7 +81,9 @@ class ApiServer:
         if fault is None:
             return await self._answer(request)
         await asyncio.sleep(fault.delay_ms / 1000)  # simulated latency
-        if fault.action == "none":
+        if fault.action == "hang":
+            await self._hang(fault)
+        if fault.action in ("hang", "none"):
             return await self._answer(request)
         if fault.after:
             await self._answer(request)
@@ -88,11 +92,16 @@ class ApiServer:
     async def _fail(self, request: web.Request, fault: Fault) -> web.StreamResponse:
         if fault.action == "status":
             raise ApiError(fault.status, fault.message, retry_after_s=fault.retry_after_s)
-        while fault.action == "hang" and self.faults.holds(fault.number):
-            await asyncio.sleep(0.02)
         if request.transport is not None and isinstance(request.transport, asyncio.WriteTransport):
             request.transport.abort()
         return web.Response(status=503)
+
+    async def _hang(self, fault: Fault) -> None:
+        self.waiting += 1
+        try:
+            await self.faults.removal(fault.number)
+        finally:
+            self.waiting -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         user = "system:anonymous" if request.path in discovery.OPEN else self._access.user(request.headers)

@@ -84,8 +84,9 @@ class Watch:
             if isinstance(change, ApiError):
                 yield {"type": "ERROR", "object": change.status()}
                 return
-            if (event := visible(change, self._ask, self._resource, self._matches)) is not None:
-                yield event
+            shown = visible(change, self._ask, self._resource, self._matches)
+            if shown is not None:
+                yield shown
 
 
 def _version(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Writes as the API server makes them: optimistic concurrency, generations, defaults, validation, /scale and /status."""
+"""Writes as the API server makes them: optimistic concurrency, generations, defaults, /scale and /status."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Writes:
         dry: bool = False,
         force: bool = False,
     ) -> Document:
-        """Patch an object or its status; `change` is (content type, patch). Server-side apply creates what is missing."""
+        """Patch an object or its status; `change` is (content type, patch). An apply creates what is missing."""
         content_type, body = change
         if content_type == patching.APPLY_PATCH:
             writer = Writer(writer.manager, "Apply", writer.subresource)
@@ -166,13 +166,13 @@ class Writes:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _incoming(self, resource: ResourceType, body: Any) -> Document:
-        if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+    def _incoming(self, resource: ResourceType, received: Any) -> Document:
+        if not isinstance(received, dict) or not isinstance(received.get("metadata", {}), dict):
             raise ApiError(400, f"the body is not a {resource.kind}: send a JSON object with metadata")
-        kind = body.get("kind", resource.kind)
+        kind = received.get("kind", resource.kind)
         if kind != resource.kind:
             raise ApiError(400, f"{kind} in the body does not match the resource {resource.qualified}")
-        body = body | {"kind": kind, "apiVersion": resource.group_version, "metadata": body.get("metadata", {})}
+        body: Document = {"metadata": {}} | received | {"kind": kind, "apiVersion": resource.group_version}
         if resource.group == "autoscaling" and resource.version == "v1":
             return hpa_api.from_v1(body)
         if resource.group == "autoscaling":

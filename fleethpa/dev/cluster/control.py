@@ -1,0 +1,172 @@
+"""The control endpoint: `POST /_sim/CLUSTER/ACTION` with a JSON body drives a simulated cluster from another process.
+
+| action | body | effect |
+|---|---|---|
+| load | namespace, workload, load | new load, from now on |
+| pod | namespace, pod, what | crash, fail, kill, unready or ready |
+| fault | a Fault | answers {"number": N} |
+| clear-faults | number (absent = all) | |
+| metrics-faults | faults: list of MetricsFault; freeze: {namespace, metric} | replaces the metrics faults |
+| deny | denials: a list of Denial | replaces what access control refuses |
+| expire-watches | | forgets the history; open watches end with 410 |
+| api | do: stop, start, restart; abort, resetVersions | |
+| clock | moveSeconds, speed | the clock is the whole fleet's |
+| apply | manifests: YAML | |
+
+`GET /_sim` lists the clusters with their addresses, `GET /_sim/CLUSTER/audit` the last requests.
+It listens on 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.dev.cluster.faults import Denial, fault_from
+from fleethpa.dev.cluster.load import parse_load
+from fleethpa.dev.cluster.metricsapi import MetricsFault
+
+Document = dict[str, Any]
+Action = Callable[[SimulatedCluster, Document], Awaitable[Document]]
+
+
+async def _load(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.set_load(body["namespace"], body["workload"], parse_load(body["load"]))
+    return {}
+
+
+async def _pod(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.disturb_pod(body["namespace"], body["pod"], body["what"])
+    return {}
+
+
+async def _fault(cluster: SimulatedCluster, body: Document) -> Document:
+    return {"number": cluster.add_fault(fault_from(body))}
+
+
+async def _clear_faults(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.clear_faults(body.get("number"))
+    return {}
+
+
+async def _metrics_faults(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.set_metrics_faults([MetricsFault(**fault) for fault in body.get("faults") or ()])
+    if "freeze" in body:
+        cluster.freeze_metrics(**body["freeze"])
+    return {}
+
+
+async def _deny(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.deny([Denial(**denial) for denial in body.get("denials") or ()])
+    return {}
+
+
+async def _expire_watches(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.expire_watches()
+    return {}
+
+
+async def _api(cluster: SimulatedCluster, body: Document) -> Document:
+    abort = bool(body.get("abort"))
+    if body["do"] == "stop":
+        await cluster.stop_api(abort=abort)
+    elif body["do"] == "start":
+        await cluster.start_api()
+    elif body["do"] == "restart":
+        await cluster.restart_api(reset_versions=bool(body.get("resetVersions")), abort=abort)
+    else:
+        raise ValueError(f"do: {body['do']!r} is unknown: use stop, start or restart")
+    return {}
+
+
+async def _clock(cluster: SimulatedCluster, body: Document) -> Document:
+    if "speed" in body:
+        cluster.clock.set_speed(float(body["speed"]))
+    cluster.advance(float(body.get("moveSeconds", 0)))
+    return {"timeMs": cluster.clock.now_ms()}
+
+
+async def _apply(cluster: SimulatedCluster, body: Document) -> Document:
+    cluster.apply_yaml(body["manifests"])
+    return {}
+
+
+ACTIONS: dict[str, Action] = {
+    "load": _load,
+    "pod": _pod,
+    "fault": _fault,
+    "clear-faults": _clear_faults,
+    "metrics-faults": _metrics_faults,
+    "deny": _deny,
+    "expire-watches": _expire_watches,
+    "api": _api,
+    "clock": _clock,
+    "apply": _apply,
+}
+
+
+class ControlServer:
+    """The endpoint of one process; it has a port of its own, so it answers while a cluster's API server is down."""
+
+    def __init__(self, clusters: Mapping[str, SimulatedCluster], *, port: int = 0) -> None:
+        self._clusters, self._port = clusters, port
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """The address, without /_sim."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Listen."""
+        application = web.Application()
+        application.router.add_get("/_sim", self._list)
+        application.router.add_get("/_sim/{cluster}/audit", self._audit)
+        application.router.add_post("/_sim/{cluster}/{action}", self._act)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
+        await self._runner.setup()
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self._port))
+        self._port = listener.getsockname()[1]
+        await web.SockSite(self._runner, listener).start()
+
+    async def stop(self) -> None:
+        """Close the endpoint."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _list(self, request: web.Request) -> web.Response:
+        known = {name: {"server": c.url, "timeMs": c.clock.now_ms()} for name, c in self._clusters.items()}
+        return _answer({"clusters": known, "actions": sorted(ACTIONS)})
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        cluster = self._clusters.get(request.match_info["cluster"])
+        if cluster is None:
+            return _answer({"error": f"no cluster {request.match_info['cluster']}"}, 404)
+        return _answer({"requests": [dataclasses.asdict(entry) for entry in cluster.api.audit]})
+
+    async def _act(self, request: web.Request) -> web.Response:
+        cluster, action = self._clusters.get(request.match_info["cluster"]), ACTIONS.get(request.match_info["action"])
+        if cluster is None or action is None:
+            known = f"clusters: {', '.join(self._clusters)}; actions: {', '.join(ACTIONS)}"
+            return _answer({"error": f"{request.path} is unknown; {known}"}, 404)
+        raw = await request.read()
+        try:
+            return _answer(await action(cluster, orjson.loads(raw) if raw else {}))
+        except KeyError as error:
+            return _answer({"error": f"{request.path}: not there, or missing in the body: {error}"}, 400)
+        except (ValueError, TypeError, ApiError) as error:
+            return _answer({"error": f"{request.path}: {error}"}, 400)
+
+
+def _answer(document: Document, code: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(document), status=code, content_type="application/json")

@@ -1,0 +1,558 @@
+"""Simulated clusters as real clients see them: kubectl, the official Python client, and the control endpoint."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.dynamic import DynamicClient
+from kubernetes.aio.watch import Watch
+
+from fleethpa.dev.cluster.clock import SimClock
+from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.dev.cluster.faults import Denial, Fault
+from fleethpa.dev.cluster.fleet import Fleet, default_fleet
+from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
+from fleethpa.dev.cluster.load import Constant
+from fleethpa.dev.cluster.metricsapi import MetricsFault
+
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+MANIFESTS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: shop
+  annotations:
+    fleethpa.dev/simulation: |
+      load: 120
+      pod: {cpu_milli_per_unit: 5, idle_cpu_milli: 10}
+      metrics:
+        - {type: Pods, name: rps}
+        - {type: Object, name: total_rps, object: {kind: Service, name: web}}
+        - {type: External, name: backlog, labels: {queue: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - {name: main, image: "web:1", resources: {requests: {cpu: 500m}}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec: {maxReplicas: 10, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: press, namespace: shop}
+spec: {replicas: 1, selector: {matchLabels: {app: press}}}
+"""
+
+MERGE = "application/merge-patch+json"
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SimulatedCluster]:
+    """A cluster whose time stands still until a test moves it; its pods are ready."""
+    made = SimulatedCluster("east", clock=SimClock(speed=0, start_ms=START_MS), sample_ms=5_000)
+    made.apply_yaml(MANIFESTS)
+    async with made:
+        made.advance(0)
+        made.advance(10)
+        yield made
+
+
+@pytest.fixture
+async def api(cluster: SimulatedCluster, tmp_path: Path) -> AsyncIterator[client.ApiClient]:
+    settings = client.Configuration()
+    file = write_kubeconfig(tmp_path / "config", [cluster])
+    await config.load_kube_config(str(file), client_configuration=settings)
+    async with client.ApiClient(settings) as made:
+        yield made
+
+
+async def raw(cluster: SimulatedCluster, path: str, method: str = "GET", **more: Any) -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {cluster.token}"} | more.pop("headers", {})
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+        session.request(method, cluster.url + path, headers=headers, **more) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for a condition, with a deadline."""
+    async with asyncio.timeout(15):
+        while not holds():
+            await asyncio.sleep(0.01)
+    assert holds(), what
+
+
+class Kubectl:
+    """The real kubectl with a kubeconfig and cache of its own."""
+
+    def __init__(self, folder: Path, clusters: list[SimulatedCluster]) -> None:
+        binary = shutil.which("kubectl")
+        if binary is None:
+            pytest.skip("NO KUBECTL ON THIS MACHINE: nothing shows that simulated clusters speak to it")
+        self.config = write_kubeconfig(folder / "kubeconfig", clusters)
+        self.command = [
+            binary,
+            f"--kubeconfig={self.config}",
+            f"--cache-dir={folder / 'cache'}",
+            "--request-timeout=15s",
+        ]
+
+    async def __call__(self, line: str, *, stdin: str = "", fails: bool = False) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *self.command, *line.split(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        async with asyncio.timeout(30):
+            output, _ = await process.communicate(stdin.encode())
+        assert (process.returncode != 0) is fails, output.decode()
+        return output.decode()
+
+
+@pytest.fixture
+def kubectl(cluster: SimulatedCluster, tmp_path: Path) -> Kubectl:
+    return Kubectl(tmp_path, [cluster])
+
+
+def squeezed(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+# -- kubectl ---------------------------------------------------------------------------------------------------------
+
+
+async def test_kubectl_get_prints_the_usual_columns(kubectl):
+    lines = squeezed(await kubectl("get hpa,pods,deploy -A"))
+    assert lines[0] == "NAMESPACE NAME REFERENCE TARGETS MINPODS MAXPODS REPLICAS AGE"
+    assert lines[1] == "shop horizontalpodautoscaler.autoscaling/web Deployment/web cpu: <unknown>/80% 1 10 0 10s"
+    assert lines[2] == "NAMESPACE NAME READY STATUS RESTARTS AGE"
+    assert [line.split()[2:] for line in lines[3:6]] == [["1/1", "Running", "0", "10s"]] * 3
+    assert lines[-1] == "shop deployment.apps/web 2/2 2 2 10s"
+
+
+async def test_kubectl_describes_an_hpa_with_its_events(cluster, kubectl):
+    uid = cluster.store.get(("horizontalpodautoscalers.autoscaling", "shop", "web"))["metadata"]["uid"]
+    about = {"kind": "HorizontalPodAutoscaler", "namespace": "shop", "name": "web", "uid": uid}
+    event = {"metadata": {"name": "web.1", "namespace": "shop"}, "involvedObject": about, "type": "Normal"}
+    event |= {"reason": "SuccessfulRescale", "message": "New size: 4; reason: All metrics below target", "count": 1}
+    event |= {"source": {"component": "horizontal-pod-autoscaler"}, "lastTimestamp": "2026-01-01T00:00:09Z"}
+    assert (await raw(cluster, "/api/v1/namespaces/shop/events", "POST", json=event))[0] == 201
+    lines = squeezed(await kubectl("-n shop describe hpa web"))
+    assert "Reference: Deployment/web" in lines
+    assert "resource cpu on pods (as a percentage of request): <unknown> / 80%" in lines
+    assert any("SuccessfulRescale" in line and "New size: 4" in line for line in lines)
+
+
+async def test_kubectl_applies_creates_changes_and_keeps(cluster, kubectl):
+    manifest = MANIFESTS.replace("name: web", "name: api").replace("app: web", "app: api")
+    said = [
+        squeezed(await kubectl("apply -f -", stdin=text)) for text in (manifest, manifest.replace("web:1", "web:2"))
+    ]
+    said.append(squeezed(await kubectl("apply -f -", stdin=manifest.replace("web:1", "web:2"))))
+    words = [[line.rpartition(" ")[2] for line in lines] for lines in said]
+    # the annotation of an earlier non-apply creation is missing on press: kubectl then configures it once
+    assert [line[:2] for line in words] == [["created", "created"], ["configured", "unchanged"], ["unchanged"] * 2]
+    api = cluster.store.get(("deployments.apps", "shop", "api"))
+    assert api["spec"]["template"]["spec"]["containers"][0]["image"] == "web:2"
+    assert api["metadata"]["generation"] == 2
+
+
+async def test_kubectl_scale_moves_replicas_and_says_who_did(cluster, kubectl):
+    assert await kubectl("-n shop scale deployment web --replicas=5") == "deployment.apps/web scaled\n"
+    assert await kubectl("-n shop scale widget press --replicas=3") == "widget.example.com/press scaled\n"
+    web = cluster.store.get(("deployments.apps", "shop", "web"))
+    owners = {
+        e["manager"]: e["fieldsV1"]["f:spec"] for e in web["metadata"]["managedFields"] if "f:spec" in e["fieldsV1"]
+    }
+    assert owners["kubectl"] == {"f:replicas": {}}
+    assert "f:replicas" not in owners["fleethpa-dev"]
+    cluster.advance(0)
+    assert len(cluster.store.listing("pods", "shop")) == 8
+
+
+async def test_kubectl_autoscale_delete_and_wait(cluster, kubectl):
+    await kubectl("-n shop delete hpa web")
+    said = await kubectl("-n shop autoscale deployment web --min=2 --max=6 --cpu-percent=70")
+    assert said == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
+    spec = cluster.store.get(("horizontalpodautoscalers.autoscaling", "shop", "web"))["spec"]
+    target = {"type": "Utilization", "averageUtilization": 70}
+    assert spec["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
+    assert 'deployment.apps "web" deleted' in await kubectl("-n shop delete deployment web --timeout=10s")
+    await until(lambda: not cluster.store.listing("replicasets.apps", "shop"), "the ReplicaSets go with their owner")
+    assert "(NotFound)" in await kubectl("-n shop get deployment web", fails=True)
+
+
+async def test_kubectl_watch_shows_a_scaling(cluster, kubectl):
+    process = await asyncio.create_subprocess_exec(
+        *kubectl.command, "-n", "shop", "get", "deploy", "web", "-w", stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(20):
+        await process.stdout.readline()
+        first = (await process.stdout.readline()).decode().split()
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        await raw(
+            cluster, "/apis/apps/v1/namespaces/shop/deployments/web/scale", "PATCH", **merge({"spec": {"replicas": 4}})
+        )
+        later = (await process.stdout.readline()).decode().split()
+    process.terminate()
+    await process.wait()
+    assert (first[1], later[1]) == ("2/2", "2/4")
+
+
+async def test_kubectl_top_create_patch_and_can_i(cluster, kubectl):
+    assert [line.split()[1] for line in squeezed(await kubectl("-n shop top pods -l app=web"))[1:]] == ["310m"] * 2
+    assert await kubectl("create namespace media") == "namespace/media created\n"
+    assert (await kubectl("-n shop auth can-i patch deployments --subresource=scale")) == "yes\n"
+    cluster.deny([Denial(resource="deployments/scale", verb="patch")])
+    assert "no" in await kubectl("-n shop auth can-i patch deployments --subresource=scale", fails=True)
+    assert "forbidden" in await kubectl("-n shop scale deployment web --replicas=3", fails=True)
+    assert (await kubectl("version -o json")).find("simulated") > 0
+    assert "widgets" in await kubectl("api-resources")
+
+
+async def test_kubectl_shows_what_the_api_server_refuses(kubectl):
+    manifest = MANIFESTS.split("---")[1].replace("maxReplicas: 10", "maxReplicas: 0")
+    said = await kubectl("apply -f -", stdin=manifest, fails=True)
+    assert "spec.maxReplicas: Required value" in said
+
+
+# -- the official client ---------------------------------------------------------------------------------------------
+
+
+def merge(body: dict[str, Any]) -> dict[str, Any]:
+    return {"data": json.dumps(body), "headers": {"Content-Type": MERGE}}
+
+
+async def test_list_then_watch_misses_nothing(cluster, api):
+    core, seen = client.CoreV1Api(api), []
+    listed = await core.list_namespaced_pod("shop", label_selector="app=web")
+    cluster.apply_yaml(MANIFESTS.replace("replicas: 2", "replicas: 3"))  # happens between list and watch
+    cluster.advance(0)
+    async with Watch() as watch, asyncio.timeout(15):
+        version = listed.metadata.resource_version
+        async for event in watch.stream(
+            core.list_namespaced_pod, "shop", label_selector="app=web", resource_version=version, timeout_seconds=30
+        ):
+            seen.append((event["type"], event["object"].status.phase))
+            if len(seen) == 1:
+                cluster.advance(1)
+            if len(seen) == 2:
+                break
+    assert len(listed.items) == 2
+    assert seen == [("ADDED", "Pending"), ("MODIFIED", "Running")]
+
+
+async def test_a_stale_scale_write_conflicts_and_a_fresh_one_applies(cluster, api):
+    apps = client.AppsV1Api(api)
+    scale = await apps.read_namespaced_deployment_scale("web", "shop")
+    assert (scale.spec.replicas, scale.status.replicas, scale.status.selector) == (2, 2, "app=web")
+    await apps.patch_namespaced_deployment_scale("web", "shop", {"spec": {"replicas": 3}}, field_manager="other-hand")
+    scale.spec.replicas = 4
+    with pytest.raises(ApiException, match="the object has been modified") as stale:
+        await apps.replace_namespaced_deployment_scale("web", "shop", scale)
+    assert (stale.value.status, json.loads(stale.value.body)["reason"]) == (409, "Conflict")
+    body = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}, "spec": {"replicas": 4}}
+    with pytest.raises(ApiException, match="Precondition failed: UID in precondition"):
+        await apps.patch_namespaced_deployment_scale("web", "shop", body)
+    fresh = await apps.read_namespaced_deployment_scale("web", "shop")
+    fresh.spec.replicas = 5
+    assert (await apps.replace_namespaced_deployment_scale("web", "shop", fresh)).spec.replicas == 5
+    assert cluster.store.get(("deployments.apps", "shop", "web"))["spec"]["replicas"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "status"),
+    [
+        pytest.param("web", -1, 422, id="negative replicas are invalid"),
+        pytest.param("absent", 1, 404, id="a target that is not there is not found"),
+        pytest.param("web", 0, 200, id="zero is a count like any other"),
+    ],
+)
+async def test_scale_writes_answer_as_upstream(cluster, name, replicas, status):
+    path = f"/apis/apps/v1/namespaces/shop/deployments/{name}/scale"
+    code, body = await raw(cluster, path, "PATCH", **merge({"spec": {"replicas": replicas}}))
+    assert (code, body["kind"]) == (status, "Scale" if status == 200 else "Status")
+
+
+async def test_a_status_write_makes_an_earlier_scale_stale(cluster, api):
+    """The resource version of a scale is that of its workload."""
+    apps = client.AppsV1Api(api)
+    scale = await apps.read_namespaced_deployment_scale("web", "shop")
+    cluster.disturb_pod("shop", cluster.store.listing("pods", "shop")[-1]["metadata"]["name"], "unready")
+    with pytest.raises(ApiException, match="Conflict"):
+        await apps.replace_namespaced_deployment_scale("web", "shop", scale)
+
+
+async def test_a_watch_from_forgotten_history_is_answered_with_410(cluster, api):
+    core = client.CoreV1Api(api)
+    version = (await core.list_namespaced_pod("shop")).metadata.resource_version
+    cluster.create_namespace("later")
+    cluster.expire_watches()
+    with pytest.raises(ApiException, match="too old resource version") as gone:
+        async with Watch() as watch, asyncio.timeout(15):
+            async for _ in watch.stream(core.list_namespaced_pod, "shop", resource_version=version):
+                pass
+    assert gone.value.status == 410
+
+
+async def test_the_custom_resource_is_found_by_discovery_and_scales(cluster, api):
+    dynamic = await DynamicClient(api)
+    widgets = await dynamic.resources.get(api_version="example.com/v1", kind="Widget")
+    assert "scale" in widgets.subresources
+    scale = await widgets.scale.get(name="press", namespace="shop")
+    assert (scale.spec.replicas, scale.status.selector) == (1, "app=press")
+    await widgets.scale.patch(name="press", namespace="shop", body={"spec": {"replicas": 3}}, content_type=MERGE)
+    cluster.advance(0)
+    assert len([p for p in cluster.store.listing("pods", "shop") if p["metadata"]["labels"]["app"] == "press"]) == 3
+
+
+async def test_an_hpa_is_defaulted_seen_as_v1_and_its_status_is_apart(cluster, api):
+    v1 = await client.AutoscalingV1Api(api).read_namespaced_horizontal_pod_autoscaler("web", "shop")
+    assert (v1.spec.min_replicas, v1.spec.target_cpu_utilization_percentage) == (1, 80)
+    scaling = client.AutoscalingV2Api(api)
+    status = {"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": None}
+    body = {"status": status, "spec": {"maxReplicas": 99}}
+    await scaling.patch_namespaced_horizontal_pod_autoscaler_status("web", "shop", body, _content_type=MERGE)
+    found = await scaling.read_namespaced_horizontal_pod_autoscaler("web", "shop")
+    assert (found.spec.max_replicas, found.status.desired_replicas, found.metadata.generation) == (10, 3, 1)
+
+
+async def test_leases_give_optimistic_locks(api):
+    leases = client.CoordinationV1Api(api)
+    lease = await leases.create_namespaced_lease(
+        "shop", {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}}
+    )
+    lease.spec.holder_identity = "b"
+    await leases.replace_namespaced_lease("leader", "shop", lease)
+    with pytest.raises(ApiException, match="Conflict"):
+        await leases.replace_namespaced_lease("leader", "shop", lease)
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_show_the_load_of_each_pod(cluster):
+    _, found = await raw(cluster, METRICS + "?labelSelector=app%3Dweb")
+    assert [item["containers"][0]["usage"]["cpu"] for item in found["items"]] == ["310000000n"] * 2
+    assert {(item["timestamp"], item["window"]) for item in found["items"]} == {("2026-01-01T00:00:10Z", "5s")}
+    _, found = await raw(cluster, CUSTOM + "/pods/*/rps?labelSelector=app%3Dweb")
+    assert [item["value"] for item in found["items"]] == ["60", "60"]
+    _, found = await raw(cluster, CUSTOM + "/services/web/total_rps")
+    assert [item["value"] for item in found["items"]] == ["120"]
+    _, found = await raw(
+        cluster, "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/backlog?labelSelector=queue%3Dweb"
+    )
+    assert [item["value"] for item in found["items"]] == ["0"]
+
+
+async def test_metrics_change_with_load_at_the_next_sample_only(cluster):
+    cluster.set_load("shop", "web", Constant(200))
+    assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "120"
+    cluster.advance(5)
+    assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "200"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "values"),
+    [
+        pytest.param(MetricsFault("error"), 503, None, id="an API that is down answers 503"),
+        pytest.param(MetricsFault("error", status=404, message="gone"), 404, None, id="a missing API answers 404"),
+        pytest.param(MetricsFault("empty"), 200, [], id="an empty answer is an answer"),
+        pytest.param(MetricsFault("partial", share=0.5), 200, ["100"], id="half of the pods are missing"),
+        pytest.param(MetricsFault("fixed", value=7.5), 200, ["7500m"] * 2, id="a lie is told for every pod"),
+        pytest.param(MetricsFault("lag", lag_s=6), 200, ["60"] * 2, id="a lagging answer shows older samples"),
+        pytest.param(MetricsFault("error", namespace="other"), 200, ["100"] * 2, id="other namespaces are well"),
+    ],
+)
+async def test_metrics_go_wrong_as_told(cluster, fault, status, values):
+    cluster.set_load("shop", "web", Constant(200))
+    cluster.advance(5)
+    cluster.set_metrics_faults([fault])
+    code, found = await raw(cluster, CUSTOM + "/pods/*/rps")
+    assert code == status
+    assert [item["value"] for item in found["items"]] == values if values is not None else found["kind"] == "Status"
+
+
+async def test_frozen_metrics_keep_value_and_time(cluster):
+    cluster.freeze_metrics(metric="resource")
+    before = (await raw(cluster, METRICS))[1]["items"][0]
+    cluster.set_load("shop", "web", Constant(900))
+    cluster.advance(60)
+    after = (await raw(cluster, METRICS))[1]["items"][0]
+    assert (after["timestamp"], after["containers"]) == (before["timestamp"], before["containers"])
+
+
+async def test_a_metric_that_nobody_offers_is_not_found(cluster):
+    assert (await raw(cluster, CUSTOM + "/pods/*/unheard"))[0] == 404
+    assert (await raw(cluster, "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/unheard"))[0] == 404
+
+
+# -- faults and life -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic abc"])
+async def test_a_wrong_token_is_unauthorized(cluster, token):
+    code, body = await raw(cluster, "/api/v1/pods", headers={"Authorization": token})
+    assert (code, body["reason"]) == (401, "Unauthorized")
+
+
+async def test_a_denied_namespace_is_forbidden_and_others_are_not(cluster):
+    cluster.deny([Denial(namespace="shop")])
+    code, body = await raw(cluster, "/apis/apps/v1/namespaces/shop/deployments")
+    assert code == 403
+    assert (
+        'User "fleethpa" cannot list resource "deployments" in API group "apps" in the namespace "shop"'
+        in body["message"]
+    )
+    assert (await raw(cluster, "/apis/apps/v1/namespaces/default/deployments"))[0] == 200
+
+
+async def test_a_fault_hits_its_route_as_often_as_told(cluster):
+    cluster.add_fault(Fault(path="/scale$", method="GET", status=429, retry_after_s=3, remaining=2))
+    path = "/apis/apps/v1/namespaces/shop/deployments/web"
+    answers = [await raw(cluster, f"{path}/scale") for _ in range(3)]
+    assert [code for code, _ in answers] == [429, 429, 200]
+    assert answers[0][1]["details"]["retryAfterSeconds"] == 3
+    assert (await raw(cluster, path))[0] == 200
+
+
+async def test_a_write_can_happen_although_its_answer_is_lost(cluster):
+    cluster.add_fault(Fault(path="/scale$", method="PATCH", action="drop", after=True))
+    path = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+    with pytest.raises(aiohttp.ClientError):
+        await raw(cluster, path, "PATCH", **merge({"spec": {"replicas": 7}}))
+    assert cluster.store.get(("deployments.apps", "shop", "web"))["spec"]["replicas"] == 7
+
+
+async def test_a_hanging_request_goes_on_when_the_fault_is_cleared(cluster):
+    cluster.add_fault(Fault(path="/pods", action="hang"))
+    asked = asyncio.create_task(raw(cluster, "/api/v1/pods"))
+    await until(lambda: bool(cluster.api.waiting), "the request is under way")
+    assert not asked.done()
+    cluster.clear_faults()
+    assert (await asked)[0] == 200
+
+
+async def test_a_stopped_api_server_refuses_and_comes_back_where_it_was(cluster):
+    before = cluster.url
+    await cluster.stop_api()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await raw(cluster, "/version")
+    await cluster.start_api()
+    assert cluster.url == before
+    assert len((await raw(cluster, "/api/v1/namespaces/shop/pods"))[1]["items"]) == 3
+
+
+async def test_a_restart_can_reset_resource_versions(cluster):
+    version = int((await raw(cluster, "/api/v1/pods"))[1]["metadata"]["resourceVersion"])
+    await cluster.restart_api()
+    assert (await raw(cluster, "/api/v1/pods"))[1]["metadata"]["resourceVersion"] == str(version)
+    await cluster.restart_api(reset_versions=True)
+    assert int((await raw(cluster, "/api/v1/pods"))[1]["metadata"]["resourceVersion"]) < version
+    code, body = await raw(cluster, f"/api/v1/pods?watch=1&resourceVersion={version}")
+    assert (code, body["reason"]) == (504, "Timeout")
+
+
+async def test_lists_come_in_pages(cluster):
+    _, first = await raw(cluster, "/api/v1/namespaces/shop/pods?limit=2")
+    _, second = await raw(cluster, f"/api/v1/namespaces/shop/pods?limit=2&continue={first['metadata']['continue']}")
+    names = [item["metadata"]["name"] for page in (first, second) for item in page["items"]]
+    assert (len(first["items"]), len(names), "continue" in second["metadata"]) == (2, 3, False)
+    assert names == sorted(names)
+
+
+async def test_server_side_apply_conflicts_until_forced(cluster):
+    path = "/apis/apps/v1/namespaces/shop/deployments/web"
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 9}}
+    sent = {"data": json.dumps(body), "headers": {"Content-Type": "application/apply-patch+yaml"}}
+    code, answer = await raw(cluster, path + "?fieldManager=gitops", "PATCH", **sent)
+    assert code == 409
+    assert [cause["reason"] for cause in answer["details"]["causes"]] == ["FieldManagerConflict"]
+    code, answer = await raw(cluster, path + "?fieldManager=gitops&force=true", "PATCH", **sent)
+    assert (code, answer["spec"]["replicas"]) == (200, 9)
+
+
+async def test_the_control_endpoint_drives_a_cluster_from_outside(cluster):
+    fleet = Fleet([cluster])
+    await fleet.control.start()
+    try:
+        async with aiohttp.ClientSession(fleet.control.url) as session:
+
+            async def post(action: str, body: dict[str, Any]) -> tuple[int, Any]:
+                async with session.post(f"/_sim/east/{action}", json=body) as response:
+                    return response.status, await response.json()
+
+            assert await post("load", {"namespace": "shop", "workload": "web", "load": 40}) == (200, {})
+            assert (await post("clock", {"moveSeconds": 5}))[0] == 200
+            code, fault = await post("fault", {"path": "/scale", "status": 500})
+            assert (code, (await raw(cluster, "/apis/apps/v1/namespaces/shop/deployments/web/scale"))[0]) == (200, 500)
+            assert await post("clear-faults", fault) == (200, {})
+            assert await post("api", {"do": "stop"}) == (200, {})
+            assert await post("api", {"do": "start"}) == (200, {})
+            code, answer = await post("load", {"namespace": "shop", "workload": "absent", "load": 1})
+            assert (code, "absent" in answer["error"]) == (400, True)
+            code, answer = await post("fault", {"pathh": "x"})
+            assert (code, "pathh" in answer["error"]) == (400, True)
+            async with session.get("/_sim/east/audit") as response:
+                assert (await response.json())["requests"][-1]["code"] == 500
+        assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "40"
+    finally:
+        await fleet.control.stop()
+
+
+async def test_the_default_fleet_runs_and_covers_every_metric_type(tmp_path):
+    async with default_fleet(clock=SimClock(speed=0, start_ms=START_MS)) as fleet:
+        for cluster in fleet.clusters.values():
+            cluster.kubelet.sync()
+        fleet["east"].advance(30)
+        for cluster in fleet.clusters.values():
+            cluster.kubelet.sync()
+            hpas = cluster.store.listing("horizontalpodautoscalers.autoscaling")
+            assert all(len(cluster.store.listing("pods", hpa["metadata"]["namespace"])) for hpa in hpas)
+        kinds = {
+            metric["type"]
+            for cluster in fleet.clusters.values()
+            for hpa in cluster.store.listing("horizontalpodautoscalers.autoscaling")
+            for metric in hpa["spec"]["metrics"]
+        }
+        assert kinds == {"Resource", "ContainerResource", "Pods", "Object", "External"}
+        assert (await raw(fleet["north"], "/version"))[0] == 200
+
+
+async def test_clusters_run_as_a_process_of_their_own(tmp_path):
+    file = tmp_path / "kubeconfig"
+    command = [sys.executable, "-W", "error", "-m", "fleethpa.dev.cluster", "--name", "east", "--kubeconfig", str(file)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        announced = orjson.loads(await process.stdout.readline())
+        settings = client.Configuration()
+        await config.load_kube_config(str(file), client_configuration=settings)
+        async with client.ApiClient(settings) as api:
+            found = await client.AutoscalingV2Api(api).list_horizontal_pod_autoscaler_for_all_namespaces()
+        process.terminate()
+        _, errors = await process.communicate()
+    assert {hpa.metadata.name for hpa in found.items} == {"checkout", "search", "encode"}
+    assert announced["clusters"]["east"]["token"] == "token-east"
+    assert (process.returncode, errors) == (0, b"")
