@@ -36,9 +36,12 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def publish(stack: DevStack, environ: Mapping[str, str]) -> list[Path]:
-    """Write the file where other terminals look; returns what was written."""
+    """Write the file where other terminals look, unless another running stack is found there; returns what was written."""
     written = []
     for folder in folders(environ):
+        other = _read(folder / FILE)
+        if other is not None and other.pid != stack.pid and _alive(other.pid):
+            continue
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / FILE
         part = path.with_suffix(f".{stack.pid}")

@@ -74,6 +74,8 @@ def why(decision: Decision) -> str:
     """One line: why this decision came out as it did."""
     if decision.kind == "completion":
         return _completion(decision)
+    if (missing := _missing(decision)) and decision.final_desired_replicas == decision.current_replicas:
+        return missing
     if decision.error:
         return first_line(decision.error)
     if decision.refused:
@@ -86,8 +88,6 @@ def why(decision: Decision) -> str:
         return f"{reason}; limited by {held}" if held else reason
     if held:
         return f"held by {held}" + _would_be(decision)
-    if failed := [metric for metric in decision.metrics if metric.error]:
-        return f"{short_name(failed[0])} is missing: nothing is scaled down on incomplete metrics"
     if any(metric.note == "withinTolerance" for metric in decision.metrics):
         return f"within tolerance ({_largest_ratio(decision)})"
     return REASONS.get(decision.reason, decision.reason) or "the metrics ask for what is there"
@@ -97,6 +97,16 @@ def rescale_reason(decision: Decision) -> str:
     """Upstream's reason of a rescale, with the metric's bare name."""
     metric, above, rest = decision.reason.partition(" above target")
     return f"{short(metric)}{above}{rest}" if above else decision.reason or "the replicas are out of bounds"
+
+
+def _missing(decision: Decision) -> str:
+    """Which metric is missing while others have an answer; empty where none is, or all are."""
+    failed = [metric for metric in decision.metrics if metric.error]
+    known = [metric for metric in decision.metrics if metric.proposal is not None]
+    if not (failed and known):
+        return ""
+    asks = ", ".join(f"{short_name(metric)} asks for {metric.proposal}" for metric in known)
+    return f"{short_name(failed[0])} is missing; {asks}; nothing scales down on incomplete metrics"
 
 
 def _would_be(decision: Decision) -> str:

@@ -1,0 +1,133 @@
+"""The acts: each moves something in the simulated clusters, waits for fleethpa, and checks the clusters' API."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fleethpa.dev.cluster.fleet import Fleet
+from fleethpa.dev.cluster.load import Constant
+from fleethpa.dev.cluster.metricsapi import MetricsFault
+from fleethpa.dev.story.told import Told, missing_held, until
+from fleethpa.dev.story.world import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
+from schemas.keys import HpaId
+
+
+async def load_rises(fleet: Fleet, told: Told) -> None:
+    """Load rises in east; a policy limits each step."""
+    what = f"shop/checkout in east gets four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
+    told.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
+    mark = len(told.decisions)
+    set_load(fleet, EAST, 560)
+    reached = await until(lambda: told.replicas.get(EAST) == 8, 30)
+    steps = [
+        r.decision for r in told.since(mark, EAST) if r.decision.final_desired_replicas != r.decision.current_replicas
+    ]
+    limited = [d for d in steps if "ScaleUpPolicy" in d.constraints_applied]
+    told.promise(f"east runs 8 replicas (its API says {told.replicas.get(EAST)})", reached)
+    small = all(d.final_desired_replicas - d.current_replicas <= STEP_PODS for d in steps)
+    told.promise(f"no step was larger than {STEP_PODS} pods, and the policy held at least one", small and bool(limited))
+
+
+async def rolling_update(fleet: Fleet, told: Told) -> None:
+    """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready."""
+    what = "A new image in east: every pod is replaced; starting pods burn CPU, and the HPA must not be fooled."
+    told.screen.act(2, "A rolling update does not over-scale", what)
+    mark, old = len(told.decisions), {pod["metadata"]["name"] for pod in await told.pods(EAST)}
+    told.highest[EAST] = told.replicas.get(EAST, 0)
+    await until(lambda: _settled(told, EAST, mark), 10)
+    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=told.replicas[EAST]))
+    set_load(fleet, EAST, 560)
+
+    shown = 0
+
+    async def replaced() -> bool:
+        nonlocal shown
+        pods = await told.pods(EAST)
+        names = {pod["metadata"]["name"] for pod in pods}
+        if (gone := len(old - names)) >= shown + 2:
+            shown = gone
+            told.screen.line(f"{gone} of {len(old)} old pods replaced, {told.replicas.get(EAST)} replicas wanted")
+        return not names & old and len(pods) == 8 and all(map(_ready, pods))
+
+    done = await until(replaced, 25)
+    mark_after = len(told.decisions)
+    await until(lambda: len(told.since(mark_after, EAST)) >= 2, 8)
+    wanted = [r.decision.final_desired_replicas for r in told.since(mark, EAST)]
+    told.promise("all 8 pods of east are new and ready", done)
+    told.promise(f"{len(wanted)} evaluations meanwhile, none wanted more than 8", bool(wanted) and max(wanted) <= 8)
+    told.promise(
+        f"east never ran more than 8 replicas (highest: {told.highest.get(EAST)})", told.highest.get(EAST) == 8
+    )
+
+
+async def metric_missing(fleet: Fleet, told: Told) -> None:
+    """West loses a metric while its load falls: nothing scales down until the metric is back."""
+    what = "In west the load falls, but the API of http_requests_per_second fails: absence is not zero."
+    told.screen.act(3, "A metric goes missing, and nothing scales down", what)
+    mark, before = len(told.decisions), told.replicas.get(WEST, 0)
+    fleet["west"].set_metrics_faults([MetricsFault("error", WEST.namespace, "http_requests_per_second")])
+    set_load(fleet, WEST, 130)
+    held = await until(lambda: sum(map(missing_held, told.since(mark, WEST))) >= 3, 20)
+    kept = told.replicas.get(WEST) == before
+    told.promise(f"three times cpu asked for fewer, and west kept its {before} replicas", held and kept)
+    fleet["west"].set_metrics_faults([])
+    told.screen.line("the metric is back")
+    fell = await until(lambda: told.replicas.get(WEST) == 2, 20)
+    told.promise(f"with both metrics west goes to 2 replicas (its API says {told.replicas.get(WEST)})", fell)
+
+
+async def cluster_away(fleet: Fleet, told: Told) -> None:
+    """North's API server goes away; the others go on, and north is served again when it is back."""
+    what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
+    told.screen.act(4, "A cluster goes away, the others go on", what)
+    before = told.replicas.get(NORTH, 0)
+    await fleet["north"].stop_api(abort=True)
+    mark = len(told.decisions)
+    set_load(fleet, NORTH, 340)
+    set_load(fleet, WEST, 330)
+    grew = await until(lambda: told.replicas.get(WEST, 0) == 5, 20)
+    told.promise(f"west went on to 5 replicas without north (its API says {told.replicas.get(WEST)})", grew)
+    went_on = await until(lambda: len(told.since(mark, EAST)) >= 4, 20)
+    told.promise(f"east was evaluated {len(told.since(mark, EAST))} times without north", went_on)
+    moved = [r for r in told.since(mark, NORTH) if r.decision.final_desired_replicas != r.decision.current_replicas]
+    told.promise("nothing was decided for north on a world that nobody sees", not moved)
+    await fleet["north"].start_api()
+    told.screen.line("north answers again")
+    back = await until(lambda: told.replicas.get(NORTH, 0) == 5, 30)
+    now = told.replicas.get(NORTH)
+    told.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
+
+
+async def load_falls(fleet: Fleet, told: Told) -> None:
+    """Load falls in east: the stabilization window holds, then lets go."""
+    what = f"East's load falls to where it began; its window looks back {WINDOW_S}s for the highest recommendation."
+    told.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
+    mark, loop = len(told.decisions), asyncio.get_running_loop()
+    began = loop.time()
+    set_load(fleet, EAST, 130)
+    held = await until(
+        lambda: any("StabilizationWindow" in r.decision.constraints_applied for r in told.since(mark, EAST)), 12
+    )
+    fell = await until(lambda: told.replicas.get(EAST) == 2, WINDOW_S + 25)
+    took = loop.time() - began
+    told.promise(f"the window held the replicas, for {took:.0f}s in all", held and took >= WINDOW_S - 3)
+    told.promise(f"then east went to 2 replicas (its API says {told.replicas.get(EAST)})", fell)
+
+
+ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
+
+
+def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
+    """Give a workload another load from now on."""
+    fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, Constant(units))
+
+
+def _settled(told: Told, hpa: HpaId, mark: int) -> bool:
+    newest = told.since(mark, hpa)[-1:]
+    return bool(newest) and newest[0].decision.raw_desired_replicas == told.replicas.get(hpa)
+
+
+def _ready(pod: dict[str, object]) -> bool:
+    status = pod.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions or [])

@@ -1,0 +1,109 @@
+"""What the audience sees: lines that stay, and on a terminal a table of the fleet below them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fleethpa.output.table import clean
+
+_BAR: Final = "■"
+
+
+@dataclass
+class Seen:
+    """The newest picture of one HPA."""
+
+    replicas: int | None = None
+    wanted: int | None = None
+    metric: str = ""
+    state: str = ""
+    away: bool = False
+
+
+@dataclass
+class Screen:
+    """Prints the story. `live`: a terminal with colours; otherwise plain lines."""
+
+    live: bool
+    pictures: dict[str, Seen] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    _console: Any = None
+    _display: Any = None
+
+    def __enter__(self) -> Screen:
+        if self.live:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._console = Console(highlight=False)
+            self._display = Live(
+                get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True
+            )
+            self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._display is not None:
+            self._display.__exit__(*error)
+
+    def _say(self, text: str, style: str = "") -> None:
+        if self._console is None:
+            print(text, flush=True)
+            return
+        from rich.text import Text
+
+        self._console.print(Text(text, style=style))
+
+    def stamp(self) -> str:
+        """Seconds since the story began."""
+        return f"{time.monotonic() - self.began:5.1f}s"
+
+    def act(self, number: int, title: str, what: str) -> None:
+        """Begin an act."""
+        self._say("")
+        self._say(f"{number}  {title}", "bold cyan")
+        self._say(f"   {what}", "dim")
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line of the story."""
+        self._say(f"   {self.stamp()}  {text}", style)
+
+    def decision(self, who: str, change: str, why: str, *, held: bool = False) -> None:
+        """A change, or what was held, with its decision."""
+        self._say(f"   {self.stamp()}  {who:22} {change:>7}   {clean(why)}", "yellow" if held else "green")
+
+    def check(self, text: str, passed: bool) -> None:
+        """A promise of the story, kept or not, as the clusters' API tells."""
+        self._say(f"   {'✔' if passed else '✘'} {text}", "bold green" if passed else "bold red")
+
+    def plain(self, text: str, style: str = "") -> None:
+        """A line without a time."""
+        self._say(text, style)
+
+    def _table(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", expand=False)
+        for name in ("CLUSTER/NAMESPACE/HPA", "REPLICAS", "", "METRIC", ""):
+            table.add_column(name, no_wrap=True, style="")
+        for name, seen in self.pictures.items():
+            style = "dim" if seen.away else ""
+            count = "?" if seen.replicas is None else str(seen.replicas)
+            bar = _BAR * (seen.replicas or 0)
+            if seen.wanted is not None and seen.replicas is not None and seen.wanted > seen.replicas:
+                bar += "□" * (seen.wanted - seen.replicas)
+            state = "no answer" if seen.away else seen.state
+            table.add_row(name, count, Text(f"{bar:10}", "cyan"), seen.metric, state, style=style)
+        return table
+
+
+def wants_live(choice: Mapping[str, Any]) -> bool:
+    """Whether stdout is a terminal that takes colours and moving parts."""
+    from fleethpa.session import use_color
+
+    return bool(sys.stdout.isatty()) and use_color(str(choice.get("color") or "auto"), sys.stdout)
