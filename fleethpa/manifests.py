@@ -1,4 +1,4 @@
-"""Manifests as users keep them: files, folders, standard input; several documents, `List` objects; HPAs among others."""
+"""Manifests as users keep them: files, folders, standard input; several documents, lists; HPAs among others."""
 
 from __future__ import annotations
 
@@ -63,6 +63,20 @@ def read_input(paths: tuple[str, ...]) -> Input:
             for document in _documents(source, text):
                 _sort(document, found)
     return found
+
+
+def check_hpa(manifest: Manifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
+    from schemas.hpa import ManifestError, hpa_from_manifest
+    from schemas.validation import validate_create
+
+    metadata = _metadata(manifest.body)
+    whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
+    try:
+        errors = validate_create(whole)
+        return hpa_from_manifest(whole, namespace_default=namespace), [error.string for error in errors]
+    except ManifestError as error:
+        return {}, error.problems
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:

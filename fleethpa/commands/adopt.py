@@ -69,9 +69,8 @@ async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written:
             return code
         await _delete(client, hpa, native)
         session.out(f"native HPA {hpa} deleted")
-        session.note(
-            f"Next: fleethpa status {hpa} --watch --timeout 2m   (back: fleethpa delete {hpa}; kubectl create -f {file})"
-        )
+        session.note(f"Next: fleethpa status {hpa} --watch --timeout 2m")
+        session.note(f"Back: fleethpa delete {hpa}; kubectl --context {hpa.cluster} create -f {file}")
         return OK
     finally:
         await client.close()

@@ -181,7 +181,9 @@ def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
         Column("MODE", mode_text),
         Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),
         Column("LAST SCALE", lambda v: _since(v.status.get("lastScaleTime"), now_ms), wide=True),
-        Column("WINNER", lambda v: words.short(v.decision.decision.selected_metric if v.decision else "") or "-", wide=True),
+        Column(
+            "WINNER", lambda v: words.short(v.decision.decision.selected_metric if v.decision else "") or "-", wide=True
+        ),
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
         Column("PROBLEM", lambda v: ", ".join(problems(v, now_ms)) or "-", wide=True),

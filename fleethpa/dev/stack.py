@@ -1,7 +1,7 @@
 """The development stack: embedded broker, simulated clusters and every part, started in order and ended together.
 
-The broker and the clusters live in this process; ingest, observer and reconciler share a child, the crash-only decider has
-one of its own and is started again whenever it ends.
+The broker and the clusters live in this process; ingest, observer and reconciler share a child, the crash-only decider
+has one of its own and is started again whenever it ends.
 """
 
 from __future__ import annotations

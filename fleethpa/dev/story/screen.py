@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fleethpa.output.table import clean
 
-_BAR: Final = "■"
+_BAR_WIDTH: Final = 10
 
 
 @dataclass
@@ -88,18 +88,24 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", expand=False)
-        for name in ("CLUSTER/NAMESPACE/HPA", "REPLICAS", "", "METRIC", ""):
-            table.add_column(name, no_wrap=True, style="")
+        table = Table(box=None, padding=(0, 2, 0, 0), expand=False)
+        table.add_column("HPA", no_wrap=True, min_width=max(map(len, self.pictures), default=3))
+        table.add_column("REPLICAS", no_wrap=True, min_width=8)
+        table.add_column("", no_wrap=True, min_width=_BAR_WIDTH)
+        table.add_column("METRICS", no_wrap=True)
         for name, seen in self.pictures.items():
-            style = "dim" if seen.away else ""
             count = "?" if seen.replicas is None else str(seen.replicas)
-            bar = _BAR * (seen.replicas or 0)
-            if seen.wanted is not None and seen.replicas is not None and seen.wanted > seen.replicas:
-                bar += "□" * (seen.wanted - seen.replicas)
-            state = "no answer" if seen.away else seen.state
-            table.add_row(name, count, Text(f"{bar:10}", "cyan"), seen.metric, state, style=style)
+            metric = "no answer" if seen.away else seen.metric
+            style = "dim" if seen.away else ""
+            table.add_row(name, count, Text(_bar(seen), "cyan"), metric, style=style)
         return table
+
+
+def _bar(seen: Seen) -> str:
+    """Filled: replicas; hollow: what the metrics ask for beyond them."""
+    have = seen.replicas or 0
+    more = max(0, (seen.wanted or 0) - have)
+    return ("■" * have + "□" * more)[:_BAR_WIDTH].ljust(_BAR_WIDTH)
 
 
 def wants_live(choice: Mapping[str, Any]) -> bool:
