@@ -6,6 +6,8 @@ It is a real TCP broker for one machine: memory only, not Kafka. Measured with a
 * a partition keeps about 5 MB (4.5 to 5.2 measured) and its newest batch; the oldest batches go first;
 * records keep the producer's timestamp: there is no append time, and the time in a produce answer is a constant;
 * `offsets_for_times` knows nothing, nothing is compacted, a topic cannot be deleted, there is no security;
+* a member of a group that goes away without a word is missed after its session time-out, and a group that is joined
+  again soon after its only member left waits about 9 s;
 * groups, commits, seeks, headers, idempotent and transactional producers work.
 """
 
@@ -17,10 +19,12 @@ import signal
 import threading
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from confluent_kafka import Producer
+
+from fleethpa.dev.mockcluster import MockCluster, MockClusterError
 
 PARTITIONS: Final = 4
 """Partitions of every topic: librdkafka's default for its mock cluster, which no setting changes."""
@@ -37,8 +41,7 @@ class EmbeddedBroker:
     """A mock Kafka cluster of one broker on a free port of 127.0.0.1, alive from start() to stop()."""
 
     def __init__(self) -> None:
-        self._owner: Any = None
-        self._bootstrap: str | None = None
+        self._cluster: MockCluster | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -47,20 +50,22 @@ class EmbeddedBroker:
         Raises:
             EmbeddedBrokerError: The broker does not run.
         """
-        if self._bootstrap is None:
+        if self._cluster is None:
             raise EmbeddedBrokerError("the embedded broker is not running: call start() first")
-        return self._bootstrap
+        return self._cluster.bootstrap
 
-    def start(self, timeout_s: float = 10.0) -> str:
-        """Start the broker, unless it runs, and return its address."""
-        if self._bootstrap is None:
-            quiet = logging.getLogger("fleethpa.dev.broker.librdkafka")
-            # The mock cluster lives inside a client instance and ends with it.
-            self._owner = Producer({"test.mock.num.brokers": 1, "log_level": 3}, logger=quiet)
-            brokers = self._owner.list_topics(timeout=timeout_s).brokers
-            node = next(iter(brokers.values()))
-            self._bootstrap = f"{node.host}:{node.port}"
-        return self._bootstrap
+    def start(self) -> str:
+        """Start the broker, unless it runs, and return its address.
+
+        Raises:
+            EmbeddedBrokerError: The confluent-kafka package has no usable librdkafka.
+        """
+        if self._cluster is None:
+            try:
+                self._cluster = MockCluster()
+            except MockClusterError as error:
+                raise EmbeddedBrokerError(str(error)) from error
+        return self._cluster.bootstrap
 
     def ensure_topics(self, names: Iterable[str], timeout_s: float = 10.0) -> None:
         """Bring topics into being; one that exists stays as it is.
@@ -68,17 +73,19 @@ class EmbeddedBroker:
         Raises:
             EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
         """
-        bootstrap = self.bootstrap  # fails clearly when the broker is not running
+        quiet = logging.getLogger("fleethpa.dev.broker.librdkafka")
+        asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)
         for name in names:
-            topic = self._owner.list_topics(name, timeout=timeout_s).topics[name]
+            topic = asker.list_topics(name, timeout=timeout_s).topics[name]
             if topic.error is not None or len(topic.partitions) != PARTITIONS:
                 reason = topic.error or f"{len(topic.partitions)} partitions, not {PARTITIONS}"
-                raise EmbeddedBrokerError(f"topic {name} on the embedded broker at {bootstrap}: {reason}")
+                raise EmbeddedBrokerError(f"topic {name} on the embedded broker at {self.bootstrap}: {reason}")
 
     def stop(self) -> None:
         """End the broker; all that it held is gone."""
-        self._bootstrap = None
-        self._owner = None  # the last reference: librdkafka closes the listening socket
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
 
     def __enter__(self) -> EmbeddedBroker:
         self.start()

@@ -204,7 +204,7 @@ async def test_kubectl_autoscale_delete_and_wait(cluster, kubectl):
 
 async def test_kubectl_watch_shows_a_scaling(cluster, kubectl):
     process = await asyncio.create_subprocess_exec(
-        *kubectl.command, "-n", "shop", "get", "deploy", "web", "-w", stdout=subprocess.PIPE
+        *kubectl.command, "-n", "shop", "get", "deploy", "-w", stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     async with asyncio.timeout(20):
@@ -309,10 +309,10 @@ async def test_a_watch_from_forgotten_history_is_answered_with_410(cluster, api)
     version = (await core.list_namespaced_pod("shop")).metadata.resource_version
     cluster.create_namespace("later")
     cluster.expire_watches()
-    with pytest.raises(ApiException, match="too old resource version") as gone:
-        async with Watch() as watch, asyncio.timeout(15):
-            async for _ in watch.stream(core.list_namespaced_pod, "shop", resource_version=version):
-                pass
+    async with Watch() as watch, asyncio.timeout(15):
+        events = watch.stream(core.list_namespaced_pod, "shop", resource_version=version)
+        with pytest.raises(ApiException, match="too old resource version") as gone:
+            await anext(events)
     assert gone.value.status == 410
 
 
@@ -556,3 +556,49 @@ async def test_clusters_run_as_a_process_of_their_own(tmp_path):
     assert {hpa.metadata.name for hpa in found.items} == {"checkout", "search", "encode"}
     assert announced["clusters"]["east"]["token"] == "token-east"
     assert (process.returncode, errors) == (0, b"")
+
+
+async def test_an_api_server_that_forgets_ends_open_watches_with_410(cluster):
+    path = cluster.url + "/api/v1/namespaces/shop/pods?watch=1&resourceVersion=" + str(cluster.store.version)
+    headers = {"Authorization": f"Bearer {cluster.token}"}
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+        session.get(path, headers=headers) as response,
+        asyncio.timeout(15),
+    ):
+        cluster.expire_watches()
+        event = orjson.loads(await response.content.readline())
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+async def test_bookmarks_carry_the_newest_version(cluster):
+    cluster.api.bookmark_s = 0.05
+    path = "/api/v1/namespaces/shop/pods?watch=1&allowWatchBookmarks=true&resourceVersion=" + str(cluster.store.version)
+    headers = {"Authorization": f"Bearer {cluster.token}"}
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+        session.get(cluster.url + path, headers=headers) as response,
+        asyncio.timeout(15),
+    ):
+        cluster.create_namespace("elsewhere")
+        event = orjson.loads(await response.content.readline())
+    assert event["type"] == "BOOKMARK"
+    assert event["object"]["metadata"]["resourceVersion"] == str(cluster.store.version)
+
+
+async def test_live_pods_become_ready_in_real_time(tmp_path):
+    """With a running clock nobody has to move time: the kubelet's own task does."""
+    made = SimulatedCluster("live", clock=SimClock(speed=20), sample_ms=5_000)
+    made.apply_yaml(MANIFESTS)
+    async with made:
+        ready = {"deployments.apps": 2, "widgets.example.com": 1}
+
+        def settled() -> bool:
+            found = {kind: made.store.listing(kind, "shop")[0].get("status", {}) for kind in ready}
+            return {kind: status.get("readyReplicas") for kind, status in found.items()} == ready
+
+        await until(settled, "all pods are ready")
+        await raw(
+            made, "/apis/apps/v1/namespaces/shop/deployments/web/scale", "PATCH", **merge({"spec": {"replicas": 0}})
+        )
+        await until(lambda: len(made.store.listing("pods", "shop")) == 1, "the pods of web are gone")

@@ -1,64 +1,50 @@
-"""The HorizontalPodAutoscaler API of a simulated cluster: defaults, validation, and the v1 view of v2 objects."""
+"""The HorizontalPodAutoscaler API of a simulated cluster: every version in, autoscaling/v2 stored, v1 and v2 out."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fleethpa.dev.cluster.errors import ApiError, invalid
+from schemas import conversion
+from schemas.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
+
 Document = dict[str, Any]
 
 
-def default(hpa: Document) -> Document:
-    spec = dict(hpa.get("spec") or {})
-    spec.setdefault("minReplicas", 1)
-    if not spec.get("metrics"):
-        target = {"type": "Utilization", "averageUtilization": 80}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    return hpa | {"spec": spec}
+def decoded(body: Document) -> Document:
+    """Return the defaulted autoscaling/v2 object of a body in v1 or v2.
+
+    Explicit empty policy lists are still there: validation refuses them.
+
+    Raises:
+        ApiError: 400, a field has a wrong type.
+    """
+    try:
+        return convert_to_v2(decode_and_default(body))
+    except ManifestError as error:
+        raise ApiError(400, f"HorizontalPodAutoscaler cannot be read: {error}") from error
 
 
-def validate(new: Document, old: Document | None) -> list[tuple[str, str]]:
-    spec = new["spec"]
-    if spec.get("maxReplicas", 0) < 1:
-        return [("spec.maxReplicas", "Required value")]
-    if spec["maxReplicas"] < spec["minReplicas"]:
-        return [
-            (
-                "spec.maxReplicas",
-                f"Invalid value: {spec['maxReplicas']}: must be greater than or equal to `minReplicas`",
-            )
-        ]
-    return []
-
-
-def from_v1(hpa: Document) -> Document:
-    spec = dict(hpa["spec"])
-    percent = spec.pop("targetCPUUtilizationPercentage", None)
-    if percent is not None:
-        target = {"type": "Utilization", "averageUtilization": percent}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    return hpa | {"apiVersion": "autoscaling/v2", "spec": spec}
+def stored(hpa: Document) -> Document:
+    """Return the object as it is stored: in wire form."""
+    return wire_form(hpa)
 
 
 def to_v1(hpa: Document) -> Document:
-    spec = {k: v for k, v in hpa["spec"].items() if k not in ("metrics", "behavior")}
-    for metric in hpa["spec"].get("metrics") or ():
-        if metric["type"] == "Resource" and metric["resource"]["name"] == "cpu":
-            spec["targetCPUUtilizationPercentage"] = metric["resource"]["target"].get("averageUtilization")
-    status = hpa.get("status") or {}
-    old = {k: v for k, v in status.items() if k not in ("currentMetrics", "conditions")}
-    return hpa | {"apiVersion": "autoscaling/v1", "spec": spec, "status": {"currentReplicas": 0} | old}
+    """Return the autoscaling/v1 view of a stored object."""
+    return conversion.v2_to_v1(hpa)
 
 
-ROUND_TRIP = tuple(
-    f"autoscaling.alpha.kubernetes.io/{name}"
-    for name in ("metrics", "current-metrics", "conditions", "behavior", "scale-up-tolerance", "scale-down-tolerance")
-)
+def check(new: Document, old: Document | None) -> None:
+    """Refuse what the API server refuses.
 
-
-def without_round_trip_annotations(hpa: Document) -> Document:
-    """Drop the annotations that carry v2 fields through v1; reading or writing v2 drops them upstream as well."""
-    annotations = hpa["metadata"].get("annotations") or {}
-    kept = {k: v for k, v in annotations.items() if k not in ROUND_TRIP}
-    if len(kept) == len(annotations):
-        return hpa
-    return hpa | {"metadata": {k: v for k, v in hpa["metadata"].items() if k != "annotations"} | {"annotations": kept}}
+    Raises:
+        ApiError: 422.
+    """
+    spec = new["spec"]
+    name = new["metadata"]["name"]
+    if spec.get("maxReplicas", 0) < 1:
+        raise invalid("HorizontalPodAutoscaler", "autoscaling", name, [("spec.maxReplicas", "Required value")])
+    if spec["maxReplicas"] < spec["minReplicas"]:
+        text = f"Invalid value: {spec['maxReplicas']}: must be greater than or equal to `minReplicas`"
+        raise invalid("HorizontalPodAutoscaler", "autoscaling", name, [("spec.maxReplicas", text)])

@@ -173,11 +173,7 @@ class Writes:
         if kind != resource.kind:
             raise ApiError(400, f"{kind} in the body does not match the resource {resource.qualified}")
         body: Document = {"metadata": {}} | received | {"kind": kind, "apiVersion": resource.group_version}
-        if resource.group == "autoscaling" and resource.version == "v1":
-            return hpa_api.from_v1(body)
-        if resource.group == "autoscaling":
-            return hpa_api.without_round_trip_annotations(body)
-        return body
+        return hpa_api.decoded(body) if resource.group == "autoscaling" else body
 
     def _new_metadata(self, resource: ResourceType, namespace: str, given: Document) -> Document:
         name = given.get("name") or self._generated(given.get("generateName", ""))
@@ -219,10 +215,8 @@ class Writes:
 
     def _defaulted(self, resource: ResourceType, document: Document, old: Document | None) -> Document:
         if resource.group == "autoscaling":
-            document = hpa_api.default(document)
-            if causes := hpa_api.validate(document, old):
-                raise errors.invalid(resource.kind, resource.group, document["metadata"]["name"], causes)
-            return {"status": {"desiredReplicas": 0, "currentMetrics": None}} | document
+            hpa_api.check(document, old)
+            return hpa_api.stored(document)
         if resource.scale:
             spec = document.get("spec") or {}
             if not isinstance(spec.get("replicas", 1), int) or spec.get("replicas", 1) < 0:
