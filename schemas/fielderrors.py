@@ -94,7 +94,10 @@ def not_supported(field: str, value: str, supported: Iterable[str]) -> FieldErro
 
 def merge_identical(errors: Iterable[FieldError]) -> list[FieldError]:
     """Keep the first of the errors that read the same."""
-    return list({error.string: error for error in reversed(list(errors))}.values())[::-1]
+    first: dict[str, FieldError] = {}
+    for error in errors:
+        first.setdefault(error.string, error)
+    return list(first.values())
 
 
 def aggregate(lines: Sequence[str]) -> str:

@@ -1,0 +1,208 @@
+"""What the API server refuses in a HorizontalPodAutoscaler, in its order and words.
+
+Source: pkg/apis/autoscaling/validation/validation.go, pkg/registry/autoscaling/horizontalpodautoscaler/strategy.go
+and the declarative rules of k8s.io/api/autoscaling/v2 v1.37.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from schemas.fielderrors import (
+    FieldError,
+    aggregate,
+    forbidden,
+    go_quote,
+    invalid,
+    merge_identical,
+    not_supported,
+    required,
+)
+from schemas.hpa import Json, convert_to_v2, decode_and_default, semantically_equal_spec
+from schemas.metricvalidation import parse_group, validate_metric, validate_path_segment
+from schemas.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
+from schemas.quantity import parse_quantity
+
+MAX_STABILIZATION_WINDOW_S = 3600
+MAX_POLICY_PERIOD_S = 1800
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+
+
+def validate_create(manifest: Mapping[str, Any]) -> list[FieldError]:
+    """Give all that the API server refuses in a new object, in its order.
+
+    Raises:
+        ManifestError: the manifest cannot be decoded.
+    """
+    hpa = _internal(manifest)
+    return _final([], handwritten_create(hpa), list(_declarative(hpa["spec"], None)))
+
+
+def validate_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
+    """Give all that the API server refuses in a changed object, in its order.
+
+    Raises:
+        ManifestError: one of the manifests cannot be decoded.
+    """
+    hpa, old = _internal(manifest), _internal(old_manifest)
+    stored = list(validate_stored_metadata(hpa["metadata"]))
+    return _final(stored, handwritten_update(hpa, old), list(_declarative(hpa["spec"], old["spec"])))
+
+
+def validate_status(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> list[FieldError]:
+    """Give all that the API server refuses in an update of the status subresource, in its order.
+
+    Raises:
+        ManifestError: one of the manifests cannot be decoded.
+    """
+    hpa, old = _internal(manifest), _internal(old_manifest)
+    stored = list(validate_stored_metadata(hpa["metadata"]))
+    return _final(stored, handwritten_status(hpa, old), [])
+
+
+def api_error_message(name: str, errors: Sequence[FieldError]) -> str:
+    """Give the text of the API server's refusal; empty if there is nothing to refuse."""
+    if not errors:
+        return ""
+    listed = aggregate([error.string for error in errors])
+    return f"HorizontalPodAutoscaler.autoscaling {go_quote(name)} is invalid: {listed}"
+
+
+def generation_after_update(manifest: Mapping[str, Any], old_manifest: Mapping[str, Any]) -> int:
+    """Give the generation that an update stores: one more if the spec means something else. A creation stores 1.
+
+    Raises:
+        ManifestError: one of the manifests cannot be decoded.
+    """
+    hpa, old = _internal(manifest), _internal(old_manifest)
+    generation: int = old["metadata"].get("generation", 0)
+    return generation if semantically_equal_spec(hpa["spec"], old["spec"]) else generation + 1
+
+
+def handwritten_create(hpa: Json) -> list[FieldError]:
+    """Give the errors of the hand-written rules for a new object, decoded and defaulted."""
+    return [*validate_new_metadata(hpa["metadata"]), *_spec(hpa["spec"], None)]
+
+
+def handwritten_update(hpa: Json, old: Json) -> list[FieldError]:
+    """Give the errors of the hand-written rules for a changed object; both decoded and defaulted."""
+    return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_spec(hpa["spec"], old["spec"])]
+
+
+def handwritten_status(hpa: Json, old: Json) -> list[FieldError]:
+    """Give the errors of the hand-written rules for a changed status; both decoded and defaulted."""
+    return [*validate_metadata_update(hpa["metadata"], old["metadata"]), *_status(hpa["status"])]
+
+
+def _internal(manifest: Mapping[str, Any]) -> Json:
+    return convert_to_v2(decode_and_default(manifest))
+
+
+def _final(stored: list[FieldError], written: list[FieldError], declared: list[FieldError]) -> list[FieldError]:
+    """Put the lists together: a declarative error takes the place of the hand-written one, at the end."""
+    taken_over = {error.field for error in declared}
+    kept = [error for error in written if not (error.covered and error.field in taken_over)]
+    return merge_identical([*stored, *kept, *declared])
+
+
+def _declarative(spec: Json, old: Json | None) -> Iterator[FieldError]:
+    """Check the declared minimums. On update a value that did not change is not looked at."""
+    least = spec["minReplicas"]
+    if least < 0 and (old is None or old["minReplicas"] != least):
+        yield invalid("spec.minReplicas", least, _NOT_NEGATIVE)
+    most = spec["maxReplicas"]
+    if most < 1 and (old is None or old["maxReplicas"] != most):
+        yield _below_one(most, "")
+
+
+def _below_one(replicas: int, detail: str, *, covered: bool = False) -> FieldError:
+    error = required("spec.maxReplicas", detail) if replicas == 0 else None
+    error = error or invalid("spec.maxReplicas", replicas, "must be greater than or equal to 1")
+    return FieldError(error.type, error.field, error.value, error.detail, covered)
+
+
+def _spec(spec: Json, old: Json | None) -> Iterator[FieldError]:
+    least, most = spec["minReplicas"], spec["maxReplicas"]
+    if least < 0:
+        error = invalid("spec.minReplicas", least, _NOT_NEGATIVE)
+        yield FieldError(error.type, error.field, error.value, error.detail, covered=True)
+    if most < 1:
+        yield _below_one(most, "must be set and greater than 0", covered=True)
+    if most < least:
+        yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
+    yield from _scale_target(spec["scaleTargetRef"], old["scaleTargetRef"] if old else None)
+    yield from _metrics(spec, old)
+    for direction in ("scaleUp", "scaleDown"):
+        rules = (spec.get("behavior") or {}).get(direction)
+        if rules is not None:
+            yield from _rules(rules, f"spec.behavior.{direction}")
+
+
+def _scale_target(reference: Json, old: Json | None) -> Iterator[FieldError]:
+    for name in ("kind", "name"):
+        yield from validate_path_segment(reference[name], f"spec.scaleTargetRef.{name}")
+    version = reference.get("apiVersion", "")
+    if old is not None and (old["kind"], old.get("apiVersion", "")) == (reference["kind"], version):
+        return
+    group, error = parse_group(version)
+    if error:
+        yield invalid("spec.scaleTargetRef.apiVersion", version, error)
+    elif not group and reference["kind"] != "ReplicationController":
+        yield invalid("spec.scaleTargetRef.apiVersion", version, "apiVersion must specify API group")
+
+
+def _metrics(spec: Json, old: Json | None) -> Iterator[FieldError]:
+    tolerant = old is not None and any(_bad_object_version(metric) for metric in old["metrics"])
+    for index, metric in enumerate(spec["metrics"]):
+        yield from validate_metric(metric, f"spec.metrics[{index}]", any_version=tolerant)
+    if spec["minReplicas"] == 0 and not any(metric["type"] in ("Object", "External") for metric in spec["metrics"]):
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        yield forbidden("spec.metrics", detail)
+
+
+def _bad_object_version(metric: Json) -> bool:
+    described = metric.get("object", {}).get("describedObject", {})
+    return metric["type"] == "Object" and bool(parse_group(described.get("apiVersion", ""))[1])
+
+
+def _rules(rules: Json, path: str) -> Iterator[FieldError]:
+    window = rules.get("stabilizationWindowSeconds")
+    if window is not None and window < 0:
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
+    if window is not None and window > MAX_STABILIZATION_WINDOW_S:
+        detail = f"must be less than or equal to {MAX_STABILIZATION_WINDOW_S}"
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, detail)
+    select = rules.get("selectPolicy")
+    if select is not None and select not in ("Disabled", "Max", "Min"):
+        yield not_supported(f"{path}.selectPolicy", select, ("Disabled", "Max", "Min"))
+    policies = rules.get("policies") or ()
+    if not policies:
+        yield required(f"{path}.policies", "must specify at least one Policy")
+    for index, policy in enumerate(policies):
+        yield from _policy(policy, f"{path}.policies[{index}]")
+    tolerance = rules.get("tolerance")
+    if tolerance is not None and parse_quantity(tolerance).sign() < 0:
+        yield invalid(f"{path}.tolerance", tolerance, _NOT_NEGATIVE)
+
+
+def _policy(policy: Json, path: str) -> Iterator[FieldError]:
+    if policy["type"] not in ("Percent", "Pods"):
+        yield not_supported(f"{path}.type", policy["type"], ("Percent", "Pods"))
+    if policy["value"] <= 0:
+        yield invalid(f"{path}.value", policy["value"], "must be greater than zero")
+    period = policy["periodSeconds"]
+    if period <= 0:
+        yield invalid(f"{path}.periodSeconds", period, "must be greater than zero")
+    if period > MAX_POLICY_PERIOD_S:
+        yield invalid(f"{path}.periodSeconds", period, f"must be less than or equal to {MAX_POLICY_PERIOD_S}")
+
+
+def _status(status: Json) -> Iterator[FieldError]:
+    for index, condition in enumerate(status.get("conditions", ())):
+        generation = condition.get("observedGeneration", 0)
+        if generation < 0:
+            yield invalid(f"status.conditions[{index}].observedGeneration", generation, _NOT_NEGATIVE)
+    for name in ("currentReplicas", "desiredReplicas"):
+        if status.get(name, 0) < 0:
+            yield invalid(f"status.{name}", status[name], _NOT_NEGATIVE)
