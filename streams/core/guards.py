@@ -49,7 +49,8 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
             f"enforcing needs proof that no native HPA controller runs in cluster {cluster}: "
             "set nativeController to absent once that is proven"
         )
-    rivals = sorted(namespace.by_target.get(target, set()) - {hpa.id.name})
+    others = namespace.by_target.get(target, set()) - {hpa.id.name}
+    rivals = sorted(other for other in others if _drives(namespace, other, settings))
     if rivals:
         other = rivals[0]
         kind = _kind(namespace.directory[other].origin)
@@ -59,6 +60,13 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
             name = f"{rival.get('kind', 'object')} {namespace.name}/{rival.get('name', '')}"
             return f"{name} drives {_print(target)} too: delete one of them"
     return ""
+
+
+def _drives(namespace: Namespace, name: str, settings: Effective) -> bool:
+    """Whether another HPA would write: the native controller drives what is in a cluster, unless it is proven absent."""
+    if name.endswith(HIDDEN) or (namespace.directory[name].origin == "cluster" and not settings.native_absent):
+        return True
+    return asked_mode(namespace, name, settings) == "enforce"
 
 
 def _kind(origin: Origin) -> str:
