@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field, structs
 
 from schemas.entries import Mode, Origin, Target
+from schemas.quantity import format_milli
 
 ENGINE = 1
 """Rises only when some log would give other bytes."""
@@ -160,13 +161,16 @@ class ShortDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 def expand(short: ShortDecision, full: Decision) -> Decision:
-    """Give the short record back whole.
+    """Give the short record back whole: status and events too, with the short record's values.
+
+    Only what explains the steps (windows, recommendations, until when) stays the full record's.
 
     Raises:
         ValueError: `full` is not the record that `short` repeats.
     """
     if short.same_as != full.id:
         raise ValueError(f"decision {short.id} repeats {short.same_as}, not {full.id}")
+    metrics = [_with_values(short, full, i) for i in range(len(full.metrics))]
     return structs.replace(
         full,
         id=short.id,
@@ -175,8 +179,9 @@ def expand(short: ShortDecision, full: Decision) -> Decision:
         time=short.time,
         input=short.input,
         raw_desired_replicas=short.raw_desired_replicas,
-        metrics=[_with_values(short, full, i) for i in range(len(full.metrics))],
-        events=[],
+        metrics=metrics,
+        steps=[_with_proposal(step, short.raw_desired_replicas) for step in full.steps],
+        status=_status_with(full.status, metrics),
     )
 
 
@@ -187,3 +192,30 @@ def _with_values(short: ShortDecision, full: Decision, index: int) -> MetricDeci
     value, utilization, proposal, ratio = short.m[index]
     newest = short.newest[index] if index < len(short.newest) else metric.newest
     return structs.replace(metric, value=value, utilization=utilization, proposal=proposal, ratio=ratio, newest=newest)
+
+
+def _with_proposal(step: Step, proposal: int | None) -> Step:
+    if proposal is None or step.step not in ("metrics", "stabilization"):
+        return step
+    return structs.replace(step, out=proposal) if step.step == "metrics" else structs.replace(step, in_=proposal)
+
+
+def _status_with(status: dict[str, Any] | None, metrics: list[MetricDecision]) -> dict[str, Any] | None:
+    """Put the metrics' values into a status."""
+    current = (status or {}).get("currentMetrics")
+    if status is None or not current or len(current) != len(metrics):
+        return status
+    return {**status, "currentMetrics": [_shown(*pair) for pair in zip(current, metrics, strict=True)]}
+
+
+def _shown(shown: dict[str, Any], metric: MetricDecision) -> dict[str, Any]:
+    key = next((key for key in shown if key != "type"), None)
+    if key is None or metric.value is None:
+        return shown
+    # Upstream prints the averages of resource memory in BinarySI, everything else in DecimalSI.
+    name = shown[key].get("name")
+    text = format_milli(metric.value, "BinarySI" if name == "memory" else "DecimalSI")
+    values: dict[str, Any] = {name: text for name in shown[key]["current"] if name != "averageUtilization"}
+    if metric.utilization is not None:
+        values["averageUtilization"] = metric.utilization
+    return {**shown, key: {**shown[key], "current": values}}

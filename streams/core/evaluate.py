@@ -231,7 +231,7 @@ class _Evaluation:
         row.seen_replicas = (
             observation.scale.spec_replicas if isinstance(observation.scale, Scale) else row.seen_replicas
         )
-        row.native_moves, row.written = [], row.written if wanted is not None else None
+        row.native_moves, row.written = [], None
         row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
         row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, state.offset
         if wanted is not None:
@@ -272,7 +272,8 @@ class _Evaluation:
 
     def _knows(self, name: str, selector: str) -> bool:
         other = self.state.hpas.get(self.hpa.id._replace(name=name))
-        if other is None or other is self.hpa:
+        if other is None or other is self.hpa or other.row.origin != self.hpa.row.origin:
+            # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
             return False
         return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
 

@@ -180,7 +180,11 @@ class EntryFold:
             namespace.enter_hpa(name + HIDDEN, DirectoryEntry(known.target, "cluster", known.mark))
         hpa = self.state.hpa(HpaId(namespace.cluster, namespace.name, name))
         if not self.state.holds(hpa, namespace):
-            self._change_hpa(hpa, body)
+            try:
+                self._change_hpa(hpa, body)
+            except (ValueError, KeyError, TypeError) as error:
+                # Ingest lets only valid specs pass; one that is not must not stop the partition.
+                namespace.count_ignored(f"HPA {name}: {error}")
         namespace.enter_hpa(name, DirectoryEntry(_target(body), body.origin, mark))
         if body.mode is not None:
             self._set_command(name, body.mode, None)

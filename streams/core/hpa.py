@@ -5,13 +5,14 @@ from typing import Any
 
 import orjson
 
-from schemas.entries import AutoscalerSet, Origin, Outcome
+from schemas.entries import AutoscalerSet, Outcome
 from schemas.keys import HpaId
 from streams.core.autoscaler import Autoscaler
 from streams.core.compile import compile_autoscaler
 from streams.core.observe import MetricQuery
 from streams.core.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
 
+_REMEMBERED_UIDS = 16
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations", "creationTimestamp")
 
 
@@ -19,9 +20,19 @@ class Hpa:
     """One HPA: a live one has an `autoscaler`; a forgotten one is only a row."""
 
     __slots__ = (
-        "applied", "autoscaler", "deadline", "dirty", "id", "is_new", "key", "outcome", "parked", "queries", "row", "spec",
+        "applied",
+        "autoscaler",
+        "deadline",
+        "dirty",
+        "id",
+        "key",
+        "outcome",
+        "parked",
+        "queries",
+        "row",
+        "spec",
         "watched",
-    )  # fmt: skip
+    )
 
     def __init__(self, partition: int, row: HpaRow, applied: int = NOTHING_APPLIED) -> None:
         self.row = row
@@ -32,7 +43,6 @@ class Hpa:
         self.deadline = 0
         self.parked = False
         self.outcome: Outcome | None = None
-        self.is_new = True
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()
         self.autoscaler: Autoscaler | None = None
@@ -58,6 +68,9 @@ class Hpa:
         """Take over a created or changed object; tell whether it is to be evaluated at once.
 
         `uid` is what a central object gets if it is new.
+
+        Raises:
+            ValueError: the spec cannot be compiled; nothing has changed then.
         """
         row, hpa = self.row, entry.hpa
         born = row.gone or row.deleted or not row.uid
@@ -66,12 +79,13 @@ class Hpa:
             new_uid = str(hpa["metadata"].get("uid") or row.uid or uid)
         generation = self._generation(entry, born or new_uid != row.uid)
         changed = born or new_uid != row.uid or generation != row.generation or hpa["spec"] != self.spec
+        if changed:
+            self._take_spec(hpa, new_uid, generation)
         if born or new_uid != row.uid:
-            self._be_born(new_uid, hpa, entry.origin)
+            self._be_born(new_uid, hpa)
         row.origin, row.generation = entry.origin, generation
         if changed:
             row.author, row.change_reason = entry.author, entry.reason
-            self._store(hpa)
             row.next_due_ms = now_ms
             row.due_again = row.pending is not None
         return changed
@@ -81,21 +95,23 @@ class Hpa:
             return int(entry.hpa["metadata"].get("generation") or 0)
         if born:
             return 1
-        return self.row.generation + (entry.hpa["spec"] != self.spec)
+        return self.row.generation + int(entry.hpa["spec"] != self.spec)
 
-    def _be_born(self, uid: str, hpa: dict[str, Any], origin: Origin) -> None:
+    def _be_born(self, uid: str, hpa: dict[str, Any]) -> None:
         """A new object: its status is its own, the memory under its name stays."""
         row = self.row
-        row.former_uid, row.uid = row.uid, uid
+        if row.uid and row.uid != uid:
+            row.former_uids = [*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid]
+        row.uid = uid
         row.deleted = row.gone = False
         row.status, row.native_moves, row.written = None, [], None
         row.native_status = hpa.get("status") or {}
         row.full_decision = ""
 
-    def _store(self, hpa: dict[str, Any]) -> None:
+    def _take_spec(self, hpa: dict[str, Any], uid: str, generation: int) -> None:
         row = self.row
         metadata = {name: hpa["metadata"][name] for name in _METADATA if name in hpa["metadata"]}
-        metadata["uid"], metadata["generation"] = row.uid, row.generation
+        metadata["uid"], metadata["generation"] = uid, generation
         kept = {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
@@ -114,6 +130,7 @@ class Hpa:
             namespace=old.namespace,
             name=old.name,
             uid=old.uid,
+            former_uids=old.former_uids,
             registered=old.registered,
             restart_seen=old.restart_seen,
             gone=True,

@@ -8,6 +8,7 @@ from schemas.entries import MetricAnswer as WireAnswer
 from schemas.selectors import label_selector_text, matches_label_selector
 from streams.core.autoscaler import INVALID, Autoscaler
 from streams.core.compile import parse_group
+from streams.core.metricsclient import MetricsApi, empty_failure, fetch_failure
 from streams.core.namespace import AnswerState, Namespace, api_query
 from streams.core.observation import (
     ExternalSamples,
@@ -32,11 +33,11 @@ _API_OF = {
     "Object": "object",
     "External": "external",
 }
-_SERVED_BY = {
-    "resource": "resource metrics",
-    "pods": "custom metrics",
-    "object": "custom metrics",
-    "external": "external metrics",
+_SERVED_BY: dict[str, MetricsApi] = {
+    "resource": "resource",
+    "pods": "custom",
+    "object": "custom",
+    "external": "external",
 }
 
 
@@ -142,10 +143,10 @@ def observe_metric(
 def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricAnswer, str]:
     served_by = _SERVED_BY[_API_OF[query.type]]
     if state is None:
-        return MetricFailure(f"unable to fetch metrics from {served_by} API: no answer has been received yet"), ""
+        return fetch_failure(served_by, "no answer has been received yet"), ""
     if now_ms - state.row.time_ms > 2 * period_ms:
-        text = f"unable to fetch metrics from {served_by} API: no answer within two sync periods ({2 * period_ms // 1000}s)"
-        return MetricFailure(text), state.row.source
+        text = f"no answer within two sync periods ({2 * period_ms // 1000}s)"
+        return fetch_failure(served_by, text), state.row.source
     key = (query.resource, query.container)
     compiled = state.compiled.get(key)
     if compiled is None:
@@ -157,24 +158,24 @@ def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") 
     """Turn a metrics API's answer into what a calculation takes. Source: upstream `pkg/controller/podautoscaler/metrics`."""
     served_by = _SERVED_BY[answer.api]
     if answer.error is not None:
-        return MetricFailure(f"unable to fetch metrics from {served_by} API: {answer.error}")
+        return fetch_failure(served_by, answer.error)
     if answer.api == "resource":
         return _of_usages(answer, resource, container)
     if answer.api == "object":
         return ObjectSample(answer.milli, answer.time)
     if answer.api == "pods":
         if not answer.values:
-            return MetricFailure("no metrics returned from custom metrics API")
+            return empty_failure("custom")
         return pod_samples({value.pod: (value.milli, value.time, value.window_ms) for value in answer.values})
     if not answer.items:
-        return MetricFailure("no metrics returned from external metrics API")
+        return empty_failure("external")
     times = [time_ms for _, time_ms in answer.items]
     return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
 
 
 def _of_usages(answer: WireAnswer, resource: str, container: str) -> MetricAnswer:
     if not answer.usages:
-        return MetricFailure("no metrics returned from resource metrics API")
+        return empty_failure("resource")
     samples: dict[str, tuple[int, int, int]] = {}
     for usage in answer.usages:
         milli = (

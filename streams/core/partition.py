@@ -161,7 +161,7 @@ class Partition:
         uid = decision.split("-", 2)[2].removesuffix("-c")
         offset = self.state.offset
         return any(
-            hpa.applied >= offset and uid in (hpa.row.uid, hpa.row.former_uid) for hpa in self.state.hpas.values()
+            hpa.applied >= offset and uid in (hpa.row.uid, *hpa.row.former_uids) for hpa in self.state.hpas.values()
         )
 
     # --- checkpoints ----------------------------------------------------------------------------------------------------

@@ -98,8 +98,8 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     """Mode, pause and refusal as of the last evaluation."""
     paused: str = ""
     refused: str = ""
-    former_uid: str = ""
-    """uid of the object that bore the name before this one."""
+    former_uids: list[str] = []
+    """uids of the last objects that bore the name before this one."""
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
 

@@ -34,14 +34,17 @@ def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
     """Give the settings of a cluster from all that was set."""
-    own = merge(known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings()))
+    shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
+    sources = {**(shared.sources or {}), **(own.sources or {})}
+    namespaces = {**(shared.namespaces or {}), **(own.namespaces or {})}
+    own = merge(shared, own)
     return Effective(
         controller=_controller(own),
         sync_period_ms=own.sync_period_ms if own.sync_period_ms and own.sync_period_ms > 0 else DEFAULT_SYNC_PERIOD_MS,
         sample_age_limit_ms=_or(own.sample_age_limit_ms, DEFAULT_SAMPLE_AGE_LIMIT_MS),
-        sources={str(kind): source for kind, source in (own.sources or {}).items()},
+        sources={str(kind): source for kind, source in sources.items()},
         default_mode=own.default_mode or "shadow",
-        namespaces=own.namespaces or {},
+        namespaces=namespaces,
         frozen=bool(own.frozen),
         native_absent=own.native_controller == "absent",
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,

@@ -1,5 +1,7 @@
 """The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs."""
 
+from typing import Any
+
 from schemas.keys import HpaId
 from streams.core.hpa import Hpa
 from streams.core.namespace import Namespace
@@ -71,7 +73,8 @@ class State:
         """Work out anew which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
         namespace = self.namespace(hpa.id.cluster, hpa.id.namespace)
         if hpa.autoscaler is None:
-            hpa.queries, watched = (), frozenset()
+            hpa.queries = ()
+            watched: frozenset[Any] = frozenset()
         else:
             scale = namespace.scales.get(hpa.target)
             selector = scale.selector if scale is not None else ""
