@@ -1,0 +1,182 @@
+"""What answers of the metrics APIs become, and Go's number conversions."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streams.core import gofloat
+from streams.core.metricsclient import (
+    external_answer,
+    fetch_failure,
+    object_list_answer,
+    object_query,
+    parse_duration_ms,
+    parse_time_ms,
+    pods_answer,
+    resource_answer,
+)
+from streams.core.observation import ExternalSamples, MetricFailure, PodSamples
+
+TIME = "2000-01-01T00:00:10Z"
+TIME_MS = 946_684_810_000
+
+
+def usage(pod: str, *containers: tuple[str, dict[str, str]]) -> dict[str, Any]:
+    made = [{"name": name, "usage": values} for name, values in containers]
+    return {"metadata": {"name": pod}, "timestamp": TIME, "window": "15s", "containers": made}
+
+
+def samples_of(answer: object) -> dict[str, tuple[int, int, int]]:
+    assert isinstance(answer, PodSamples)
+    return answer.samples
+
+
+def test_a_pods_value_is_the_sum_of_its_containers() -> None:
+    body = {"items": [usage("p0", ("a", {"cpu": "100m"}), ("b", {"cpu": "1500u"}))]}
+
+    assert samples_of(resource_answer(body, "cpu", "")) == {"p0": (102, TIME_MS, 15_000)}
+
+
+def test_r34_one_container_without_the_resource_makes_the_pod_missing() -> None:
+    body = {"items": [usage("p0", ("a", {"cpu": "1"}), ("b", {"memory": "1"})), usage("p1", ("a", {"cpu": "1"}))]}
+
+    assert list(samples_of(resource_answer(body, "cpu", ""))) == ["p1"]
+
+
+def test_r35_a_pod_without_the_container_is_missing_and_the_others_are_used() -> None:
+    body = {"items": [usage("p0", ("b", {"cpu": "1"})), usage("p1", ("a", {"cpu": "2"}), ("a", {"cpu": "9"}))]}
+
+    assert samples_of(resource_answer(body, "cpu", "a")) == {"p1": (2000, TIME_MS, 15_000)}
+
+
+def test_the_last_item_of_a_pod_wins_and_the_default_window_is_a_minute() -> None:
+    items = [
+        {"describedObject": {"name": "p0"}, "timestamp": TIME, "value": value, **window}
+        for value, window in (("1", {"windowSeconds": 5}), ("2", {}))
+    ]
+
+    assert samples_of(pods_answer({"items": items})) == {"p0": (2000, TIME_MS, 60_000)}
+
+
+def test_every_external_series_is_read() -> None:
+    items = [{"timestamp": TIME, "value": value} for value in ("1", "-2500m")]
+
+    assert external_answer({"items": items}) == ExternalSamples((1000, -2500), TIME_MS, TIME_MS)
+
+
+@pytest.mark.parametrize(
+    ("read", "error"),
+    [
+        pytest.param(
+            lambda body: resource_answer(body, "cpu", ""),
+            "no metrics returned from resource metrics API",
+            id="resource",
+        ),
+        pytest.param(pods_answer, "no metrics returned from custom metrics API", id="pods"),
+        pytest.param(external_answer, "no metrics returned from external metrics API", id="external"),
+        pytest.param(
+            object_list_answer,
+            "unable to fetch metrics from custom metrics API: "
+            "the custom metrics API server returned 0 results when we asked for exactly one",
+            id="object",
+        ),
+    ],
+)
+@pytest.mark.parametrize("body", [{"items": []}, {"items": None}, {}])
+def test_an_answer_without_items_is_an_error_not_zero(
+    read: Callable[[dict[str, Any]], object], error: str, body: dict[str, Any]
+) -> None:
+    assert read(body) == MetricFailure(error)
+
+
+def test_a_refused_request_is_told_with_the_apis_name() -> None:
+    assert fetch_failure("external", "boom").error == "unable to fetch metrics from external metrics API: boom"
+
+
+@pytest.mark.parametrize(
+    ("described", "query"),
+    [
+        pytest.param(
+            {"kind": "Namespace", "name": "other", "apiVersion": "v1"}, ("Namespace", "shop", True), id="O13 its own"
+        ),
+        pytest.param(
+            {"kind": "Namespace", "name": "other", "apiVersion": "acme.io/v1"},
+            ("Namespace.acme.io", "other", False),
+            id="O13 only the core kind",
+        ),
+        pytest.param({"kind": "Service", "name": "svc", "apiVersion": "v1"}, ("Service", "svc", False), id="core"),
+    ],
+)
+def test_which_object_is_asked_for(described: dict[str, str], query: tuple[str, str, bool]) -> None:
+    made = object_query(described, "shop")
+
+    assert (made.group_kind, made.name, made.root_scoped) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("15s", 15_000),
+        ("12.345s", 12_345),
+        ("1m30s", 90_000),
+        ("0", 0),
+        ("1h", 3_600_000),
+        ("-1.5s", -1500),
+        ("9us", 0),
+    ],
+)
+def test_durations_are_gos(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "1 s", "1m 30s", "fast"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse_duration_ms(text)
+
+
+def test_times_need_a_zone() -> None:
+    assert parse_time_ms("2000-01-01T01:00:10.5+01:00") == TIME_MS + 500
+    with pytest.raises(ValueError, match="has no zone"):
+        parse_time_ms("2000-01-01T00:00:10")
+
+
+@pytest.mark.parametrize(
+    ("value", "int32", "ceil32"),
+    [
+        (1.5, 1, 2),
+        (-1.5, -1, -1),
+        (2147483647.0, 2147483647, 2147483647),
+        (2147483647.5, 2147483647, -2147483648),
+        (2147483648.0, -2147483648, -2147483648),
+        (-2147483648.5, -2147483648, -2147483648),
+        (-2147483649.0, -2147483648, -2147483648),
+        (math.inf, -2147483648, -2147483648),
+        (-math.inf, -2147483648, -2147483648),
+        (math.nan, -2147483648, -2147483648),
+    ],
+)
+def test_doubles_become_int32_as_on_amd64(value: float, int32: int, ceil32: int) -> None:
+    assert (gofloat.int32(value), gofloat.ceil32(value)) == (int32, ceil32)
+
+
+@pytest.mark.parametrize("value", [2.0**63, -(2.0**64), math.inf, math.nan])
+def test_doubles_out_of_int64_become_its_minimum(value: float) -> None:
+    assert (gofloat.int64(value), gofloat.ceil64(value)) == (gofloat.MIN_INT64, gofloat.MIN_INT64)
+
+
+def test_division_is_ieee() -> None:
+    assert gofloat.divide(1.0, 0.0) == math.inf
+    assert gofloat.divide(-1.0, 0.0) == -math.inf
+    assert math.isnan(gofloat.divide(0.0, 0.0))
+    assert gofloat.divide(1.0, 4.0) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [(7, 2, 3), (-7, 2, -3), (7, -2, -3), (-7, -2, 3), (gofloat.MIN_INT64, -1, gofloat.MIN_INT64)],
+)
+def test_integer_division_cuts_toward_zero(dividend: int, divisor: int, quotient: int) -> None:
+    assert gofloat.trunc_div(dividend, divisor) == quotient
