@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from schemas.fielderrors import FieldError, aggregate
 
 Document = dict[str, Any]
 
@@ -88,13 +91,12 @@ def uid_conflict(resource: str, name: str, wanted: str, found: str) -> ApiError:
     return ApiError(409, message, details=_details(resource, name))
 
 
-def invalid(kind: str, group: str, name: str, causes: list[tuple[str, str]]) -> ApiError:
-    """`causes` are (field, message), each message without the field."""
-    lines = [f"{field}: {message}" for field, message in causes]
-    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+def invalid(kind: str, group: str, name: str, problems: Sequence[FieldError]) -> ApiError:
+    """An object that breaks rules of its type."""
     subject = f"{kind}.{group}" if group else kind
-    details = {"name": name, "group": group, "kind": kind}
-    details["causes"] = [{"reason": "FieldValueInvalid", "message": m, "field": f} for f, m in causes]  # type: ignore[assignment]
+    causes = [{"reason": problem.type, "message": problem.body, "field": problem.field} for problem in problems]
+    details = {"name": name, "group": group, "kind": kind, "causes": causes}
+    text = aggregate([problem.string for problem in problems])
     return ApiError(422, f'{subject} "{name}" is invalid: {text}', details=details)
 
 

@@ -23,7 +23,7 @@ class Fault:
     """Regular expression, searched in the path with its query."""
     method: str = ".*"
     action: str = "status"
-    """status: answer with it; hang: wait until the fault is removed, then go on; drop: cut the connection; none: delay."""
+    """status: answer with it; hang: wait until the fault is removed, go on; drop: cut the connection; none: delay."""
     status: int = 503
     message: str = "simulated fault"
     retry_after_s: int = 0

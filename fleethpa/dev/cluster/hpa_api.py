@@ -7,6 +7,7 @@ from typing import Any
 from fleethpa.dev.cluster.errors import ApiError, invalid
 from schemas import conversion
 from schemas.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
+from schemas.validation import validate_create, validate_update
 
 Document = dict[str, Any]
 
@@ -41,10 +42,6 @@ def check(new: Document, old: Document | None) -> None:
     Raises:
         ApiError: 422.
     """
-    spec = new["spec"]
-    name = new["metadata"]["name"]
-    if spec.get("maxReplicas", 0) < 1:
-        raise invalid("HorizontalPodAutoscaler", "autoscaling", name, [("spec.maxReplicas", "Required value")])
-    if spec["maxReplicas"] < spec["minReplicas"]:
-        text = f"Invalid value: {spec['maxReplicas']}: must be greater than or equal to `minReplicas`"
-        raise invalid("HorizontalPodAutoscaler", "autoscaling", name, [("spec.maxReplicas", text)])
+    problems = validate_create(new) if old is None else validate_update(new, old)
+    if problems:
+        raise invalid("HorizontalPodAutoscaler", "autoscaling", new["metadata"]["name"], problems)

@@ -14,6 +14,7 @@ from fleethpa.dev.cluster.ownership import Writer
 from fleethpa.dev.cluster.resources import ResourceType, by_path
 from fleethpa.dev.cluster.selectors import selector_string
 from fleethpa.dev.cluster.store import Key, Store
+from schemas import fielderrors
 
 Document = dict[str, Any]
 PodDeleter = Callable[[str, str], bool]
@@ -129,8 +130,7 @@ class Writes:
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise ApiError(400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer")
         if replicas < 0:
-            text = f"Invalid value: {replicas}: must be greater than or equal to 0"
-            raise errors.invalid("Scale", "autoscaling", name, [("spec.replicas", text)])
+            raise errors.invalid("Scale", "autoscaling", name, [_negative(replicas)])
         self._check_preconditions(resource, current, body.get("metadata") or {})
         document = current | {"spec": current["spec"] | {"replicas": replicas}}
         if not _same(document, current):
@@ -178,8 +178,8 @@ class Writes:
     def _new_metadata(self, resource: ResourceType, namespace: str, given: Document) -> Document:
         name = given.get("name") or self._generated(given.get("generateName", ""))
         if not name:
-            message = "Required value: name or generateName is required"
-            raise errors.invalid(resource.kind, resource.group, "", [("metadata.name", message)])
+            problem = fielderrors.required("metadata.name", "name or generateName is required")
+            raise errors.invalid(resource.kind, resource.group, "", [problem])
         if resource.namespaced and given.get("namespace", namespace) != namespace:
             raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
         if resource.namespaced and self._store.get(("namespaces", "", namespace)) is None:
@@ -220,9 +220,8 @@ class Writes:
         if resource.scale:
             spec = document.get("spec") or {}
             if not isinstance(spec.get("replicas", 1), int) or spec.get("replicas", 1) < 0:
-                text = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
                 name = document["metadata"]["name"]
-                raise errors.invalid(resource.kind, resource.group, name, [("spec.replicas", text)])
+                raise errors.invalid(resource.kind, resource.group, name, [_negative(spec["replicas"])])
             return document | {"spec": {"replicas": 1} | spec}
         return document
 
@@ -265,6 +264,10 @@ def patched(document: Document, content_type: str, body: Any) -> Document:
     if not isinstance(result, dict):
         raise ApiError(400, "the patch does not leave an object")
     return result
+
+
+def _negative(replicas: object) -> fielderrors.FieldError:
+    return fielderrors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
 
 
 def _same(one: Document, other: Document) -> bool:
