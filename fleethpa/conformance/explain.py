@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from streams.core._equal_status import semantically_equal_status
+from schemas.hpa import semantically_equal_status
 from streams.core.metricsclient import parse_time_ms
 
 Json = dict[str, Any]

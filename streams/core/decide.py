@@ -7,8 +7,8 @@ their defaults.
 from functools import lru_cache
 from typing import Any
 
+from schemas.hpa import semantically_equal_status
 from schemas.selectors import SelectorError, parse_selector
-from streams.core._equal_status import semantically_equal_status
 from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.conditions import Conditions
 from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
