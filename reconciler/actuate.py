@@ -33,6 +33,7 @@ LONG_STALE_MS = 60_000
 DOWN_FOR_MS = 5_000
 """So long after a request without answer an expired wish is given up without another one."""
 _SHORTEST_TIMEOUT_S = 1.0
+_NEVER = (-DOWN_FOR_MS, "")
 
 
 class Actuator:
@@ -51,7 +52,7 @@ class Actuator:
         self._client, self._discovery = client, Discovery(client)
         self._is_newest, self._guards, self._metrics, self._clock = is_newest, guards, metrics, clock
         self._timeout_s = timeout_s
-        self._down: tuple[int, str] = (-DOWN_FOR_MS, "")
+        self._down = _NEVER
 
     async def carry_out(self, decision: Decision) -> Outcome:
         """Bring the scale to the wanted count, or say why not. Ends soon after the decision's time to live."""
@@ -127,6 +128,7 @@ class Actuator:
     def _answered(self, status: int) -> None:
         self._metrics.scale_requests.labels(self._client.name, result_of(status)).inc()
         self._metrics.up.labels(self._client.name).set(1)
+        self._down = _NEVER
         self._metrics.last_sync.labels(self._client.name).set(self._clock() / 1000)
 
     def _remember(self, error: ClusterError, status: int) -> None:

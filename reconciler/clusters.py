@@ -26,6 +26,7 @@ from reconciler.errors import ApiError, ConfigError, UnreachableError
 IN_CLUSTER = ""
 """The context name that stands for the pod's own service account."""
 
+FIELD_MANAGER = "fleethpa"
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
 CONNECTIONS = 512
@@ -160,6 +161,8 @@ class ClusterClient:
         api = await self._client()
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "fleethpa"}
         await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        if method in ("PUT", "POST", "PATCH"):
+            path += f"{'&' if '?' in path else '?'}fieldManager={FIELD_MANAGER}"
         url = api.configuration.host.rstrip("/") + path
         try:
             answer = await api.call_api(method, url, headers, body, _request_timeout=timeout)

@@ -108,14 +108,12 @@ def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet
     spec, status, metadata = parent.get("spec") or {}, parent.get("status") or {}, parent["metadata"]
     replicas = spec.get("replicas")
     manager, manager_time = replicas_manager(metadata)
-    core_group = target.kind == "ReplicationController"
+    core_group, selector = target.kind == "ReplicationController", spec.get("selector")
     return ScaleSet(
         target=target,
         spec_replicas=1 if replicas is None else replicas,
         status_replicas=status.get("replicas") or 0,
-        selector=label_selector_text(
-            {"matchLabels": spec.get("selector") or {}} if core_group else spec.get("selector")
-        ),
+        selector=label_selector_text({"matchLabels": selector or {}} if core_group else selector),
         resource_version=metadata.get("resourceVersion", ""),
         uid=metadata.get("uid", ""),
         manager=manager,

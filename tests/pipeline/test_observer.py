@@ -1,0 +1,287 @@
+"""The observer against simulated clusters and the embedded broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from fleethpa.dev.cluster.faults import Denial, Fault
+from fleethpa.dev.cluster.resources import by_kind
+
+from reconciler.config import ObserverConfig
+from reconciler.observe.run import Observer
+from schemas.codec import encode
+from schemas.entries import (
+    Answers,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Heartbeat,
+    MetricAnswer,
+    PodDeleted,
+    PodList,
+    PodSet,
+    PublicRecord,
+    ScaleSet,
+    SettingsSet,
+)
+from schemas.topics import AUTOSCALERS
+from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
+
+EXTERNAL = {
+    "type": "External",
+    "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}},
+}
+
+
+@asynccontextmanager
+async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
+    settings = {
+        "kafka": made.kafka,
+        "clusters": made.clusters,
+        "sync_period_ms": 1_000,
+        "heartbeat_ms": 500,
+        "watch_s": 30,
+    }
+    part = Observer(ObserverConfig(**(settings | changes)))
+    async with running(part, asyncio.Event()):
+        yield part
+
+
+def delete(made: Rig, api_version: str, kind: str, name: str, cluster: str = "east") -> None:
+    made.sims[cluster].writes.delete(by_kind(api_version, kind), NAMESPACE, name, {}, dry=False)
+
+
+def pods_now(made: Rig, namespace: str = NAMESPACE) -> set[str]:
+    """The pods of a namespace as a reader of the topic folds them."""
+    pods: set[str] = set()
+    for _, _, inside, body in made.topics.entries:
+        if inside != namespace:
+            continue
+        if isinstance(body, PodList):
+            pods = {pod.name for pod in body.pods} if body.chunk == 0 else pods | {pod.name for pod in body.pods}
+        elif isinstance(body, PodSet):
+            pods.add(body.pod.name)
+        elif isinstance(body, PodDeleted):
+            pods.discard(body.name)
+    return pods
+
+
+def live_pods(made: Rig, cluster: str = "east") -> set[str]:
+    return {pod["metadata"]["name"] for pod in made.sims[cluster].store.listing("pods", NAMESPACE)}
+
+
+def scales(made: Rig, name: str) -> list[ScaleSet]:
+    return [body for body in made.topics.of(ScaleSet) if body.target.name == name]
+
+
+def answered(made: Rig, api: str) -> list[MetricAnswer]:
+    return [item for body in made.topics.of(Answers) for item in body.items if item.api == api]
+
+
+async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        sim.apply(deployment("other", 1, namespace="elsewhere"))
+        topics = made.topics
+        async with observed(made):
+            listed = await topics.until(lambda: topics.of(AutoscalerList), "the list of HPAs")
+            assert [each["metadata"]["name"] for each in listed[0].hpas] == ["web"]
+            assert listed[0].hpas[0]["kind"] == "HorizontalPodAutoscaler"
+            await topics.until(lambda: pods_now(made) == live_pods(made) and len(live_pods(made)) == 2, "both pods")
+            first = (await topics.until(lambda: scales(made, "web"), "the scale"))[0]
+            assert (first.spec_replicas, first.selector, first.error) == (2, "app=web", None)
+            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages of pods")
+            beat = (await topics.until(lambda: topics.of(Heartbeat), "a heartbeat"))[-1]
+            assert beat.watches == ["pods", "autoscalers", "scales"]
+
+            sim.apply(deployment("web", 4), manager="kubectl-edit")
+            changed = await topics.until(
+                lambda: next((s for s in scales(made, "web") if s.spec_replicas == 4), None), "the new count"
+            )
+            assert changed.manager == "kubectl-edit"
+            await topics.until(lambda: len(pods_now(made)) == 4, "four pods")
+            sim.apply(hpa("web", high=7))
+            await topics.until(lambda: topics.of(AutoscalerSet), "the changed HPA")
+            delete(made, "autoscaling/v2", "HorizontalPodAutoscaler", "web")
+            gone = await topics.until(lambda: topics.of(AutoscalerDeleted), "the deleted HPA")
+            assert gone[0].uid == listed[0].hpas[0]["metadata"]["uid"]
+        assert not pods_now(made, "elsewhere")  # no HPA there: nothing is told of it
+        sessions = {getattr(body, "session", None) for _, _, _, body in topics.entries}
+        assert len(sessions) == 1
+
+
+async def test_a_target_that_is_not_there_is_told_in_the_servers_words_until_it_is(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(hpa("late"))
+        odd = hpa("odd", scaleTargetRef={"apiVersion": "acme.io/v1", "kind": "Rocket", "name": "odd"})
+        sim.apply(odd)
+        async with observed(made):
+            missing = (await topics.until(lambda: scales(made, "late"), "the missing target"))[0]
+            assert missing.error == 'deployments.apps "late" not found'
+            unknown = (await topics.until(lambda: scales(made, "odd"), "the unknown kind"))[0]
+            assert unknown.error == 'no matches for kind "Rocket" in group "acme.io"'
+            sim.apply(deployment("late", 3))
+            await topics.until(lambda: scales(made, "late")[-1].spec_replicas == 3, "the target, once made")
+            delete(made, "apps/v1", "Deployment", "late")
+            await topics.until(lambda: scales(made, "late")[-1].error == missing.error, "the target, deleted")
+
+
+async def test_the_scale_of_a_custom_resource_is_read_when_it_changes(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(widget("gear", 2))
+        sim.apply(hpa("gear", scaleTargetRef={"apiVersion": "example.com/v1", "kind": "Widget", "name": "gear"}))
+        async with observed(made):
+            await topics.until(
+                lambda: scales(made, "gear") and scales(made, "gear")[-1].spec_replicas == 2, "its scale"
+            )
+            sim.apply(widget("gear", 5))
+            told = await topics.until(
+                lambda: next((s for s in scales(made, "gear") if s.spec_replicas == 5), None), "its new scale"
+            )
+        assert told.selector == "app=gear"
+        assert told.target.group == "example.com"
+
+
+async def test_a_list_after_410_heals_missed_deletes_and_a_restarted_server_is_found_again(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 3))
+        sim.apply(hpa("web"))
+        async with observed(made):
+            await topics.until(lambda: len(pods_now(made)) == 3, "three pods")
+            await sim.stop_api(abort=True)
+            sim.apply(deployment("web", 1))
+            async with asyncio.timeout(15):
+                while len(live_pods(made)) > 1:
+                    await asyncio.sleep(0.05)
+            sim.store.compact()  # the deletions are history that a watch cannot ask for any more
+            await sim.start_api()
+            await topics.until(lambda: pods_now(made) == live_pods(made), "the deletes, by a full list", 30)
+            await topics.until(lambda: scales(made, "web")[-1].spec_replicas == 1, "the scale", 30)
+
+
+async def test_expired_watches_list_again(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with observed(made) as part:
+            await topics.until(lambda: len(pods_now(made)) == 2, "two pods")
+            before = len(topics.of(AutoscalerList))
+            sim.expire_watches()
+            await topics.until(lambda: len(topics.of(AutoscalerList)) > before, "a new full list")
+            labels = {"cluster": "east", "resource": "pods", "reason": "410"}
+            assert part.health.registry.get_sample_value("fleethpa_watch_restarts_total", labels) == 1
+
+
+async def test_a_forbidden_namespace_is_a_visible_problem_and_the_others_go_on(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        for namespace in ("shop", "vault"):
+            sim.apply(deployment("web", 2, namespace=namespace))
+            sim.apply(hpa("web", namespace=namespace))
+        # Neither the whole cluster nor the pods of one namespace may be seen.
+        sim.deny([Denial(namespace="", resource="pods"), Denial(namespace="vault", resource="pods")])
+        async with observed(made):
+            await topics.until(lambda: len(pods_now(made, "shop")) == 2, "pods of the allowed namespace")
+
+            def beats() -> list[Heartbeat]:
+                return [beat for beat in topics.of(Heartbeat, namespace="vault") if "pods" in beat.problems]
+
+            told = (await topics.until(beats, "the problem in the heartbeat"))[-1]
+            assert "forbidden" in told.problems["pods"]
+            fine = topics.of(Heartbeat, namespace="shop")[-1]
+            assert not fine.problems
+
+
+async def test_metrics_of_all_apis_are_asked_for_and_errors_told_in_the_servers_words(tmp_path: Path) -> None:
+    simulation = "load: 100\nmetrics:\n  - {type: Pods, name: rps}\n  - {type: External, name: queue}"
+    pods = {
+        "type": "Pods",
+        "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "5"}},
+    }
+    lost = {"type": "External", "external": EXTERNAL["external"] | {"metric": {"name": "lost"}}}  # type: ignore[operator]
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2, simulation=simulation))
+        sim.apply(hpa("web", metrics=[pods, EXTERNAL, lost]))
+        async with observed(made):
+            await topics.until(lambda: any(a.values for a in answered(made, "pods")), "values of pods")
+            await topics.until(lambda: any(a.items for a in answered(made, "external")), "an external series")
+            failed = await topics.until(
+                lambda: next((a for a in answered(made, "external") if a.metric == "lost" and a.error), None),
+                "the error",
+            )
+            assert "lost" in str(failed.error)
+            sim.add_fault(Fault(path="custom.metrics.k8s.io", status=503, message="backend is gone"))
+            await topics.until(
+                lambda: [a for a in answered(made, "pods") if a.error == "backend is gone"], "the API's own text"
+            )
+
+
+async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        for name in ("web", "api"):
+            sim.apply(deployment(name, 2))
+            sim.apply(hpa(name))
+        async with observed(made):
+            await topics.until(lambda: len(topics.of(Answers)) >= 3, "three polls")
+        last = topics.of(Answers)[-1]
+        by_selector = {item.selector: {usage.pod for usage in item.usages} for item in last.items}
+        assert set(by_selector) == {"app=web", "app=api"}
+        assert all(pod.startswith("web-") for pod in by_selector["app=web"])
+
+
+async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        async with observed(made):
+            await _apply_central(made, hpa("central", "web"))
+            await topics.until(lambda: scales(made, "web"), "the scale")
+            await topics.until(lambda: len(pods_now(made)) == 2, "the pods")
+            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+
+
+async def _apply_central(made: Rig, manifest: Json) -> None:
+    body = AutoscalerSet(hpa=manifest, origin="central", author="me")
+    record = PublicRecord(v=1, entries=[body], time=1, cluster="east", namespace=NAMESPACE)
+    producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
+    await producer.start()
+    from schemas.keys import partition_for
+
+    partition = partition_for(f"east/{NAMESPACE}", 4)
+    await producer.send_and_wait(AUTOSCALERS, encode(record), key=f"east/{NAMESPACE}".encode(), partition=partition)
+    await producer.stop()
+
+
+async def test_a_dead_cluster_does_not_keep_others_from_being_told(tmp_path: Path) -> None:
+    async with rig(tmp_path, ("east", "west")) as made:
+        for sim in made.sims.values():
+            sim.apply(deployment("web", 2))
+            sim.apply(hpa("web"))
+        number = made.sims["east"].add_fault(Fault(action="hang"))
+        topics = made.topics
+        async with observed(made):
+            await topics.until(lambda: topics.of(Answers, "west"), "west, while east hangs")
+            assert not topics.of(AutoscalerList, "east")
+            made.sims["east"].clear_faults(number)
+            await topics.until(lambda: topics.of(AutoscalerList, "east"), "east, once it answers", 40)
+
+
+async def test_the_canary_proves_that_no_native_controller_runs(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        topics = made.topics
+        async with observed(made, prove_native_absent=True, canary_wait_s=1.0):
+            told = (await topics.until(lambda: topics.of(SettingsSet), "the verdict"))[0]
+        assert (told.cluster, told.settings.native_controller) == ("east", "absent")
+        assert not made.sims["east"].store.listing("horizontalpodautoscalers.autoscaling", "default")
+        assert not topics.of(AutoscalerSet)

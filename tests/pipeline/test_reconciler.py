@@ -1,0 +1,371 @@
+"""The reconciler against simulated clusters and the embedded broker."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+
+from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.dev.cluster.faults import Denial, Fault
+from fleethpa.dev.cluster.resources import by_kind
+from reconciler.config import ReconcilerConfig
+from reconciler.run import Reconciler
+from schemas.codec import encode
+from schemas.decisions import Decision
+from schemas.entries import ClusterSettings, Outcome, PublicRecord, SettingsSet, Target
+from schemas.topics import SETTINGS
+from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_NUMBERS = itertools.count(1)
+
+
+def config(made: Rig, **changes: Any) -> ReconcilerConfig:
+    return ReconcilerConfig(**{"kafka": made.kafka, "clusters": made.clusters, "request_timeout_s": 0.5, **changes})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    """Two clusters with one running reconciler for all tests; each test has a workload of its own."""
+    async with rig(tmp_path_factory.mktemp("fleet"), ("east", "west")) as made:
+        made.part = Reconciler(config(made, workers=4))
+        async with running(made.part, asyncio.Event()):
+            yield made
+
+
+@dataclass
+class App:
+    """A workload with its HPA in cluster east."""
+
+    made: Rig
+    name: str
+
+    @property
+    def sim(self) -> SimulatedCluster:
+        return self.made.sims["east"]
+
+    @property
+    def scale(self) -> str:
+        return f"deployments/{self.name}/scale"
+
+    @property
+    def replicas(self) -> int:
+        found = self.sim.store.get(("deployments.apps", NAMESPACE, self.name))
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    async def decided(self, **changes: Any) -> Decision:
+        return await self.made.decider.decision(self.sim, self.name, **{"wants": 5, **changes})
+
+    async def ends(self, decision: Decision | None = None, **changes: Any) -> Outcome:
+        published = await self.made.decider.publish(decision or await self.decided(**changes))
+        return await outcome(self.made, published)
+
+    def delete(self, api_version: str, kind: str) -> None:
+        self.sim.writes.delete(by_kind(api_version, kind), NAMESPACE, self.name, {}, dry=False)
+
+
+@pytest.fixture
+def app(fleet: Rig) -> Any:
+    name = f"web-{next(_NUMBERS)}"
+    fleet.sims["east"].apply(deployment(name))
+    fleet.sims["east"].apply(hpa(name))
+    yield App(fleet, name)
+    fleet.sims["east"].clear_faults()
+    fleet.sims["east"].deny([])
+
+
+async def outcome(made: Rig, decision: Decision, timeout_s: float = 20.0) -> Outcome:
+    def found() -> Any:
+        return next((each for each in made.topics.of(Outcome) if each.decision == decision.id), None)
+
+    result: Outcome = await made.topics.until(found, f"outcome of {decision.id}", timeout_s)
+    return result
+
+
+def asked(sim: SimulatedCluster, verb: str, path: str) -> list[Any]:
+    return [each for each in sim.api.audit if each.verb == verb and path in each.path and each.code == 200]
+
+
+def taken(made: Rig) -> float:
+    """How many wanted writes the reconciler has read."""
+    found = made.part.health.registry.get_sample_value("fleethpa_reconciler_decisions_total", {"asks": "write"})
+    return found or 0.0
+
+
+# --- one wish ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_wanted_write_is_written_and_told(app: App) -> None:
+    told = await app.ends()
+    assert (told.result, told.spec_replicas, told.attempts, told.error) == ("applied", 5, 1, "")
+    assert told.resource_version
+    assert app.replicas == 5
+    assert asked(app.sim, "update", app.scale)[0].manager == "fleethpa"
+
+
+@pytest.mark.parametrize(
+    ("fault", "attempts"),
+    [
+        pytest.param({"method": "PUT", "status": 409, "remaining": 2}, 3, id="two conflicts, then it goes through"),
+        pytest.param({"status": 429, "retry_after_s": 1, "remaining": 1}, 2, id="429 waits as long as it is told"),
+        pytest.param({"status": 500, "remaining": 2}, 3, id="an error on the server passes"),
+        pytest.param({"status": 503, "remaining": 1}, 2, id="an unavailable server comes back"),
+        # The HTTP client itself repeats a GET once on a connection that it had kept.
+        pytest.param({"action": "drop", "remaining": 2}, 2, id="a dropped connection is tried again"),
+        pytest.param({"action": "hang", "remaining": 1}, 2, id="a hung request is given up and tried again"),
+        pytest.param(
+            {"method": "PUT", "action": "drop", "after": True, "remaining": 1},
+            2,
+            id="a write whose answer was lost is found applied",
+        ),
+    ],
+)
+async def test_trouble_that_passes_ends_as_applied(app: App, fault: dict[str, Any], attempts: int) -> None:
+    app.sim.add_fault(Fault(path=app.scale, **fault))
+    told = await app.ends()
+    assert told.result == "applied"
+    assert told.attempts <= attempts if fault.get("action") == "drop" else told.attempts == attempts
+    assert app.replicas == 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        pytest.param({"method": "PUT", "status": 409, "message": "modified"}, "modified", id="conflicts without end"),
+        pytest.param({"status": 503, "message": "down"}, "down", id="unavailable longer than the time to live"),
+        pytest.param({"action": "hang"}, "no answer within", id="hangs longer than the time to live"),
+        pytest.param({"method": "PUT", "status": 422, "message": "bad"}, "bad", id="a write that is invalid"),
+    ],
+)
+async def test_trouble_that_stays_ends_as_failed_with_its_text(app: App, fault: dict[str, Any], says: str) -> None:
+    app.sim.add_fault(Fault(path=app.scale, **fault))
+    told = await app.ends(ttl_ms=1_500)
+    assert told.result == "failed"
+    assert says in told.error
+    assert app.replicas == 2
+
+
+async def test_a_forbidden_write_fails_with_the_servers_words(app: App) -> None:
+    app.sim.deny([Denial(resource="deployments/scale", verb="update")])
+    told = await app.ends()
+    assert told.result == "failed"
+    assert 'cannot update resource "deployments/scale"' in told.error
+
+
+async def test_a_deleted_target_fails_with_the_servers_words(app: App) -> None:
+    decision = await app.decided()
+    app.delete("apps/v1", "Deployment")
+    told = await app.ends(decision)
+    assert (told.result, told.error) == ("failed", f'deployments.apps "{app.name}" not found')
+
+
+async def test_replicas_changed_by_another_hand_are_left_alone(app: App) -> None:
+    decision = await app.decided()
+    app.sim.apply(deployment(app.name, 4), manager="kubectl")
+    told = await app.ends(decision)
+    assert told.result == "refused"
+    assert "from 2 to 4" in told.error
+    assert app.replicas == 4
+
+
+async def test_a_write_behind_a_read_is_a_conflict_and_ends_as_refused(app: App) -> None:
+    # The replicas move between the read and the write: the resource version catches it, the second read sees it.
+    number = app.sim.add_fault(Fault(path=app.scale, method="PUT", action="hang", after=False))
+    decision = await app.made.decider.publish(await app.decided())
+    await app.made.topics.until(lambda: asked(app.sim, "get", app.scale), "the scale was read")
+    app.sim.apply(deployment(app.name, 3), manager="kubectl")
+    app.sim.clear_faults(number)
+    told = await outcome(app.made, decision)
+    assert told.result == "refused"
+    assert "from 2 to 3" in told.error
+    assert app.replicas == 3
+
+
+async def test_a_deleted_hpa_is_not_acted_for(app: App) -> None:
+    decision = await app.decided()
+    app.delete("autoscaling/v2", "HorizontalPodAutoscaler")
+    told = await app.ends(decision)
+    assert (told.result, told.error) == ("refused", "the HPA was deleted")
+
+
+async def test_limits_are_the_live_ones(app: App) -> None:
+    decision = await app.decided(wants=9)
+    app.sim.apply(hpa(app.name, high=6))
+    told = await app.ends(decision)
+    assert told.result == "refused"
+    assert "1 to 6" in told.error
+
+
+async def test_a_newer_decision_takes_an_older_ones_place(app: App) -> None:
+    number = app.sim.add_fault(Fault(path=app.scale, method="GET", action="hang"))
+    before = taken(app.made)
+    older = await app.made.decider.publish(await app.decided(wants=5))
+    newer = await app.made.decider.publish(await app.decided(wants=6))
+    await app.made.topics.until(lambda: taken(app.made) == before + 2, "the newer decision was read")
+    app.sim.clear_faults(number)
+    assert (await outcome(app.made, newer)).result == "applied"
+    assert (await outcome(app.made, older)).result == "superseded"
+    assert app.replicas == 6
+
+
+async def test_a_wish_past_its_time_to_live_is_stale(app: App) -> None:
+    assert (await app.ends(ttl_ms=-1)).result == "stale"
+    assert app.replicas == 2
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_frozen_cluster_is_not_written_to_until_it_thaws(app: App) -> None:
+    async def until_ends_as(result: str) -> Outcome:
+        while (told := await app.ends(wants=3 if app.replicas != 3 else 4)).result != result:
+            await app.made.topics.read()
+        return told
+
+    await _set(app.made, ClusterSettings(frozen=True))
+    told = await until_ends_as("refused")  # settings are followed beside decisions
+    await _set(app.made, ClusterSettings(frozen=False))
+    assert told.error == "cluster east is frozen"
+    await until_ends_as("applied")
+
+
+async def _set(made: Rig, settings: ClusterSettings) -> None:
+    record = PublicRecord(v=1, entries=[SettingsSet(cluster="east", settings=settings)], time=1)
+    producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
+    await producer.start()
+    await producer.send_and_wait(SETTINGS, encode(record), key=b"*", partition=0)
+    await producer.stop()
+
+
+# --- status and events ------------------------------------------------------------------------------------------------
+
+CONDITION = {
+    "type": "AbleToScale",
+    "status": "True",
+    "lastTransitionTime": "2026-11-21T12:00:00Z",
+    "reason": "SucceededRescale",
+    "message": "the HPA controller was able to update the target scale to 5",
+}
+STATUS = {"currentReplicas": 2, "desiredReplicas": 5, "currentMetrics": None, "conditions": [CONDITION]}
+RESCALE = [("Normal", "SuccessfulRescale", "New size: 5; reason: cpu resource above target")]
+
+
+def events(app: App, about: str) -> list[Any]:
+    found = app.sim.store.listing("events", NAMESPACE)
+    return [
+        each for each in found if each["involvedObject"]["name"] == app.name and each["involvedObject"]["kind"] == about
+    ]
+
+
+async def test_status_and_events_of_enforced_hpas_are_written_once(app: App) -> None:
+    about = "HorizontalPodAutoscaler"
+    for time in ("2026-11-21T12:00:00.500Z", "2026-11-21T12:01:00.500Z"):
+        shown = await app.decided(wants=None, kind="completion", status=STATUS, events=RESCALE, time=time)
+        await app.made.decider.publish(shown)
+    await app.made.topics.until(
+        lambda: events(app, about) and events(app, about)[0]["count"] == 2, "the event, counted twice"
+    )
+    live = app.sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, app.name))
+    assert live is not None
+    assert live["status"]["desiredReplicas"] == 5
+    assert live["status"]["conditions"] == [CONDITION]
+    assert len(asked(app.sim, "update", f"{app.name}/status")) == 1
+    (event,) = events(app, about)
+    assert event["involvedObject"]["uid"] == live["metadata"]["uid"]
+    assert event["source"] == {"component": "horizontal-pod-autoscaler"}
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2026-11-21T12:00:00Z", "2026-11-21T12:01:00Z")
+
+
+async def test_shadow_decisions_write_nothing(app: App) -> None:
+    shadow = await app.decided(wants=7, mode="shadow", status={"desiredReplicas": 7}, events=[("Normal", "A", "b")])
+    await app.made.decider.publish(shadow)
+    assert (await app.ends()).result == "applied"
+    assert shadow.id not in {each.decision for each in app.made.topics.of(Outcome)}
+    assert not events(app, "HorizontalPodAutoscaler")
+    assert not asked(app.sim, "update", f"{app.name}/status")
+
+
+async def test_events_of_a_central_hpa_are_about_its_target(app: App) -> None:
+    decision = await app.made.decider.decision(
+        app.sim,
+        "central",
+        uid="central-1",
+        origin="central",
+        wants=5,
+        current_replicas=2,
+        events=[("Normal", "Ok", "fine")],
+        scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": app.name},
+        target=Target(group="apps", kind="Deployment", name=app.name),
+    )
+    assert (await app.ends(decision)).result == "applied"
+    await app.made.topics.until(lambda: events(app, "Deployment"), "the event")
+    target = app.sim.store.get(("deployments.apps", NAMESPACE, app.name))
+    assert target is not None
+    assert events(app, "Deployment")[0]["involvedObject"]["uid"] == target["metadata"]["uid"]
+
+
+# --- several ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_cluster_delays_no_other(fleet: Rig) -> None:
+    for sim in fleet.sims.values():
+        for i in range(20):
+            sim.apply(deployment(f"app-{i}"))
+            sim.apply(hpa(f"app-{i}"))
+    fleet.sims["west"].add_fault(Fault(action="hang"))
+    dead = [await fleet.decider.wants(fleet.sims["west"], f"app-{i}", 5, ttl_ms=6_000) for i in range(20)]
+    alive = [await fleet.decider.wants(fleet.sims["east"], f"app-{i}", 5) for i in range(20)]
+    results = [await outcome(fleet, decision) for decision in alive]
+    # All of east is done while west, asked for first, still waits for its first answers.
+    told = {each.decision for each in fleet.topics.of(Outcome)}
+    assert not told & {decision.id for decision in dead}
+    assert {each.result for each in results} == {"applied"}
+    ends = [await outcome(fleet, decision) for decision in dead]
+    fleet.sims["west"].clear_faults()
+    assert {each.result for each in ends} == {"failed"}
+
+
+async def test_a_killed_reconcilers_write_is_found_applied_and_committed_ones_are_not_read_again(app: App) -> None:
+    # As after kill -9 between the write and its outcome: a group that has committed nothing reads all again.
+    made = app.made
+    first = await made.decider.publish(await app.decided(wants=5))
+    await outcome(made, first)
+
+    def told(decision: Decision) -> list[Outcome]:
+        return [each for each in made.topics.of(Outcome) if each.decision == decision.id]
+
+    again = config(made, group="came-back")
+    async with running(Reconciler(again), asyncio.Event()):
+        await made.topics.until(lambda: len(told(first)) == 2, "the outcome once more")
+    assert [each.result for each in told(first)] == ["applied", "applied"]
+    assert len(asked(app.sim, "update", app.scale)) == 1
+    second = await made.decider.publish(await app.decided(wants=6))
+    async with running(Reconciler(again), asyncio.Event()):
+        await made.topics.until(lambda: len(told(second)) == 2, "the second outcome, of both groups")
+    assert len(told(first)) == 2
+
+
+async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once(fleet: Rig) -> None:
+    # As with one that was paused and came back: both read every decision, the resource version lets one win.
+    sim = fleet.sims["east"]
+    names = [f"twice-{i}" for i in range(12)]
+    for name in names:
+        sim.apply(deployment(name))
+        sim.apply(hpa(name))
+    async with running(Reconciler(config(fleet, group="came-back-too")), asyncio.Event()):
+        decisions = [await fleet.decider.wants(sim, name, 5) for name in names]
+        wanted = {decision.id for decision in decisions}
+
+        def told() -> list[Outcome]:
+            return [each for each in fleet.topics.of(Outcome) if each.decision in wanted]
+
+        await fleet.topics.until(lambda: len(told()) == 2 * len(names), "both tell every outcome")
+    assert {each.result for each in told()} == {"applied"}
+    assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
