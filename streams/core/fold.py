@@ -66,6 +66,9 @@ class EntryFold:
         source = self.source
         return "" if source is None else f"{source.topic}-{source.partition}@{source.offset}"
 
+    def _place(self) -> str:
+        return f"{self.state.offset}.{self.index}"
+
     # --- observer sessions ----------------------------------------------------------------------------------------------
 
     def _follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
@@ -160,14 +163,14 @@ class EntryFold:
     def pod_list(self, body: wire.PodList) -> None:
         """A chunk of a full list of pods."""
         if self._follows("pods", body.session, starts_list=body.chunk == 0, in_list=True):
-            self.namespace.list_pods(body.list_id, body.chunk, body.chunks, body.pods)
+            self.namespace.list_pods(body, self._place())
 
     # --- autoscalers ----------------------------------------------------------------------------------------------------
 
     def autoscaler_set(self, body: wire.AutoscalerSet) -> None:
         """An HPA was created or changed."""
         if body.origin == "central" or self._follows("autoscalers", body.session):
-            self._take_hpa(body, self.namespace.hpa_list.list_id)
+            self._take_hpa(body, self.namespace.hpa_list.mark)
 
     def _take_hpa(self, body: wire.AutoscalerSet, mark: str) -> None:
         namespace, name = self.namespace, body.hpa["metadata"]["name"]
@@ -240,22 +243,22 @@ class EntryFold:
         if not self._follows("autoscalers", body.session, starts_list=body.chunk == 0, in_list=True):
             return
         namespace = self.namespace
-        progress = advance(namespace.hpa_list, body.list_id, body.chunk)
+        progress = advance(namespace.hpa_list, body.list_id, body.chunk, self._place())
         rivals = [*(namespace.rivals_coming if body.chunk else ()), *body.rivals]
         for hpa in body.hpas:
-            self._take_hpa(wire.AutoscalerSet(hpa=hpa, session=body.session), body.list_id)
+            self._take_hpa(wire.AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
         if not namespace.open():
             return
         namespace.hpa_list, namespace.rivals_coming = progress, rivals
         if body.chunk == body.chunks - 1:
             if progress.next_chunk == body.chunks:
-                self._remove_unlisted(body.list_id)
+                self._remove_unlisted(progress.mark)
                 namespace.rivals = rivals
             namespace.hpa_list, namespace.rivals_coming = ListProgress(), []
 
-    def _remove_unlisted(self, list_id: str) -> None:
+    def _remove_unlisted(self, mark: str) -> None:
         directory = self.namespace.directory
-        stale = [name for name, known in directory.items() if known.origin == "cluster" and known.mark != list_id]
+        stale = [name for name, known in directory.items() if known.origin == "cluster" and known.mark != mark]
         for name in sorted(stale):
             if name.endswith(HIDDEN):
                 self.namespace.leave_hpa(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
-from schemas.entries import Mode, Pod, Target
+from schemas.entries import Mode, Pod, PodList, Target
 from streams.core.membership import Membership, canonical_selector
 from streams.core.observation import MetricAnswer as Answer
 from streams.core.rows import (
@@ -104,11 +104,11 @@ class Namespace:
 
     # --- pods -----------------------------------------------------------------------------------------------------------
 
-    def put_pod(self, pod: Pod, mark: str | None = None) -> None:
+    def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
         part = self.part_of(pod.name)
         old = self.pods.get(pod.name)
-        entry = PodEntry(pod, self.pod_lists[part].list_id if mark is None else mark)
+        entry = PodEntry(pod, self.pod_lists[part].mark)
         if old == entry or not self._touch(part):
             return
         self.pods[pod.name] = entry
@@ -126,25 +126,27 @@ class Namespace:
             if kind not in ("Object", "External"):
                 samples.pop(name, None)
 
-    def list_pods(self, list_id: str, chunk: int, chunks: int, pods: Iterable[Pod]) -> None:
-        """Apply a chunk of a full list; the last one removes the pods that no chunk named."""
-        last = chunk == chunks - 1
+    def list_pods(self, chunk: PodList, place: str) -> None:
+        """Apply a chunk of a full list; the last one removes the pods that no chunk named. `place`: its place in the log."""
+        last = chunk.chunk == chunk.chunks - 1
         whole: set[int] = set()
         for part in range(len(self.applied)):
-            progress = advance(self.pod_lists[part], list_id, chunk)
+            progress = advance(self.pod_lists[part], chunk.list_id, chunk.chunk, place)
             if self._touch(part):
                 self.pod_lists[part] = progress
-                if last and progress.next_chunk == chunks:
+                if last and progress.next_chunk == chunk.chunks:
                     whole.add(part)
-        for pod in pods:
-            self.put_pod(pod, list_id)
-        if whole:
-            stale = [name for name, entry in self.pods.items() if entry.mark != list_id and self.part_of(name) in whole]
-            for name in sorted(stale):
-                self.drop_pod(name)
-        if last:
-            for part in whole:
-                self.pod_lists[part] = ListProgress()
+        for pod in chunk.pods:
+            self.put_pod(pod)
+        stale = [name for name, entry in self.pods.items() if self._is_unlisted(name, entry, whole)] if whole else []
+        for name in sorted(stale):
+            self.drop_pod(name)
+        for part in whole:
+            self.pod_lists[part] = ListProgress()
+
+    def _is_unlisted(self, name: str, entry: PodEntry, parts: set[int]) -> bool:
+        part = self.part_of(name)
+        return part in parts and entry.mark != self.pod_lists[part].mark
 
     # --- answers and samples --------------------------------------------------------------------------------------------
 
@@ -274,13 +276,13 @@ class Namespace:
             self.by_target.setdefault(known.target, set()).add(name)
 
 
-def advance(progress: ListProgress, list_id: str, chunk: int) -> ListProgress:
+def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:
     """Follow a full list; one that misses a chunk removes nothing."""
     if chunk == 0:
-        return ListProgress(list_id, 1)
+        return ListProgress(list_id, 1, place)
     if progress.list_id == list_id and progress.next_chunk == chunk:
-        return ListProgress(list_id, chunk + 1)
-    return ListProgress(list_id, -1)
+        return ListProgress(list_id, chunk + 1, progress.mark)
+    return ListProgress(list_id, -1, progress.mark)
 
 
 def target_key(target: Target) -> TargetKey:

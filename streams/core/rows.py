@@ -182,6 +182,8 @@ class ListProgress(Struct, array_like=True, frozen=True):
 
     list_id: str = ""
     next_chunk: int = 0
+    mark: str = ""
+    """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
