@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from fleethpa.output.times import parse_time_ms
 from schemas.codec import WireError, decode
@@ -33,6 +35,23 @@ class Recorded:
     def time_ms(self) -> int:
         """Log time of the decision."""
         return parse_time_ms(self.decision.time)
+
+
+def document(decision: Decision) -> dict[str, Any]:
+    """A decision as machine formats show it: the record itself, its headline fields also where they are defaults."""
+    body: dict[str, Any] = msgspec.to_builtins(decision)
+    # The record's own `kind` says evaluation or completion; an API object's says what type of object it is.
+    record = body.pop("kind", "evaluation")
+    headline: dict[str, Any] = {
+        "mode": decision.mode,
+        "origin": decision.origin,
+        "currentReplicas": decision.current_replicas,
+        "rawDesiredReplicas": decision.raw_desired_replicas,
+        "finalDesiredReplicas": decision.final_desired_replicas,
+        "direction": decision.direction,
+        "constraintsApplied": list(decision.constraints_applied),
+    }
+    return {"record": record} | body | headline
 
 
 class Expander:

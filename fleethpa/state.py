@@ -352,9 +352,12 @@ def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:
     for name, heard_ms in _heard(builder.partitions.values(), state.namespaces.values()):
         cluster = view(name)
         cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
-    for name, settings in builder.settings.items():
+    for name in builder.settings:
         if name != ALL:
-            view(name).settings = merge(builder.settings.get(ALL, ClusterSettings()), settings)
+            view(name)
+    nothing = ClusterSettings()
+    for name, cluster in found.items():
+        cluster.settings = merge(builder.settings.get(ALL, nothing), builder.settings.get(name, nothing))
     for name, cluster in found.items():
         pauses = [pause_text("", kind, p) for kind, p in builder.pauses.get(name, {}).items()]
         cluster.paused = pauses[0] if pauses else ""

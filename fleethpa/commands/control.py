@@ -70,7 +70,9 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
 @click.option("--scale-out", is_flag=True, help="Only stop scaling up.")
 @write_options
 @command_options()
-def pause(session: Session, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any) -> int:
+def pause(
+    session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
+) -> int:
     """Stop writing replicas; deciding and recording go on. `pause --all` is the stop button."""
     from schemas.entries import Command
 
@@ -346,6 +348,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     from fleethpa.output.formats import one
     from fleethpa.output.table import layout
     from fleethpa.state import read_state
+    from schemas.entries import ClusterSettings
     from streams.core.settings import merge
 
     async def work() -> Any:
@@ -356,10 +359,9 @@ def _show(session: Session, cluster: str, output: str) -> int:
     if cluster != EVERYTHING and cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
         raise not_found(f"no cluster {cluster}", cause=f"Known are {known}.", next_step="fleethpa get clusters")
-    held = state.settings.get(cluster)
-    default = state.settings.get(EVERYTHING)
-    effective = merge(default, held) if held else default
-    body = msgspec.to_builtins(effective) if effective else {}
+    nothing = ClusterSettings()
+    effective = merge(state.settings.get(EVERYTHING, nothing), state.settings.get(cluster, nothing))
+    body = msgspec.to_builtins(effective)
     if output == "table":
         rows = [("SETTING", "VALUE"), *((name, str(value)) for name, value in body.items())]
         session.out("\n".join(layout(rows)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from fleethpa import selection as selecting
-from fleethpa.decisions import Recorded
+from fleethpa.decisions import Recorded, document
 from fleethpa.errors import usage
 from fleethpa.output import words
 from fleethpa.output.formats import Listing, render, to_json_line
@@ -117,7 +117,7 @@ async def _follow_on(session: Session, reader: Reader, test: Test, output: str, 
         if not test(recorded):
             continue
         if output == "jsonl":
-            session.out(to_json_line(document(recorded)))
+            session.out(to_json_line(_positioned(recorded)))
         else:
             cells = [column.cell(recorded) for column in columns if output == "wide" or not column.wide]
             session.out(_aligned(cells))
@@ -147,13 +147,8 @@ def _columns(session: Session) -> tuple[Column[Recorded], ...]:
     )
 
 
-def document(recorded: Recorded) -> dict[str, Any]:
-    """A decision as JSON, with where it stands."""
-    import msgspec
-
-    body: dict[str, Any] = msgspec.to_builtins(recorded.decision)
-    record = body.pop("kind", "evaluation")
-    return {"record": record} | body | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+def _positioned(recorded: Recorded) -> dict[str, Any]:
+    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
 
 
 def _listing(session: Session, found: list[Recorded]) -> Listing[Recorded]:
@@ -161,7 +156,7 @@ def _listing(session: Session, found: list[Recorded]) -> Listing[Recorded]:
         kind="Decision",
         items=found,
         columns=_columns(session),
-        document=document,
+        document=_positioned,
         name=lambda recorded: f"decision/{recorded.decision.id}",
         style=_style,
     )

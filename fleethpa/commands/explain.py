@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from fleethpa.decisions import Recorded
@@ -45,11 +43,7 @@ def explain(session: Session, what: str, namespace: str | None, at: str | None, 
 
 
 def _document(recorded: Recorded, output: str) -> str:
-    import msgspec
-
+    from fleethpa.decisions import document
     from fleethpa.output.formats import one
 
-    body: dict[str, Any] = msgspec.to_builtins(recorded.decision)
-    # The record's own `kind` says evaluation or completion; an API object's says what type of object it is.
-    record_kind = body.pop("kind", "evaluation")
-    return one("Decision", {"record": record_kind} | body, output)
+    return one("Decision", document(recorded.decision), output)

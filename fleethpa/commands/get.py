@@ -11,7 +11,7 @@ from fleethpa import selection as selecting
 from fleethpa.errors import OK, PARTIAL, CommandError
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
-from fleethpa.output.times import age, parse_time_ms, span
+from fleethpa.output.times import age, parse_time_ms, rfc3339, span
 from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option
 
@@ -305,7 +305,7 @@ def _cluster_document(cluster: ClusterView) -> dict[str, Any]:
     return {
         "name": cluster.name,
         "state": cluster_state(cluster),
-        "heard": cluster.heard_ms,
+        "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
         "modes": dict(cluster.modes),
