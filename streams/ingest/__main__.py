@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample-topic", action="append", default=[], help="a further topic of samples; repeatable")
     parser.add_argument("--timestamp", choices=["append", "source"], default="append", help="who stamps the log")
     parser.add_argument("--member", default="", help="a name that stays over restarts")
+    parser.add_argument("--session-timeout-ms", type=int, default=10_000, help="when others take over")
     parser.add_argument("--web-host", default="127.0.0.1")
     parser.add_argument("--web-port", type=int, default=0, help="health and metrics; 0: a free port")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
@@ -66,6 +67,7 @@ def _config(options: argparse.Namespace) -> IngestConfig:
         sample_topics=tuple(options.sample_topic),
         timestamp=options.timestamp,
         member=options.member,
+        session_timeout_ms=options.session_timeout_ms,
         web_host=options.web_host,
         web_port=options.web_port,
     )

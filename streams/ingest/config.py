@@ -32,6 +32,7 @@ class IngestConfig:
     hold_ms: int = 5_000
     """How long a partition that is behind may hold up the others; in playback there is no limit."""
     session_timeout_ms: int = 10_000
+    """After this silence of a worker its partitions go to others."""
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """What is checked before the first record is read: topics, their partitions, and who stamps the log."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -9,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
+from schemas.connection import KafkaSettings
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
 from streams.ingest.config import IngestConfig
 from streams.ingest.errors import IngestError
@@ -29,17 +31,34 @@ async def check_topics(config: IngestConfig) -> int:
         IngestError: naming the topic and the next step.
         KafkaError: Kafka does not answer.
     """
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(config.kafka))
-    try:
-        await admin.start()
+    async with _admin(config.kafka) as admin:
         counts = await _partition_counts(admin, [LOG, REJECTED, *config.topics])
         _check_counts(counts)
         found = await _log_settings(admin)
         _check_stamp(config, found.get(_STAMP, ""))
         _check_size(found.get(_SIZE, ""))
+    return counts[LOG]
+
+
+async def partition_counts(kafka: KafkaSettings, names: list[str]) -> dict[str, int]:
+    """Partitions of each of these topics.
+
+    Raises:
+        IngestError: naming those that do not exist.
+        KafkaError: Kafka does not answer, or denies a topic.
+    """
+    async with _admin(kafka) as admin:
+        return await _partition_counts(admin, names)
+
+
+@asynccontextmanager
+async def _admin(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(**aiokafka_kwargs(kafka))
+    try:
+        await admin.start()
+        yield admin
     finally:
         await admin.close()
-    return counts[LOG]
 
 
 async def _partition_counts(admin: AIOKafkaAdminClient, names: list[str]) -> dict[str, int]:
@@ -70,7 +89,7 @@ async def _log_settings(admin: AIOKafkaAdminClient) -> dict[str, str]:
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, LOG)])
     except KafkaError as error:
-        log.warning("the settings of the log cannot be checked", extra={"reason": str(error) or type(error).__name__})
+        log.info("the settings of the log cannot be checked", extra={"reason": str(error) or type(error).__name__})
         return {}
     entries = (entry for response in responses for resource in response.resources for entry in resource[4])
     return {str(entry[0]): str(entry[1]) for entry in entries}

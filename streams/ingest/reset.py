@@ -8,6 +8,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord, WatermarkReset
 from schemas.topics import INGEST_GROUP, LOG
 from streams.ingest.errors import IngestError, explained
+from streams.ingest.preflight import partition_counts
 from streams.kafka import aiokafka_kwargs, strict_producer
 
 
@@ -34,32 +35,27 @@ async def reset_source(
 
 
 async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkReset, group: str) -> int:
+    counts = await partition_counts(kafka, [LOG, source.topic])
+    if source.partition >= counts[source.topic]:
+        raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
     consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:
-        known = consumer.partitions_for_topic(source.topic) or await _ask(consumer, source.topic)
-        if source.partition not in known:
-            raise IngestError(f"{source.topic} has no partition {source.partition}; it has {sorted(known)}")
         consumer.assign([source])
         begin: int = (await consumer.beginning_offsets([source]))[source]
-        await _append(kafka, body)
+        await _append(kafka, body, counts[LOG])
         await _move(consumer, source, begin, group)
     finally:
         await consumer.stop()
     return begin
 
 
-async def _ask(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
-    await consumer.topics()
-    return set(consumer.partitions_for_topic(topic) or ())
-
-
-async def _append(kafka: KafkaSettings, body: WatermarkReset) -> None:
+async def _append(kafka: KafkaSettings, body: WatermarkReset, partitions: int) -> None:
     value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
     producer = strict_producer(kafka)
     await producer.start()
     try:
-        for partition in sorted(await producer.partitions_for(LOG)):
+        for partition in range(partitions):
             await producer.send_and_wait(LOG, value, key=WHOLE_PARTITION_KEY.encode(), partition=partition)
     finally:
         await producer.stop()

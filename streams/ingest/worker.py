@@ -89,6 +89,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._merge: Merge[TopicPartition, Item] = Merge()
         self._held_bytes: dict[TopicPartition, int] = {}
         self._places: dict[TopicPartition, Place] | None = None
+        self._is_rebalancing = True
         self._waiting_since: float | None = None
         self._committed_at = time.monotonic()
         self._cycled_at = time.monotonic()
@@ -96,13 +97,18 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     # --- rebalance ----------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Let the running cycle end, commit what is written, forget the rest: the next owner reads it."""
+        """Let the running cycle end, commit what is written, forget the rest: the next owner reads it.
+
+        No cycle runs until the new assignment is told, so a cycle never sees half of one and half of another.
+        """
         async with self._lock:
+            self._is_rebalancing = True
             await self._commit()
             self._forget()
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """Only tell: the next cycle finds out where to start, and records may be in hand already."""
+        """Let the next cycle find out where to start. Records may be in hand already, so nothing is forgotten here."""
+        self._is_rebalancing = False
         log.info("partitions assigned", extra={"count": len(assigned)})
 
     def _forget(self) -> None:
@@ -136,7 +142,9 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._commit()
 
     async def _cycle(self) -> None:
-        if self._places is None and self._consumer.assignment():
+        if self._is_rebalancing:
+            return
+        if self._places is None:
             self._places = await starting_places(self._consumer, self._consumer.assignment())
         if self._places is not None:
             await self._write(self._places)
