@@ -53,7 +53,8 @@ def clusters_of(
     Raises:
         ConfigError: the file cannot be read, or has no such context.
     """
-    known = [each.get("name", "") for each in _kubeconfig(kubeconfig).get("contexts") or ()]
+    files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
+    known = list(dict.fromkeys(each.get("name", "") for file in files for each in file.get("contexts") or ()))
     if missing := [context for context in contexts if context not in known]:
         raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
     found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
@@ -234,7 +235,7 @@ class ClusterClient:
                 load_incluster_config(client_configuration=configuration, try_refresh_token=False)
             else:
                 loader = await load_kube_config(
-                    config_file=os.path.expanduser(self._config.kubeconfig),
+                    config_file=os.pathsep.join(map(os.path.expanduser, self._config.kubeconfig.split(os.pathsep))),
                     context=self._config.context,
                     client_configuration=configuration,
                     persist_config=False,

@@ -8,7 +8,7 @@ repeated write finds the scale as wanted and ends as applied.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -28,7 +28,7 @@ from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.shown import Shower, Showing
 from reconciler.telemetry import ReconcilerMetrics
-from reconciler.web import Health, serve
+from reconciler.web import Health, first_error, serve, tell_when_ready
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision
 from schemas.entries import Outcome
@@ -287,6 +287,12 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._reconciler.assigned(assigned)
 
 
-async def run_reconciler(config: ReconcilerConfig, stop: asyncio.Event) -> None:
-    """Run a reconciler until `stop` is set."""
-    await Reconciler(config).run(stop)
+async def run_reconciler(
+    config: ReconcilerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run a reconciler until `stop` is set; `announce` is told the port of its health once it serves (0: it does
+    not).
+    """
+    part = Reconciler(config)
+    with first_error():
+        await tell_when_ready(part.run(stop), part.health, announce)

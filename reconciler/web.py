@@ -1,8 +1,9 @@
 """/healthz, /readyz and /metrics of a long-running part."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -50,6 +51,36 @@ async def serve(health: Health, port: int | None, host: str = "127.0.0.1") -> As
         yield
     finally:
         await runner.cleanup()
+
+
+async def tell_when_ready(
+    running: Coroutine[Any, Any, None], health: Health, announce: Callable[[int], None] | None
+) -> None:
+    """Await a part; tell its port once it is ready."""
+    if announce is None:
+        await running
+        return
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(_tell(health, announce))
+        await running
+        waiting.cancel()
+
+
+async def _tell(health: Health, announce: Callable[[int], None]) -> None:
+    await health.became_ready.wait()
+    announce(health.port)
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Raise the first error of a task group as itself: it is what ended the part, the others followed."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from group
 
 
 def _application(health: Health) -> web.Application:

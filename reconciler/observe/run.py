@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -16,7 +17,7 @@ from reconciler.observe.outlet import Outlet
 from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.telemetry import ObserverMetrics
-from reconciler.web import Health, serve
+from reconciler.web import Health, first_error, serve, tell_when_ready
 from schemas.entries import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 
@@ -93,6 +94,10 @@ class Observer:
         await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
 
 
-async def run_observer(config: ObserverConfig, stop: asyncio.Event) -> None:
-    """Run an observer until `stop` is set."""
-    await Observer(config).run(stop)
+async def run_observer(
+    config: ObserverConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
+) -> None:
+    """Run an observer until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    part = Observer(config)
+    with first_error():
+        await tell_when_ready(part.run(stop), part.health, announce)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+
 from fleethpa.dev.cluster.faults import Denial, Fault
 from fleethpa.dev.cluster.resources import by_kind
-
 from reconciler.config import ObserverConfig
 from reconciler.observe.run import Observer
 from schemas.codec import encode

@@ -1,0 +1,69 @@
+"""The least permissions that a member cluster must give, as manifests to review and apply. Pure."""
+
+from typing import Any
+
+Json = dict[str, Any]
+
+NAME = "fleethpa"
+_PARENTS = ["deployments", "statefulsets", "replicasets"]
+
+
+def manifests(
+    *, enforce: bool, namespaces: tuple[str, ...] = (), service_account: str = "fleethpa", home: str = "fleethpa-system"
+) -> list[Json]:
+    """Roles and bindings for observing, and with `enforce` for writing.
+
+    Without namespaces one ClusterRole; with namespaces a Role in each. `home`: the namespace of the service account.
+    Rules
+    for custom resources must be added by hand: their groups are the user's own.
+    """
+    rules = observing_rules() + (enforcing_rules() if enforce else [])
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
+    if not namespaces:
+        return [*_pair("ClusterRole", "", cluster_rules() + rules, subject)]
+    return [document for namespace in namespaces for document in _pair("Role", namespace, rules, subject)]
+
+
+def cluster_rules() -> list[Json]:
+    """What only a ClusterRole can give: seeing which namespaces there are."""
+    return [_rule("", ["namespaces"], ["get", "list"])]
+
+
+def observing_rules() -> list[Json]:
+    """Read pods, HPAs, scale parents, `/scale` and the metrics APIs; see KEDA's ScaledObjects."""
+    return [
+        _rule("", ["pods", "replicationcontrollers"], ["list", "watch"]),
+        _rule("", ["replicationcontrollers/scale"], ["get"]),
+        _rule("apps", _PARENTS, ["list", "watch"]),
+        _rule("apps", [f"{plural}/scale" for plural in _PARENTS], ["get"]),
+        _rule("autoscaling", ["horizontalpodautoscalers"], ["get", "list", "watch"]),
+        _rule("metrics.k8s.io", ["pods"], ["list"]),
+        _rule("custom.metrics.k8s.io", ["*"], ["get", "list"]),
+        _rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        _rule("keda.sh", ["scaledobjects"], ["list", "watch"]),
+    ]
+
+
+def enforcing_rules() -> list[Json]:
+    """Write `/scale`, HPA status and Events; make and delete the canary HPA, delete an adopted one."""
+    return [
+        _rule("", ["replicationcontrollers/scale"], ["update"]),
+        _rule("apps", [f"{plural}/scale" for plural in _PARENTS], ["update"]),
+        _rule("autoscaling", ["horizontalpodautoscalers"], ["create", "delete"]),
+        _rule("autoscaling", ["horizontalpodautoscalers/status"], ["update"]),
+        _rule("", ["events"], ["create", "get", "patch"]),
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> Json:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+
+
+def _pair(kind: str, namespace: str, rules: list[Json], subject: Json) -> tuple[Json, Json]:
+    metadata: Json = {"name": NAME} | ({"namespace": namespace} if namespace else {})
+    metadata["labels"] = {"app.kubernetes.io/name": NAME}
+    api = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{api}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+    reference = {"apiGroup": api, "kind": kind, "name": NAME}
+    binding = {"apiVersion": f"{api}/v1", "kind": f"{kind}Binding", "metadata": metadata}
+    return role, binding | {"roleRef": reference, "subjects": [subject]}
