@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.dev.cluster.clock import parse_time
+from fleethpa.dev.cluster.hpatargets import targets
 from fleethpa.dev.cluster.resources import ResourceType
 
 Document = dict[str, Any]
@@ -88,8 +89,9 @@ def _event(document: Document, now_ms: int) -> list[Any]:
 def _hpa(document: Document, now_ms: int) -> list[Any]:
     spec, status = document["spec"], document.get("status") or {}
     target = f"{spec['scaleTargetRef']['kind']}/{spec['scaleTargetRef']['name']}"
-    counts = [str(spec.get("minReplicas", 1)), spec["maxReplicas"], status.get("currentReplicas", 0)]
-    return [document["metadata"]["name"], target, "<unknown>", *counts, _created(document, now_ms)]
+    least = "<unset>" if spec.get("minReplicas") is None else str(spec["minReplicas"])
+    counts = [least, spec["maxReplicas"], status.get("currentReplicas", 0)]
+    return [document["metadata"]["name"], target, targets(document), *counts, _created(document, now_ms)]
 
 
 def _other(document: Document, now_ms: int) -> list[Any]:

@@ -1,0 +1,187 @@
+"""Pure parts of the simulated API server: patches, selectors, tables, protobuf."""
+
+import pytest
+
+from fleethpa.dev.cluster import patching, protobuf
+from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.dev.cluster.hpatargets import targets
+from fleethpa.dev.cluster.selectors import field_matcher, label_matcher, selector_string
+from fleethpa.dev.cluster.simulation import parse_simulation
+from fleethpa.dev.cluster.tables import age
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "matches"),
+    [
+        pytest.param("", {}, True, id="nothing selects everything"),
+        pytest.param("app=web,tier!=db", {"app": "web"}, True, id="an absent label is not equal"),
+        pytest.param("app==web", {"app": "api"}, False, id="another value does not match"),
+        pytest.param("app in (web, api),x", {"app": "api", "x": ""}, True, id="one of a set, and a key that exists"),
+        pytest.param("app notin (web)", {}, True, id="an absent label is in no set"),
+        pytest.param("!app", {"app": ""}, False, id="an empty label exists"),
+    ],
+)
+def test_label_selectors(selector, labels, matches):
+    assert label_matcher(selector)({"metadata": {"labels": labels}}) is matches
+
+
+def test_a_broken_label_selector_is_a_bad_request():
+    with pytest.raises(ApiError, match="unable to parse requirement"):
+        label_matcher("app in web")
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        pytest.param("metadata.name=a,status.phase!=Failed", True, id="all terms hold"),
+        pytest.param("status.phase=Failed", False, id="one does not"),
+        pytest.param("spec.nodeName=", True, id="an absent field is empty"),
+    ],
+)
+def test_field_selectors(selector, matches):
+    assert field_matcher(selector)({"metadata": {"name": "a"}, "status": {"phase": "Running"}}) is matches
+
+
+def test_the_selector_of_a_scale_is_written_as_text():
+    expressions = [{"key": "tier", "operator": "In", "values": ["b", "a"]}, {"key": "old", "operator": "DoesNotExist"}]
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": expressions}
+    assert selector_string(selector) == "app=web,tier in (a,b),!old"
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        pytest.param({"a": None}, {"l": [{"name": "x", "v": 1}]}, id="null removes"),
+        pytest.param({"l": []}, {"a": 1, "l": []}, id="a list is replaced"),
+        pytest.param({"b": {"c": 2}}, {"a": 1, "l": [{"name": "x", "v": 1}], "b": {"c": 2}}, id="a map is created"),
+    ],
+)
+def test_merge_patches(patch, expected):
+    assert patching.merge({"a": 1, "l": [{"name": "x", "v": 1}]}, patch) == expected
+
+
+def test_strategic_patches_join_containers_by_name_and_delete_them():
+    old = {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}
+    patch = {"containers": [{"name": "a", "image": "2"}, {"name": "b", "$patch": "delete"}, {"name": "c"}]}
+    expected = {"containers": [{"name": "a", "image": "2"}, {"name": "c"}]}
+    assert patching.strategic_merge(old, patch) == expected
+    assert old["containers"][0]["image"] == "1", "the stored object is not changed in place"
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        pytest.param({"op": "replace", "path": "/a/b", "value": 2}, {"a": {"b": 2, "l": [1]}}, id="replace"),
+        pytest.param({"op": "add", "path": "/a/l/-", "value": 2}, {"a": {"b": 1, "l": [1, 2]}}, id="append"),
+        pytest.param({"op": "remove", "path": "/a/l"}, {"a": {"b": 1}}, id="remove"),
+        pytest.param(
+            {"op": "copy", "from": "/a/b", "path": "/x~1y"}, {"a": {"b": 1, "l": [1]}, "x/y": 1}, id="escapes"
+        ),
+        pytest.param({"op": "test", "path": "/a/b", "value": 1}, {"a": {"b": 1, "l": [1]}}, id="a test that holds"),
+    ],
+)
+def test_json_patches(operation, expected):
+    assert patching.json_patch({"a": {"b": 1, "l": [1]}}, [operation]) == expected
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param({"op": "test", "path": "/a", "value": 2}, id="a test that fails"),
+        pytest.param({"op": "replace", "path": "/b", "value": 2}, id="nothing to replace"),
+        pytest.param({"op": "remove", "path": "/b"}, id="nothing to remove"),
+        pytest.param({"op": "jump", "path": "/a"}, id="an unknown operation"),
+    ],
+)
+def test_json_patches_that_do_not_fit_are_refused(operation):
+    with pytest.raises(ApiError) as refused:
+        patching.json_patch({"a": 1}, [operation])
+    assert refused.value.code == 422
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        pytest.param(119, "119s", id="seconds to two minutes"),
+        pytest.param(120, "2m", id="no seconds when there are none"),
+        pytest.param(125, "2m5s", id="minutes and seconds"),
+        pytest.param(600, "10m", id="minutes alone from ten on"),
+        pytest.param(10_799, "179m", id="minutes to three hours"),
+        pytest.param(28_799, "7h59m", id="hours and minutes"),
+        pytest.param(28_800, "8h", id="hours alone from eight on"),
+        pytest.param(172_799, "47h", id="hours to two days"),
+        pytest.param(193_693, "2d5h", id="days and hours"),
+        pytest.param(691_200, "8d", id="days alone from eight on"),
+    ],
+)
+def test_ages_change_their_unit_at_upstreams_bounds(seconds, text):
+    assert age("2026-01-01T00:00:00Z", NOW_MS + seconds * 1000) == text
+
+
+def metric(kind: str, member: str, target: dict, **more: object) -> dict:
+    return {"type": kind, member: {"target": target, **more}}
+
+
+CPU = metric("Resource", "resource", {"averageUtilization": 80}, name="cpu")
+PODS = metric("Pods", "pods", {"averageValue": "50"}, metric={"name": "rps"})
+QUEUE = metric("External", "external", {"averageValue": "30"}, metric={"name": "queue"})
+TOTAL = metric("Object", "object", {"value": "1k"}, metric={"name": "total"})
+
+
+@pytest.mark.parametrize(
+    ("specs", "statuses", "text"),
+    [
+        pytest.param([], [], "<none>", id="no metrics"),
+        pytest.param([CPU], [], "cpu: <unknown>/80%", id="no status yet"),
+        pytest.param(
+            [CPU, QUEUE],
+            [
+                {"type": "Resource", "resource": {"current": {"averageUtilization": 45}}},
+                {"type": "External", "external": {"current": {"averageValue": "12"}}},
+            ],
+            "cpu: 45%/80%, 12/30 (avg)",
+            id="utilization, and a share of a queue",
+        ),
+        pytest.param(
+            [PODS, TOTAL], [{}, {"object": {"current": {"value": "7"}}}], "<unknown>/50, 7/1k", id="one unknown"
+        ),
+        pytest.param([CPU, PODS, TOTAL, QUEUE], [], "cpu: <unknown>/80%, <unknown>/50 + 2 more...", id="two are shown"),
+    ],
+)
+def test_targets_as_kubectl_prints_them(specs, statuses, text):
+    assert targets({"spec": {"metrics": specs}, "status": {"currentMetrics": statuses}}) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        pytest.param(b"{}", 400, id="no magic bytes"),
+        pytest.param(b"k8s\x00\x0a\xff", 400, id="a field longer than the message"),
+        pytest.param(b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00", 415, id="a kind that is read as JSON only"),
+    ],
+)
+def test_protobuf_that_cannot_be_read(raw, code):
+    with pytest.raises(ApiError) as refused:
+        protobuf.decode(raw)
+    assert refused.value.code == code
+
+
+def test_protobuf_of_a_namespace():
+    raw = b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x07\x0a\x05\x0a\x03foo"
+    assert protobuf.decode(raw) == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "foo"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("lod: 3", "only load, pod and metrics are known", id="a misspelt section"),
+        pytest.param("pod: {redy_ms: 3}", "redy_ms", id="a misspelt pod field"),
+        pytest.param("metrics: [{type: Pod, name: x}]", "type Pods, Object or External", id="an unknown metric type"),
+        pytest.param("load: [", "is not YAML", id="no YAML"),
+    ],
+)
+def test_a_wrong_simulation_annotation_names_the_mistake(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_simulation(text)
