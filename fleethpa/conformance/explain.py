@@ -15,6 +15,9 @@ QUANTITY_TEXT = "text of a quantity"
 SECOND = "second of a time"
 POD_CHANGE = "pods seen earlier or later"
 HPA_CHANGE = "HPA seen earlier or later"
+REGISTRATION = "selectors registered earlier or later"
+BOUND = "moment on the bound of a window"
+CUT_OFF = "cut off by the controller's end"
 
 _TWO_NAMES = re.compile(r"\(e\.g\. \[(\S+) (\S+)\]\)")
 _NAMED_POD = re.compile(

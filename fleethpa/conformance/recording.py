@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from fleethpa.conformance import explain
 from fleethpa.conformance.compare import ABSENT, Difference, differences
@@ -31,6 +31,9 @@ Json = dict[str, Any]
 
 LAG_S = 0.05
 """How much earlier or later than the recorder the controller may have seen a change."""
+
+CUT_S = 5.0
+"""A sync that began so long before the controller ended may be unfinished."""
 
 NOT_ASKED = MetricFailure("(the controller did not ask)")
 
@@ -56,7 +59,23 @@ def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, li
     replay = Replay(Tapes(path))
     syncs = sorted(replay.tapes.syncs, key=replay.moment)
     for sync in syncs[:limit]:
-        yield replay.check(sync)
+        try:
+            yield replay.check(sync)
+        # An engine that breaks on a sync, or a sync without its objects, is a difference; the other syncs still count.
+        except Exception as error:
+            yield None, [(f"{sync['hpa']}@{sync['t']}", ABSENT, f"{type(error).__name__}: {error}")]
+
+
+class View(Struct, frozen=True):
+    """The moments as of which a sync sees the world (Unix seconds)."""
+
+    moment: float
+    """The clock of the decision."""
+    pods_at: float
+    registered_at: float
+    """When the other HPAs' selectors were looked at."""
+    hpa_at: float | None
+    """None: the version that the sync names."""
 
 
 class Replay:
@@ -67,6 +86,7 @@ class Replay:
         self.settings = _settings(tapes.header.get("kcm_flags") or ())
         self.namespace: str = tapes.header["namespace"]
         self._histories: dict[str, tuple[float, History]] = {}
+        self._previous: dict[str, tuple[Json, History, View]] = {}
         self._compiled: dict[tuple[str, int], Autoscaler] = {}
         self._registrations: dict[str, list[tuple[float, str]]] = {}
         for sync in sorted(tapes.syncs, key=self._scale_read):
@@ -82,19 +102,26 @@ class Replay:
 
     def check(self, sync: Json) -> tuple[str | None, list[Difference]]:
         """Derive one sync and compare it with what the controller did."""
-        moment = self.moment(sync)
-        history = self._history(sync["hpa"], moment)
-        derived = self._derive(sync, history, moment, moment)
+        view = self._view(sync)
+        history = self._history(sync["hpa"], view.moment)
+        derived = self._derive(sync, history, view)
         found = self._differences(sync, derived)
         explained = None
         if found:
             explained = self._explained(sync, derived)
             if explained is None:
-                derived, explained = self._seen_otherwise(sync, history, moment, derived)
-        self._histories[sync["hpa"]] = (moment, derived.result.history)
+                derived, explained = self._seen_otherwise(sync, history, view, derived)
+        self._histories[sync["hpa"]] = (view.moment, derived.result.history)
+        self._previous[sync["hpa"]] = (sync, history, view)
         return explained, ([] if explained else found)
 
+    def _view(self, sync: Json) -> View:
+        moment = self.moment(sync)
+        return View(moment, moment, self._scale_read(sync), None)
+
     def _explained(self, sync: Json, derived: Derived) -> str | None:
+        if self._is_cut_off(sync, derived):
+            return explain.CUT_OFF
         if _asked(sync) != derived.asked:
             return None
         status = sync.get("status")
@@ -102,21 +129,42 @@ class Replay:
         names = [row.name for row in derived.pods.rows]
         return explain.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
 
-    def _seen_otherwise(
-        self, sync: Json, history: History, moment: float, first: Derived
-    ) -> tuple[Derived, str | None]:
-        """Try the changes that the controller may have seen up to 50 ms before or after the recorder."""
-        for pods_at in self._near(moment, self.tapes.pods.moments):
-            derived = self._derive(sync, history, moment, pods_at)
+    def _is_cut_off(self, sync: Json, derived: Derived) -> bool:
+        """Tell whether the controller (or the recording) ended in the middle of this sync, so far as we would have it."""
+        if sync.get("status") is not None or _asked(sync) not in (None, derived.asked):
+            return False
+        return any(sync["t"] <= end <= sync["t"] + CUT_S for end in self.tapes.ends)
+
+    def _seen_otherwise(self, sync: Json, history: History, view: View, first: Derived) -> tuple[Derived, str | None]:
+        """Try what the controller may have seen up to 50 ms before or after the recorder, one change at a time."""
+        for reason, other_history, other in self._otherwise(sync, history, view):
+            derived = self._derive(sync, other_history, other)
             if not self._differences(sync, derived) or self._explained(sync, derived):
-                return derived, explain.POD_CHANGE
-        for hpa_at in self._near(sync["t"], [each.seen for each in self.tapes.hpas.get(sync["hpa"], ())]):
-            if self.tapes.hpa_at(sync["hpa"], hpa_at) is None:
-                continue
-            derived = self._derive(sync, history, moment, moment, hpa_at)
-            if not self._differences(sync, derived) or self._explained(sync, derived):
-                return derived, explain.HPA_CHANGE
+                return derived, reason
         return first, None
+
+    def _otherwise(self, sync: Json, history: History, view: View) -> Iterator[tuple[str, History, View]]:
+        for pods_at in self._near(view.moment, self.tapes.pods.moments):
+            yield explain.POD_CHANGE, history, structs.replace(view, pods_at=pods_at)
+        for other in self._previous_histories(sync["hpa"], history):
+            yield explain.POD_CHANGE, other, view
+        for hpa_at in self._near(sync["t"], [each.seen for each in self.tapes.hpas.get(sync["hpa"], ())]):
+            if self.tapes.hpa_at(sync["hpa"], hpa_at) is not None:
+                yield explain.HPA_CHANGE, history, structs.replace(view, hpa_at=hpa_at)
+        for shift in (-LAG_S, LAG_S):
+            yield explain.REGISTRATION, history, structs.replace(view, registered_at=view.registered_at + shift)
+        for shift in (-LAG_S, LAG_S):
+            yield explain.BOUND, history, structs.replace(view, moment=view.moment + shift)
+
+    def _previous_histories(self, name: str, history: History) -> Iterator[History]:
+        """Give what the memory would be had the previous sync seen other pods, with the same visible end."""
+        if name not in self._previous or history is EMPTY_HISTORY:
+            return
+        sync, before, view = self._previous[name]
+        for pods_at in self._near(view.moment, self.tapes.pods.moments):
+            derived = self._derive(sync, before, structs.replace(view, pods_at=pods_at))
+            if not self._differences(sync, derived):
+                yield derived.result.history
 
     def _near(self, moment: float, changes: list[float]) -> list[float]:
         """Give moments just before and at each change near `moment`."""
@@ -143,15 +191,13 @@ class Replay:
         full: Json = self.tapes.calls[status["id"]]["status"]
         return full
 
-    def _derive(
-        self, sync: Json, history: History, moment: float, pods_at: float, hpa_at: float | None = None
-    ) -> Derived:
-        hpa = self._hpa(sync, hpa_at)
+    def _derive(self, sync: Json, history: History, view: View) -> Derived:
+        hpa = self._hpa(sync, view.hpa_at)
         before = hpa.get("status") or _EMPTY_STATUS
         autoscaler = self._compile(hpa)
-        pods, ambiguous = self._pods(sync, pods_at)
+        pods, ambiguous = self._pods(sync, view)
         observation = Observation(_scale(sync), pods, self._answers(sync, autoscaler), ambiguous)
-        now_ms = time_ms(moment)
+        now_ms = time_ms(view.moment)
         evaluation = decide(autoscaler, before, observation, history, self.settings, now_ms)
         if evaluation.pending is None:
             if evaluation.result is None:
@@ -163,7 +209,7 @@ class Replay:
         return Derived(evaluation.pending.desired_replicas, result, pods, before)
 
     def _hpa(self, sync: Json, at: float | None) -> Json:
-        known = sync["hpaResourceVersion"]
+        known = sync.get("hpaResourceVersion") or "0"
         if sync.get("status") is None:
             # Only the recorder's last version is known, but the controller never works on an older one than it wrote.
             known = max(known, self.tapes.own_write(sync["hpa"], sync["t"]), key=int)
@@ -189,7 +235,7 @@ class Replay:
         call = self.tapes.calls.get(sync["scale"].get("id"))
         return float(call["done"] if call else sync["t"])
 
-    def _pods(self, sync: Json, at: float) -> tuple[PodList, tuple[str, ...]]:
+    def _pods(self, sync: Json, view: View) -> tuple[PodList, tuple[str, ...]]:
         text = sync["scale"].get("selector")
         if not text:
             return NO_PODS, ()
@@ -197,10 +243,10 @@ class Replay:
             selector = parse_selector(text)
         except SelectorError:
             return NO_PODS, ()
-        epoch, present = self.tapes.pods.at(at)
+        epoch, present = self.tapes.pods.at(view.pods_at)
         chosen = [(pod.row, pod.labels) for pod in present if pod.row is not None and selector.matches(pod.labels)]
         names = {sync["hpa"]}
-        for name, other in self._registered(self._scale_read(sync)).items():
+        for name, other in self._registered(view.registered_at).items():
             if any(parse_selector(other).matches(labels) for _, labels in chosen):
                 names.add(name)
         ambiguous = tuple(sorted(f"{self.namespace}/{name}" for name in names)) if len(names) > 1 and chosen else ()
@@ -236,7 +282,8 @@ class Replay:
         if line is None:
             return metricsclient.fetch_failure(api, _unavailable(self.tapes.calls[identifier]["uri"]))
         if line["status"] != 200:
-            return metricsclient.fetch_failure(api, line["body"]["message"])
+            message = line["body"].get("message") or _unavailable(self.tapes.calls[identifier]["uri"])
+            return metricsclient.fetch_failure(api, message)
         return _read(spec, line["body"])
 
 

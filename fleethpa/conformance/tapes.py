@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 RESTARTED_LOG = "Starting HPA controller"
 RESTARTED_ACTION = "kube-controller-manager started"
+STOPPED_ACTION = "kube-controller-manager stopped"
 FORGOTTEN_LOG = "Horizontal Pod Autoscaler has been deleted"
 
 
@@ -77,6 +78,12 @@ class Tapes:
             [line["t"] for line in controller if line["type"] == "log" and RESTARTED_LOG in line["text"]]
             + [line["t"] for line in watch if line["type"] == "action" and line.get("name") == RESTARTED_ACTION]
         )
+        self.ends = [
+            line["t"]
+            for line in watch
+            if line["type"] == "end" or (line["type"] == "action" and line.get("name") == STOPPED_ACTION)
+        ]
+        """When the controller, or the recording of it, ended."""
         self.forgotten = [
             (line["t"], line["text"].rsplit("/", 1)[1].rstrip('"'))
             for line in controller
