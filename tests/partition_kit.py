@@ -244,7 +244,7 @@ class _Disturbed:
             return self._tick()
         decision = self.wanted[-1] if self.random.random() < 0.2 else self.wanted.pop()
         app, wants = decision["name"], decision["wants"]
-        result = self.random.choices(("applied", "failed", "refused", "stale", "superseded"), (8, 1, 1, 1, 1))[0]
+        result: Any = self.random.choices(("applied", "failed", "refused", "stale", "superseded"), (8, 1, 1, 1, 1))[0]
         if result == "applied":
             self.replicas[app] = wants
         spec = wants if result == "applied" else self.random.choice((None, self.replicas[app]))
@@ -288,7 +288,7 @@ class _Disturbed:
         if which == 0:
             self._add(Command(command="mode", name=name, mode=self.random.choice(("off", "shadow", "enforce", None))))
         elif which == 1:
-            kind = self.random.choice(("all", "scaleUp", "scaleDown"))
+            kind: Any = self.random.choice(("all", "scaleUp", "scaleDown"))
             self._add(Command(command="pause", name=name, pause_kind=kind, until=self.log.now_ms + 20_000))
         elif which == 2:
             self._add(Command(command="resume", name=name))
@@ -296,14 +296,22 @@ class _Disturbed:
             self._add(Command(command="pause", cluster="eu", until=self.log.now_ms + 5_000))
 
     def _samples(self) -> None:
-        points = [
-            Point(type="Resource", metric="cpu", pod=f"{app}-0", milli=self.random.randrange(300_000), time=self.log.now_ms, temporality="cumulative")
-            for app in self.replicas
-        ]  # fmt: skip
+        points = [self._counter(app) for app in self.replicas]
         self._add(Samples(points=points))
         if self.random.random() < 0.3:
-            source = self.random.choice(("api", "samples"))
+            source: Any = self.random.choice(("api", "samples"))
             self._add(SettingsSet(cluster="eu", settings=ClusterSettings(sources={"Resource": source})))
+
+    def _counter(self, app: str) -> Point:
+        seconds = self.random.randrange(300_000)
+        return Point(
+            type="Resource",
+            metric="cpu",
+            pod=f"{app}-0",
+            milli=seconds,
+            time=self.log.now_ms,
+            temporality="cumulative",
+        )
 
     def _list(self) -> None:
         if self.random.random() < 0.3:

@@ -6,7 +6,7 @@ class CoreError(Exception):
 
 
 class LogError(CoreError):
-    """A log record that is not one: undecodable, or not the next one. Ingest writes only valid records, so this is a fault."""
+    """What is not the next log record, or none at all. Ingest writes only valid records, so this is a fault."""
 
 
 class StateError(CoreError):

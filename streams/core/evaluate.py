@@ -278,7 +278,7 @@ class _Evaluation:
         return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
 
     def _register(self, observation: Observation, evaluation: Evaluation) -> None:
-        """The overlap check knows this HPA from the first time on that its metrics were asked for with a valid selector."""
+        """The overlap check knows an HPA from the first evaluation on that asked for metrics with a valid selector."""
         scale = observation.scale
         if not isinstance(scale, Scale) or evaluation.path not in ("metrics", "metricsFailed"):
             return

@@ -69,7 +69,7 @@ class EntryFold:
     def _place(self) -> str:
         return f"{self.state.offset}.{self.index}"
 
-    # --- observer sessions ----------------------------------------------------------------------------------------------
+    # --- observer sessions ------------------------------------------------------------------------------------------
 
     def _follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
         """Tell whether an entry of this session counts; an entry without a session always does."""
@@ -88,7 +88,7 @@ class EntryFold:
         return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
 
     def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
-        """A session's changes count in a namespace once it has begun a full list there (or was the first to be heard)."""
+        """A session's changes count in a namespace once it began a full list there, or was the first to be heard."""
         namespace = self.namespace
         held = namespace.listed.get(watch, "")
         if held == session:
@@ -122,7 +122,7 @@ class EntryFold:
             if key.startswith(prefix) and known.session == session:
                 sessions[key] = Session(session, self.now_ms - SILENCE_MS - 1, known.ignored)
 
-    # --- answers and samples --------------------------------------------------------------------------------------------
+    # --- answers and samples ----------------------------------------------------------------------------------------
 
     def answers(self, body: wire.Answers) -> None:
         """Replace answers; HPAs that wait for one of them are looked at."""
@@ -148,7 +148,7 @@ class EntryFold:
                 namespace.put_sample(key, name, row)
                 self.state.notify(namespace, key)
 
-    # --- pods -----------------------------------------------------------------------------------------------------------
+    # --- pods -------------------------------------------------------------------------------------------------------
 
     def pod_set(self, body: wire.PodSet) -> None:
         """A pod was created or changed."""
@@ -165,7 +165,7 @@ class EntryFold:
         if self._follows("pods", body.session, starts_list=body.chunk == 0, in_list=True):
             self.namespace.list_pods(body, self._place())
 
-    # --- autoscalers ----------------------------------------------------------------------------------------------------
+    # --- autoscalers ------------------------------------------------------------------------------------------------
 
     def autoscaler_set(self, body: wire.AutoscalerSet) -> None:
         """An HPA was created or changed."""
@@ -265,7 +265,7 @@ class EntryFold:
             else:
                 self._delete_hpa(name, "cluster")
 
-    # --- commands -------------------------------------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------------------------
 
     def command(self, body: wire.Command) -> None:
         """Mode, pause or resume of an HPA or (no name) of the namespace."""
@@ -306,7 +306,7 @@ class EntryFold:
         else:
             row.pauses.pop(cluster, None)
 
-    # --- scales and outcomes --------------------------------------------------------------------------------------------
+    # --- scales and outcomes ----------------------------------------------------------------------------------------
 
     def scale_set(self, body: wire.ScaleSet) -> None:
         """A scale was read."""
@@ -373,7 +373,7 @@ class EntryFold:
         )
         self._put_scale(target, row)
 
-    # --- whole partition ------------------------------------------------------------------------------------------------
+    # --- whole partition --------------------------------------------------------------------------------------------
 
     def settings(self, body: wire.SettingsSet) -> None:
         """Settings of a cluster were changed."""

@@ -13,7 +13,7 @@ from streams.core.rows import Pause, TargetKey
 from streams.core.settings import EVERY_CLUSTER, Effective
 
 HIDDEN = " (cluster)"
-"""Ends the directory name of a cluster's HPA that bears the name of a central one; no Kubernetes name contains a space."""
+"""Ends the directory name of a cluster's HPA that bears a central one's name; no Kubernetes name has a space."""
 
 
 class Standing(Struct, frozen=True):
@@ -63,7 +63,7 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
 
 
 def _drives(namespace: Namespace, name: str, settings: Effective) -> bool:
-    """Whether another HPA would write: the native controller drives what is in a cluster, unless it is proven absent."""
+    """Tell whether another HPA would write: the native controller drives a cluster's, unless it is proven absent."""
     if name.endswith(HIDDEN) or (namespace.directory[name].origin == "cluster" and not settings.native_absent):
         return True
     return asked_mode(namespace, name, settings) == "enforce"

@@ -1,4 +1,4 @@
-"""Which pods a selector matches, kept up to date pod by pod: a pod change costs O(selectors), an evaluation O(its pods)."""
+"""Which pods a selector matches, pod by pod: a pod change costs O(selectors), an evaluation O(its pods)."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

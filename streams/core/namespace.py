@@ -102,7 +102,7 @@ class Namespace:
         if self._touch(0):
             self.ignored[why] = self.ignored.get(why, 0) + 1
 
-    # --- pods -----------------------------------------------------------------------------------------------------------
+    # --- pods -------------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
         """Add a pod or take over its change."""
@@ -127,7 +127,7 @@ class Namespace:
                 samples.pop(name, None)
 
     def list_pods(self, chunk: PodList, place: str) -> None:
-        """Apply a chunk of a full list; the last one removes the pods that no chunk named. `place`: its place in the log."""
+        """Apply a chunk of a full list at a place in the log; the last one removes the pods that no chunk named."""
         last = chunk.chunk == chunk.chunks - 1
         whole: set[int] = set()
         for part in range(len(self.applied)):
@@ -148,7 +148,7 @@ class Namespace:
         part = self.part_of(name)
         return part in parts and entry.mark != self.pod_lists[part].mark
 
-    # --- answers and samples --------------------------------------------------------------------------------------------
+    # --- answers and samples ----------------------------------------------------------------------------------------
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Replace the answer to a query."""
@@ -164,7 +164,7 @@ class Namespace:
         if self._touch(self.part_of(name)):
             self.series.setdefault(key, {})[name] = row
 
-    # --- autoscalers and scales -----------------------------------------------------------------------------------------
+    # --- autoscalers and scales -------------------------------------------------------------------------------------
 
     def enter_hpa(self, name: str, entry: DirectoryEntry) -> None:
         """Take an HPA into the directory."""
@@ -204,7 +204,7 @@ class Namespace:
         for key in after:
             self.watchers.setdefault(key, set()).add(hpa)
 
-    # --- rows -----------------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------------------------
 
     def split(self) -> None:
         """Spread over many parts from now on; all of them are to be written."""
@@ -301,7 +301,7 @@ def query_key(row: AnswerRow) -> QueryKey:
 def api_query(
     api: str, selector: str = "", metric: str = "", metric_selector: str = "", group_kind: str = "", name: str = ""
 ) -> QueryKey:
-    """Make the identity of a query: selectors in canonical form; a Namespace is always the HPA's own, whatever its name."""
+    """Make the identity of a query: selectors in canonical form; a Namespace is always the HPA's own."""
     own = group_kind == "Namespace"
     return api, _canonical(selector), metric, _canonical(metric_selector), group_kind, "" if own else name
 

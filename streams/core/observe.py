@@ -26,6 +26,7 @@ from streams.core.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
 from streams.core.settings import Effective
 
 HEARTBEAT_LIMIT_MS = 30_000
+_SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
 _API_OF = {
     "Resource": "resource",
     "ContainerResource": "resource",
@@ -105,14 +106,13 @@ def _group_kind(described: dict[str, Any]) -> str:
 def observe_scale(
     namespace: Namespace, autoscaler: Autoscaler, row: ScaleRow | None, now_ms: int
 ) -> Scale | ScaleFailure:
-    """Read the newest observation of the scale; one whose observer has been silent for more than 30 s is a failed read."""
+    """Read the newest observation of the scale; one whose observer is silent for more than 30 s is a failed read."""
     if row is None:
         name = f"{autoscaler.target_kind}/{autoscaler.target_name}"
         return ScaleFailure(f"the scale of {name} has not been observed yet")
     if row.session and now_ms - heard_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
         problem = namespace.watches["scales"].problem if "scales" in namespace.watches else ""
-        text = "the observer of this cluster has been silent for more than 30s: its last word on this scale is too old to act on"
-        return ScaleFailure(f"{text} ({problem})" if problem else text)
+        return ScaleFailure(f"{_SILENT} ({problem})" if problem else _SILENT)
     if row.error is not None:
         return ScaleFailure(row.error, unmapped=row.error.startswith("no matches for kind "))
     return Scale(row.spec_replicas, row.status_replicas, row.selector)
@@ -155,7 +155,7 @@ def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_m
 
 
 def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") -> MetricAnswer:
-    """Turn a metrics API's answer into what a calculation takes. Source: upstream `pkg/controller/podautoscaler/metrics`."""
+    """Turn a metrics API's answer into what a calculation takes. Source: upstream `metrics/client.go`, v1.37.1."""
     served_by = _SERVED_BY[answer.api]
     if answer.error is not None:
         return fetch_failure(served_by, answer.error)

@@ -164,7 +164,7 @@ class Partition:
             hpa.applied >= offset and uid in (hpa.row.uid, *hpa.row.former_uids) for hpa in self.state.hpas.values()
         )
 
-    # --- checkpoints ----------------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------------------------
 
     @property
     def due_checkpoint(self) -> bool:

@@ -1,6 +1,6 @@
 """Pushed samples: counters and sums become rates, where the last point of a series is known.
 
-Rates are integers in milli units per second, cut toward zero; a counter's first point gives no value, which is not zero.
+Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value; that is not zero.
 """
 
 from schemas.entries import Point

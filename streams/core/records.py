@@ -106,11 +106,7 @@ def _stabilization(normalization: Normalization) -> Step:
 
 def _limits(current: int, normalization: Normalization) -> list[Step]:
     stabilized, limited, bound = normalization.stabilized, normalization.limited, normalization.bound
-    up = stabilized > current
-    if normalization.legacy:
-        name = "scaleUpLimit"
-    else:
-        name = "scaleUpPolicy" if up else "scaleDownPolicy"
+    by_policy = "scaleUpPolicy" if stabilized > current else "scaleDownPolicy"
     detail: dict[str, Any] = {}
     if normalization.rate_limit is not None:
         detail["limit"] = normalization.rate_limit
@@ -131,7 +127,9 @@ def _limits(current: int, normalization: Normalization) -> list[Step]:
         return [Step(step="bounds", in_=stabilized, out=limited, detail={**detail, "bound": bound})]
     if bound == WITHIN_RANGE and not normalization.policies:
         return []
-    return [Step(step=name, in_=stabilized, out=limited, detail=detail)]
+    return [
+        Step(step="scaleUpLimit" if normalization.legacy else by_policy, in_=stabilized, out=limited, detail=detail)
+    ]
 
 
 def constraints(evaluation: Evaluation) -> list[str]:
@@ -166,7 +164,7 @@ def _tolerated(calculation: Calculation | None) -> bool:
 
 
 def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
-    """Give the reason of the result: upstream's text of a rescale, else the reason of the condition that explains it."""
+    """Give the reason of the result: upstream's text of a rescale, else that of the condition that explains it."""
     if evaluation.reason:
         return evaluation.reason
     kind = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}.get(
@@ -190,8 +188,10 @@ def shape_of(metrics: list[MetricDecision], made: list[Step], status: dict[str, 
     """Give what must not change for a record to be short."""
     return (
         [
-            (m.type, m.name, m.target, m.target_utilization, m.note, m.error, m.reason, m.proposal is None)
-            + (m.pods_used, m.pods_not_ready, m.pods_missing, m.pods_ignored)
+            (
+                *(m.type, m.name, m.target, m.target_utilization, m.note, m.error, m.reason, m.proposal is None),
+                *(m.pods_used, m.pods_not_ready, m.pods_missing, m.pods_ignored),
+            )
             for m in metrics
         ],
         [(step.step, step.out) for step in made if step.step != "metrics"],

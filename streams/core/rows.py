@@ -157,7 +157,7 @@ class AnswerRow(Struct, array_like=True, frozen=True):
 class SampleRow(Struct, array_like=True, frozen=True):
     """The newest pushed sample of a pod, object or external series.
 
-    `milli` is the value as decisions use it (rates made). `last_milli`, `start_ms`: the newest raw point of a cumulative counter.
+    `milli` is the value as decisions use it (rates made). `last_milli`, `start_ms`: the newest raw point of a counter.
     """
 
     milli: int | None
@@ -187,7 +187,7 @@ class ListProgress(Struct, array_like=True, frozen=True):
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
-    """What is known of one namespace, or one part of it: pods, answers and samples are spread over the parts by name."""
+    """What is known of one namespace, or one part of it: pods, answers and samples are spread by name."""
 
     cluster: str
     namespace: str
@@ -298,7 +298,7 @@ def decode_row(key: bytes, value: bytes) -> Row:
 
 
 def row_kind(key: bytes) -> tuple[str, str]:
-    """Split a row key into kind (`h`, `n` or `p`) and the rest (`cluster/namespace/name`, `cluster/namespace#part`, empty)."""
+    """Split a row key into kind (`h`, `n`, `p`) and the rest: `cluster/namespace/name` or `cluster/namespace#part`."""
     rest = key.partition(b"|")[2].decode()
     return rest[:1], rest[2:]
 

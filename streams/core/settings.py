@@ -1,4 +1,4 @@
-"""Settings of a cluster as they hold at a moment of the log: `*` are everybody's defaults, upstream's flags are theirs."""
+"""Settings of a cluster at a moment of the log: what `*` says holds for all, upstream's flags where nobody says."""
 
 from msgspec import Struct, structs
 

@@ -11,9 +11,9 @@ _SKEW_LIMIT_MS = 60_000
 
 
 def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: bool) -> None:
-    """Take over the native object's status; a lastScaleTime that moved with the count is a write of the native controller.
+    """Take over the native object's status; a lastScaleTime that moved with the count is a native write.
 
-    Where `follows` (nothing is written by fleethpa), that write takes the place of an outcome: its scale event is stored.
+    Where `follows` (fleethpa writes nothing), it takes the place of an outcome: its scale event is stored.
     """
     row = hpa.row
     before, after = row.native_status.get("lastScaleTime"), status.get("lastScaleTime")
@@ -45,7 +45,7 @@ def _within_its_second(text: str, now_ms: int) -> int:
 
 
 def attribute(hpa: Hpa, scale: ScaleRow | None) -> dict[str, Any]:
-    """Say who moved the target since the last evaluation: `decision`, `native`, or the field manager as far as it is known."""
+    """Say who moved the target since the last evaluation: `decision`, `native`, or `other` with its field manager."""
     row = hpa.row
     if scale is None or scale.error is not None or row.seen_replicas in (None, scale.spec_replicas):
         return {}

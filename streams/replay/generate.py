@@ -1,8 +1,7 @@
-"""Make a log: seeded, the same for the same arguments. For benchmarks, laws and disturbance tests; no file, no clock.
+"""Make a log: seeded, the same for the same arguments. For benchmarks, laws and crash tests; no file, no clock.
 
-A fleet of simulated namespaces with Deployments, their pods, HPAs and answers of the metrics API every sync period. Load
-follows a slow wave with noise; wanted writes are not answered here (`Feedback` of the caller may), so in a log without
-outcomes an enforcing HPA waits for its write to time out.
+A fleet of namespaces with Deployments, their pods, HPAs and an answer of the metrics API every sync period. Load
+follows a slow wave with noise. Wanted writes have no outcomes here, so an enforcing HPA waits for its write to time out.
 """
 
 import math
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas.codec import encode
+from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import (
     Answers,
     AutoscalerSet,
@@ -33,7 +33,6 @@ from schemas.entries import (
     Source,
     Target,
 )
-from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.keys import namespace_key, partition_for
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 

@@ -25,11 +25,12 @@ from schemas.entries import (
     SettingsSet,
     WatermarkReset,
 )
+from schemas.keys import HpaId
 from streams.core import rows
 from streams.core.errors import LogError, StateError, UnknownEngineError
 from streams.core.partition import Partition
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, decode_row
-from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.partition_kit import CLUSTER, ENFORCING, KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000
@@ -62,7 +63,7 @@ def wanting() -> tuple[LogBuilder, Json]:
     return log, only(log.add(answers(log, 100), after_ms=SECOND))
 
 
-def outcome(decision: Json, result: str = "applied", **fields: Any) -> Outcome:
+def outcome(decision: Json, result: Any = "applied", **fields: Any) -> Outcome:
     return Outcome(decision=decision["id"], name=decision["name"], uid=decision["uid"], result=result, **fields)
 
 
@@ -445,7 +446,7 @@ def test_a_restart_begins_windows_anew_and_says_so(body: list[Body], step_ms: in
     log.add(PodSet(pod=make_pod("web-0")), after_ms=3_000)
     decision = next(made for made in (*_decoded(log), *log.ticks(20)) if "restart" in made.get("observed", {}))
     assert decision["observed"]["restart"] == text
-    memory = log.partition.state.hpas[("eu", "shop", "web")].row.history.recommendations
+    memory = log.partition.state.hpas[HpaId("eu", "shop", "web")].row.history.recommendations
     assert memory is not None
     assert memory[0][0] == 4
     assert len(memory) <= 2
@@ -459,7 +460,7 @@ def test_a_step_of_exactly_five_minutes_is_no_restart() -> None:
 
 def test_an_unknown_engine_stops_the_partition_and_names_the_release() -> None:
     log = LogBuilder()
-    with pytest.raises(UnknownEngineError, match="engine 99.*run a fleethpa release that has engine 99"):
+    with pytest.raises(UnknownEngineError, match=r"engine 99.*run a fleethpa release that has engine 99"):
         log.add(Entry(key="*", body=EngineSet(engine=99)))
 
 
