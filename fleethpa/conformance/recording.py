@@ -5,27 +5,26 @@ engine with the HPA, pods, scale and metric answers of that moment; write and st
 upstream leaves to chance is told apart by a rule each (`explain.py`) and counted, never dropped.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
 from fleethpa.conformance import explain
 from fleethpa.conformance.compare import ABSENT, Difference, differences
+from fleethpa.conformance.taped import api_of, asked_of, outcome_of, read_answer, scale_of, settings_of, unavailable
 from fleethpa.conformance.tapes import Tapes, time_ms
 from schemas.selectors import SelectorError, parse_selector
 from streams.core import autoscaler as kinds
 from streams.core import metricsclient
-from streams.core.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.core.autoscaler import Autoscaler, MetricSpec
 from streams.core.compile import compile_autoscaler
 from streams.core.complete import complete
 from streams.core.decide import decide
-from streams.core.evaluation import EMPTY_HISTORY, History, Outcome, Result, ScaleApplied, ScaleFailed
-from streams.core.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList, Scale, ScaleFailure
+from streams.core.evaluation import EMPTY_HISTORY, History, Result
+from streams.core.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList
 
 Json = dict[str, Any]
 
@@ -37,7 +36,6 @@ CUT_S = 5.0
 
 NOT_ASKED = MetricFailure("(the controller did not ask)")
 
-_FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
 _EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
 
 
@@ -83,7 +81,7 @@ class Replay:
 
     def __init__(self, tapes: Tapes) -> None:
         self.tapes = tapes
-        self.settings = _settings(tapes.header.get("kcm_flags") or ())
+        self.settings = settings_of(tapes.header.get("kcm_flags") or ())
         self.namespace: str = tapes.header["namespace"]
         self._histories: dict[str, tuple[float, History]] = {}
         self._previous: dict[str, tuple[Json, History, View]] = {}
@@ -122,7 +120,7 @@ class Replay:
     def _explained(self, sync: Json, derived: Derived) -> str | None:
         if self._is_cut_off(sync, derived):
             return explain.CUT_OFF
-        if _asked(sync) != derived.asked:
+        if asked_of(sync) != derived.asked:
             return None
         status = sync.get("status")
         span = (sync["t"], status["t"] if status else sync["t"])
@@ -130,8 +128,8 @@ class Replay:
         return explain.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
 
     def _is_cut_off(self, sync: Json, derived: Derived) -> bool:
-        """Tell whether the controller (or the recording) ended in the middle of this sync, so far as we would have it."""
-        if sync.get("status") is not None or _asked(sync) not in (None, derived.asked):
+        """Tell whether the controller (or the recording) ended in the middle of this sync, so far equal to ours."""
+        if sync.get("status") is not None or asked_of(sync) not in (None, derived.asked):
             return False
         return any(sync["t"] <= end <= sync["t"] + CUT_S for end in self.tapes.ends)
 
@@ -172,7 +170,7 @@ class Replay:
         return [moved for each in near for moved in (each - 1e-6, each)]
 
     def _differences(self, sync: Json, derived: Derived) -> list[Difference]:
-        asked, recorded = _asked(sync), self._recorded(sync)
+        asked, recorded = asked_of(sync), self._recorded(sync)
         ours = derived.result.status if derived.result.status_changed else None
         if asked == derived.asked and recorded == ours:
             return []
@@ -196,7 +194,7 @@ class Replay:
         before = hpa.get("status") or _EMPTY_STATUS
         autoscaler = self._compile(hpa)
         pods, ambiguous = self._pods(sync, view)
-        observation = Observation(_scale(sync), pods, self._answers(sync, autoscaler), ambiguous)
+        observation = Observation(scale_of(sync), pods, self._answers(sync, autoscaler), ambiguous)
         now_ms = time_ms(view.moment)
         evaluation = decide(autoscaler, before, observation, history, self.settings, now_ms)
         if evaluation.pending is None:
@@ -205,7 +203,7 @@ class Replay:
             return Derived(None, evaluation.result, pods, before)
         write = self.tapes.calls.get((sync.get("write") or {}).get("id"))
         written_ms = time_ms(write["done"]) if write else now_ms
-        result = complete(evaluation.pending, before, evaluation.history, _outcome(sync), written_ms)
+        result = complete(evaluation.pending, before, evaluation.history, outcome_of(sync), written_ms)
         return Derived(evaluation.pending.desired_replicas, result, pods, before)
 
     def _hpa(self, sync: Json, at: float | None) -> Json:
@@ -278,64 +276,10 @@ class Replay:
 
     def _answer(self, spec: MetricSpec, identifier: str) -> MetricAnswer:
         line = self.tapes.answers.get(identifier)
-        api = _api(spec)
+        api = api_of(spec)
         if line is None:
-            return metricsclient.fetch_failure(api, _unavailable(self.tapes.calls[identifier]["uri"]))
+            return metricsclient.fetch_failure(api, unavailable(self.tapes.calls[identifier]["uri"]))
         if line["status"] != 200:
-            message = line["body"].get("message") or _unavailable(self.tapes.calls[identifier]["uri"])
+            message = line["body"].get("message") or unavailable(self.tapes.calls[identifier]["uri"])
             return metricsclient.fetch_failure(api, message)
-        return _read(spec, line["body"])
-
-
-def _read(spec: MetricSpec, body: Json) -> MetricAnswer:
-    match spec.type:
-        case "Resource" | "ContainerResource":
-            return metricsclient.resource_answer(body, spec.resource, spec.container)
-        case "Pods":
-            return metricsclient.pods_answer(body)
-        case "Object":
-            return metricsclient.object_list_answer(body)
-        case _:
-            return metricsclient.external_answer(body)
-
-
-def _api(spec: MetricSpec) -> metricsclient.MetricsApi:
-    if spec.type in ("Resource", "ContainerResource"):
-        return "resource"
-    return "external" if spec.type == "External" else "custom"
-
-
-def _unavailable(uri: str) -> str:
-    """Give the client's text for an API server that is not there: last element of the path, and the group."""
-    parts = urlsplit(uri).path.strip("/").split("/")
-    return f"the server is currently unable to handle the request (get {parts[-1]}.{parts[1]})"
-
-
-def _scale(sync: Json) -> Scale | ScaleFailure:
-    scale = sync["scale"]
-    if scale.get("code", 200) != 200:
-        return ScaleFailure(scale.get("message", ""))
-    return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
-
-
-def _asked(sync: Json) -> int | None:
-    write = sync.get("write")
-    return None if write is None else write["asked"]
-
-
-def _outcome(sync: Json) -> Outcome:
-    write = sync.get("write") or {"code": 200}
-    return ScaleApplied() if write["code"] == 200 else ScaleFailed(write.get("message", ""))
-
-
-def _settings(flags: Any) -> ControllerSettings:
-    """Read the controller's command line; flags that are not there have their defaults."""
-    given = {found[1]: found[2] for flag in flags if (found := _FLAG_MS.match(flag))}
-    defaults = ControllerSettings()
-    duration = metricsclient.parse_duration_ms
-    return ControllerSettings(
-        tolerance=float(given.get("tolerance", defaults.tolerance)),
-        downscale_stabilization_ms=duration(given.get("downscale-stabilization", "5m")),
-        cpu_initialization_period_ms=duration(given.get("cpu-initialization-period", "5m")),
-        initial_readiness_delay_ms=duration(given.get("initial-readiness-delay", "30s")),
-    )
+        return read_answer(spec, line["body"])

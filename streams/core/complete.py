@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import structs
 
 from streams.core.conditions import Conditions, rfc3339
-from streams.core.decide import new_status, same_status, scale_change
+from streams.core.decide import scale_change
 from streams.core.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
 from streams.core.events import store_scale_event
 from streams.core.metrics import action
+from streams.core.statuses import new_status, same_status
 
 
 def complete(pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int) -> Completion:

@@ -7,7 +7,6 @@ their defaults.
 from functools import lru_cache
 from typing import Any
 
-from schemas.hpa import semantically_equal_status
 from schemas.selectors import SelectorError, parse_selector
 from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.conditions import Conditions
@@ -16,8 +15,8 @@ from streams.core.gofloat import wrap32
 from streams.core.metrics import Combined, combine
 from streams.core.normalize import WITHIN_RANGE, normalize
 from streams.core.observation import Observation, Scale, ScaleFailure
-
-Status = dict[str, Any]
+from streams.core.statuses import Status, same_status
+from streams.core.statuses import new_status as new_status
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
@@ -209,7 +208,7 @@ class _Run:
         """End without a number: nothing is scaled, desiredReplicas of the status stays."""
         statuses = combined.statuses if combined is not None else None
         before = self.status.get("desiredReplicas", 0)
-        status = _status(self.autoscaler.generation, self.status, self.current, before, statuses, self.conditions)
+        status = self._status(before, statuses)
         result = Result(
             status=status,
             status_changed=not same_status(self.status, status),
@@ -239,7 +238,7 @@ class _Run:
     ) -> Evaluation:
         """End without a write of /scale."""
         statuses = combined.statuses if combined is not None else None
-        status = _status(self.autoscaler.generation, self.status, self.current, desired, statuses, self.conditions)
+        status = self._status(desired, statuses)
         events, results, error, label = _of_metrics(combined)
         result = Result(
             status=status,
@@ -261,6 +260,10 @@ class _Run:
             result=result,
             **(facts or {}),
         )
+
+    def _status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
+        last_scale_time, generation = self.status.get("lastScaleTime"), self.autoscaler.generation
+        return new_status(generation, last_scale_time, self.current, desired, metrics, self.conditions.items)
 
     def _want(
         self,
@@ -331,47 +334,6 @@ def _no_scale(
         history=history,
     )
     return Evaluation(path="scaleUnavailable", history=history, result=result)
-
-
-def _status(
-    generation: int,
-    old: Status,
-    current: int,
-    desired: int,
-    metrics: list[dict[str, Any]] | None,
-    conditions: Conditions,
-) -> Status:
-    return new_status(generation, old.get("lastScaleTime"), current, desired, metrics, conditions.items)
-
-
-def new_status(
-    generation: int,
-    last_scale_time: str | None,
-    current: int,
-    desired: int,
-    metrics: list[dict[str, Any]] | None,
-    conditions: list[dict[str, Any]],
-) -> Status:
-    """Build a status as the API's JSON has it: zero currentReplicas left out, currentMetrics null without metrics."""
-    status: Status = {"observedGeneration": generation}
-    if last_scale_time is not None:
-        status["lastScaleTime"] = last_scale_time
-    if current:
-        status["currentReplicas"] = current
-    status["desiredReplicas"] = desired
-    status["currentMetrics"] = metrics
-    if conditions:
-        status["conditions"] = conditions
-    return status
-
-
-def same_status(old: Status, new: Status) -> bool:
-    """Tell whether a write would change nothing: quantities by value, times by instant, null equal to empty."""
-    if old == new:
-        return True
-    if old.get("desiredReplicas", 0) != new.get("desiredReplicas", 0):
-        return False
-    return semantically_equal_status(old, new)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,73 @@
+"""What one sync of a recording holds, in the engine's terms."""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from streams.core import metricsclient
+from streams.core.autoscaler import ControllerSettings, MetricSpec
+from streams.core.evaluation import Outcome, ScaleApplied, ScaleFailed
+from streams.core.observation import MetricAnswer, Scale, ScaleFailure
+
+Json = dict[str, Any]
+
+_FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
+
+
+def read_answer(spec: MetricSpec, body: Json) -> MetricAnswer:
+    """Read the body that a metrics API answered for this metric."""
+    match spec.type:
+        case "Resource" | "ContainerResource":
+            return metricsclient.resource_answer(body, spec.resource, spec.container)
+        case "Pods":
+            return metricsclient.pods_answer(body)
+        case "Object":
+            return metricsclient.object_list_answer(body)
+        case _:
+            return metricsclient.external_answer(body)
+
+
+def api_of(spec: MetricSpec) -> metricsclient.MetricsApi:
+    """Name the API that serves this metric."""
+    if spec.type in ("Resource", "ContainerResource"):
+        return "resource"
+    return "external" if spec.type == "External" else "custom"
+
+
+def unavailable(uri: str) -> str:
+    """Give the client's text for an API server that is not there: last element of the path, and the group."""
+    parts = urlsplit(uri).path.strip("/").split("/")
+    return f"the server is currently unable to handle the request (get {parts[-1]}.{parts[1]})"
+
+
+def scale_of(sync: Json) -> Scale | ScaleFailure:
+    """Give what the scale read of a sync was answered."""
+    scale = sync["scale"]
+    if scale.get("code", 200) != 200:
+        return ScaleFailure(scale.get("message", ""))
+    return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
+
+
+def asked_of(sync: Json) -> int | None:
+    """Give the replicas that the controller wrote, None when it wrote none."""
+    write = sync.get("write")
+    return None if write is None else write["asked"]
+
+
+def outcome_of(sync: Json) -> Outcome:
+    """Give what became of the write of a sync."""
+    write = sync.get("write") or {"code": 200}
+    return ScaleApplied() if write["code"] == 200 else ScaleFailed(write.get("message", ""))
+
+
+def settings_of(flags: Any) -> ControllerSettings:
+    """Read the controller's command line; flags that are not there have their defaults."""
+    given = {found[1]: found[2] for flag in flags if (found := _FLAG_MS.match(flag))}
+    defaults = ControllerSettings()
+    duration = metricsclient.parse_duration_ms
+    return ControllerSettings(
+        tolerance=float(given.get("tolerance", defaults.tolerance)),
+        downscale_stabilization_ms=duration(given.get("downscale-stabilization", "5m")),
+        cpu_initialization_period_ms=duration(given.get("cpu-initialization-period", "5m")),
+        initial_readiness_delay_ms=duration(given.get("initial-readiness-delay", "30s")),
+    )
