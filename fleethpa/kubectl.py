@@ -51,14 +51,15 @@ def human_duration(seconds: float) -> str:
 
 def since(time: str | None, now_ms: int) -> str:
     """Show how long ago an RFC 3339 time was; `<unknown>` without one."""
-    return human_duration((now_ms - _parse_ms(time)) / 1000) if time else UNKNOWN
+    return human_duration((now_ms - parse_time_ms(time)) / 1000) if time else UNKNOWN
 
 
 def _two_units(first: int, first_unit: str, second: int, second_unit: str) -> str:
     return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
 
 
-def _parse_ms(time: str) -> int:
+def parse_time_ms(time: str) -> int:
+    """Read an RFC 3339 time into milliseconds since the Unix epoch."""
     moment = datetime.fromisoformat(time)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
 
@@ -202,7 +203,7 @@ def _target_percent(target: Json) -> str:
 # --- describe ---------------------------------------------------------------------------------------------------------
 
 
-def describe_hpa(hpa: Json, events: Sequence[Json] | None = None, now_ms: int = 0) -> str:
+def describe(hpa: Json, events: Sequence[Json] | None = None, now_ms: int = 0) -> str:
     """Give what `kubectl describe hpa` prints.
 
     Args:
@@ -326,7 +327,7 @@ def _events(events: Sequence[Json], now_ms: int) -> Iterator[str]:
 
 def _last_seen(event: Json) -> int:
     # The zero time comes first.
-    return _parse_ms(event["lastTimestamp"]) if event.get("lastTimestamp") else -(2**62)
+    return parse_time_ms(event["lastTimestamp"]) if event.get("lastTimestamp") else -(2**62)
 
 
 def _interval(event: Json, now_ms: int) -> str:

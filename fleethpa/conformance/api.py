@@ -1,0 +1,241 @@
+"""Check the Kubernetes API types against upstream's answers: quantities, defaults, validation, conversion, selectors,
+and what kubectl prints.
+
+Every check takes the cases of a file in order and gives one list of differences per case; they share a signature
+because the cases of some files refer to lines before them.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from fleethpa import kubectl
+from fleethpa.conformance.compare import Difference, differences
+from schemas import conversion
+from schemas.fielderrors import FieldError
+from schemas.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
+from schemas.quantity import Quantity, QuantityError, format_milli, parse_quantity
+from schemas.selectors import (
+    SelectorError,
+    format_label_selector,
+    label_selector,
+    parse_selector,
+    print_label_selector,
+)
+from schemas.validation import (
+    api_error_message,
+    generation_after_update,
+    handwritten_create,
+    handwritten_update,
+    validate_create,
+    validate_status,
+    validate_update,
+)
+
+Json = dict[str, Any]
+Check = Callable[[Iterable[Json]], Iterator[list[Difference]]]
+
+
+def _each(answer: Callable[[Json], Json]) -> Check:
+    """Make the check of a file whose cases stand alone from the function that gives our answer to one."""
+
+    def check(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+        for case in cases:
+            ours = answer(case)
+            yield list(differences({name: case.get(name) for name in ours} | _answers(case), ours))
+
+    return check
+
+
+_QUESTIONS = frozenset({"in", "old", "op", "from", "cmp", "fromMilli", "labelSelector"})
+
+
+def _answers(case: Json) -> Json:
+    """Give all that upstream answered: what we leave out counts as a difference too."""
+    return {name: value for name, value in case.items() if name not in _QUESTIONS}
+
+
+# --- quantities -------------------------------------------------------------------------------------------------------
+
+
+def _quantity_answer(case: Json) -> Json:
+    if "cmp" in case:
+        first, second = map(parse_quantity, case["cmp"])
+        return {"result": first.cmp(second)}
+    if "fromMilli" in case:
+        return _printed_milli(case["fromMilli"])
+    try:
+        quantity = parse_quantity(case["in"])
+    except QuantityError as error:
+        return {"error": str(error)}
+    again = parse_quantity(str(quantity))
+    return {
+        "string": str(quantity),
+        "canonical": quantity.canonical(),
+        "format": quantity.format,
+        "milli": quantity.milli_value(),
+        "value": quantity.value(),
+        "sign": quantity.sign(),
+        "float": _shown_float(quantity),
+        "json": f'"{again}"',
+        "jsonFloat": _shown_float(parse_quantity(str(again))),
+    }
+
+
+def _printed_milli(milli: int) -> Json:
+    decimal, binary = format_milli(milli), format_milli(milli, "BinarySI")
+    return {
+        "DecimalSI": decimal,
+        "BinarySI": binary,
+        "DecimalSIAgain": str(parse_quantity(decimal)),
+        "BinarySIAgain": str(parse_quantity(binary)),
+    }
+
+
+def _shown_float(quantity: Quantity) -> float | str:
+    number = quantity.as_float()
+    if math.isnan(number):
+        return "NaN"
+    return number if math.isfinite(number) else ("+Inf" if number > 0 else "-Inf")
+
+
+def check_quantity(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+    """Check parsing, printing, rounding, comparing. A whole double stands in the file as an integer."""
+    return _each(_quantity_answer)(_with_doubles(case) for case in cases)
+
+
+def _with_doubles(case: Json) -> Json:
+    return {
+        name: float(value) if name in ("float", "jsonFloat") and isinstance(value, int) else value
+        for name, value in case.items()
+    }
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def _defaulting_answer(case: Json) -> Json:
+    return {"out": default_hpa(case["in"])}
+
+
+def _conversion_answer(case: Json) -> Json:
+    hpa = decode_and_default(case["in"])
+    if case["from"] == "v2":
+        old = wire_form(conversion.v2_to_v1(convert_to_v2(hpa)))
+        return {"v1": old, "v2Again": wire_form(conversion.v1_to_v2(decode_and_default(old)))}
+    new = wire_form(conversion.v1_to_v2(hpa))
+    return {"v2": new, "v1Again": wire_form(conversion.v2_to_v1(convert_to_v2(decode_and_default(new))))}
+
+
+def _validation_answer(case: Json) -> Json:
+    """Answer from the input as the file shows it.
+
+    Some inputs had an explicit empty `policies` list, which the files' encoder left out; upstream refused it, and
+    nothing in such an input tells it from one without policies. These cases differ here, and must.
+    """
+    new, old = case["in"], case.get("old")
+    name = (new.get("metadata") or {}).get("name", "")
+    if case["op"] == "status":
+        errors = validate_status(new, old or {})
+        return {"errors": _shown_errors(errors), "message": api_error_message(name, errors)}
+    if old is None:
+        errors, generation = validate_create(new), 1
+        written = handwritten_create(convert_to_v2(decode_and_default(new)))
+    else:
+        errors, generation = validate_update(new, old), generation_after_update(new, old)
+        written = handwritten_update(convert_to_v2(decode_and_default(new)), convert_to_v2(decode_and_default(old)))
+    return {
+        "errors": _shown_errors(errors),
+        "message": api_error_message(name, errors),
+        "handwritten": _shown_errors(written),
+        "generation": generation,
+    }
+
+
+def _shown_errors(errors: Iterable[FieldError]) -> list[Json]:
+    return [{"type": e.type, "field": e.field, "detail": e.detail, "string": e.string} for e in errors]
+
+
+def check_validation(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+    """Check what is refused. No errors may stand in the file as null."""
+    lists = ("errors", "handwritten")
+    return _each(_validation_answer)(
+        case | {name: case[name] or [] for name in lists if name in case} for case in cases
+    )
+
+
+# --- selectors --------------------------------------------------------------------------------------------------------
+
+
+def check_selectors(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+    """Check selectors; the first line holds the label sets that they are matched against."""
+    lines = iter(cases)
+    label_sets = next(lines)["labelSets"]
+    return _each(lambda case: _selector_answer(case, label_sets))(lines)
+
+
+def _selector_answer(case: Json, label_sets: Iterable[Mapping[str, str]]) -> Json:
+    answer: Json = {}
+    if "labelSelector" in case:
+        given = case["labelSelector"]
+        answer = {"printed": print_label_selector(given), "formatted": format_label_selector(given)}
+    try:
+        selector = label_selector(case["labelSelector"]) if "labelSelector" in case else parse_selector(case["in"])
+    except SelectorError as error:
+        return answer | {"error": str(error)}
+    matches = [index for index, labels in enumerate(label_sets) if selector.matches(labels)]
+    return answer | {"string": str(selector), "empty": selector.empty, "matches": matches}
+
+
+# --- kubectl ----------------------------------------------------------------------------------------------------------
+
+_TABLES: dict[str, Json] = {
+    "plain": {},
+    "wide": {},
+    "allNamespaces": {"all_namespaces": True},
+    "showLabels": {"show_labels": True},
+    "noHeaders": {"headers": False},
+    "labelColumns": {"label_columns": ("team",)},
+}
+
+
+def check_kubectl(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+    """Check ages, `describe`, rows and tables; a table shows the five objects before it."""
+    shown: deque[Json] = deque(maxlen=5)
+    for case in cases:
+        if case["kind"] == "age":
+            yield list(differences(case["text"], kubectl.human_duration(case["seconds"]), "text"))
+        elif case["kind"] == "describe":
+            shown.append(case)
+            yield list(_described(case))
+        else:
+            yield list(_tables(case, list(shown)))
+
+
+def _described(case: Json) -> Iterator[Difference]:
+    now_ms = kubectl.parse_time_ms(case["now"])
+    # A list without items stands in the file as null; no list at all is --show-events=false.
+    events = (case["events"] or []) if "events" in case else None
+    yield from differences(case["describe"], kubectl.describe(case["hpa"], events, now_ms), "describe")
+    yield from differences(case["cells"], kubectl.hpa_table_cells(case["hpa"], now_ms), "cells")
+
+
+def _tables(case: Json, shown: list[Json]) -> Iterator[Difference]:
+    hpas, now_ms = [each["hpa"] for each in shown], kubectl.parse_time_ms(shown[-1]["now"])
+    yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
+    yield from differences(case["columns"], list(kubectl.COLUMNS), "columns")
+    ours = {
+        name: kubectl.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]
+    }
+    yield from differences(case["text"], ours, "text")
+
+
+API_CHECKS: dict[str, Check] = {
+    "quantity": check_quantity,
+    "defaulting": _each(_defaulting_answer),
+    "validation": check_validation,
+    "conversion": _each(_conversion_answer),
+    "selectors": check_selectors,
+    "kubectl": check_kubectl,
+}
