@@ -1,0 +1,191 @@
+"""Manifests as users write them: several documents, YAML or JSON, lists; read as kubectl reads them.
+
+YAML is taken as Kubernetes takes it: dates, and numbers with colons, stay text; keys become text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+MAX_NODES = 1_000_000
+"""Most values of one text, aliases written out: a few lines of aliases can stand for more than memory holds."""
+
+MAX_DEPTH = 200
+"""Deepest nesting. No Kubernetes object comes near it."""
+
+
+class ManifestSyntaxError(ValueError):
+    """A text is no YAML or JSON, or holds something that is no object; the message names document and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a text, of any kind.
+
+    Attributes:
+        document: number of its document in the text, from 1.
+        line: first line of its document, from 1.
+        item: its place in the `List` that it came from, from 0; None for an object on its own.
+        body: the object.
+    """
+
+    document: int
+    line: int
+    body: Json
+    item: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """The object's kind; empty if it has none."""
+        kind = self.body.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def where(self) -> str:
+        """Where the object stands, for messages."""
+        item = "" if self.item is None else f", items[{self.item}]"
+        return f"document {self.document} (line {self.line}{item})"
+
+
+def load_manifests(text: str) -> list[Manifest]:
+    """Read all objects of a text; empty documents are skipped, the items of lists stand alone.
+
+    Raises:
+        ManifestSyntaxError: the text cannot be read, or holds something that is no object.
+    """
+    manifests: list[Manifest] = []
+    for number, (line, body) in enumerate(_documents(text), start=1):
+        if body is not None:
+            manifests += _objects(Manifest(number, line, _object(body, f"document {number} (line {line})")))
+    return manifests
+
+
+def _documents(text: str) -> Iterator[tuple[int, Any]]:
+    budget = [MAX_NODES]
+    try:
+        for node in yaml.compose_all(text, Loader=_Loader):
+            yield node.start_mark.line + 1, _value(node, budget, 0)
+    except RecursionError:
+        raise ManifestSyntaxError(f"nested too deep: at most {MAX_DEPTH} levels are accepted") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ManifestSyntaxError(f"{line}{error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        raise ManifestSyntaxError(
+            f"character {error.character!r} at position {error.position} is not allowed"
+        ) from None
+
+
+def _object(value: Any, where: str) -> Json:
+    if not isinstance(value, dict):
+        raise ManifestSyntaxError(f"{where}: expected an object with apiVersion and kind, got {_describe(value)}")
+    return value
+
+
+def _objects(manifest: Manifest) -> Iterator[Manifest]:
+    """Give the items of a list (kind `List` or `…List` with items), else the object itself."""
+    items = manifest.body.get("items")
+    if not (manifest.kind.endswith("List") and isinstance(items, list)):
+        yield manifest
+        return
+    for index, item in enumerate(items):
+        body = _object(item, f"{manifest.where}, items[{index}]")
+        yield Manifest(manifest.document, manifest.line, body, index)
+
+
+def _value(node: yaml.Node, budget: list[int], depth: int) -> Any:
+    budget[0] -= 1
+    if budget[0] < 0 or depth > MAX_DEPTH:
+        what = f"more than {MAX_NODES} values" if budget[0] < 0 else f"nested deeper than {MAX_DEPTH} levels"
+        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {what}")
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(each, budget, depth + 1) for each in node.value]
+    return _mapping(node, budget, depth)
+
+
+def _mapping(node: yaml.Node, budget: list[int], depth: int) -> Json:
+    merged: Json = {}
+    own: Json = {}
+    for key_node, value_node in node.value:
+        value = _value(value_node, budget, depth + 1)
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            # Earlier ones win among merged mappings, and the mapping's own keys over all.
+            for each in value if isinstance(value, list) else [value]:
+                merged = _object(each, f"line {key_node.start_mark.line + 1}: <<") | merged
+        else:
+            own[_key(key_node)] = value
+    return merged | own
+
+
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: a key must be text")
+    value = _scalar(node)
+    if value is None or isinstance(value, bool):
+        return str(value).lower() if value is not None else "null"
+    return str(value)
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text: str = node.value
+    try:
+        return _CONVERT.get(node.tag, str)(text)
+    except ValueError:
+        raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag}") from None
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    sign, bare = (-1 if digits.startswith("-") else 1), digits.lstrip("+-")
+    # A leading zero alone means octal, as YAML 1.1 has it.
+    octal = len(bare) > 1 and bare.startswith("0") and bare.isdigit()
+    return sign * int(bare, 8 if octal else 0)
+
+
+def _float(text: str) -> float | str:
+    """Give a number; the infinities and NaN, which JSON lacks, stay text."""
+    return text if "." in text[:2] and text[-1:].isalpha() else float(text.replace("_", ""))
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return f"the text {value[:40]!r}" if isinstance(value, str) else f"the value {value!r}"
+
+
+_CONVERT: dict[str, Any] = {
+    "tag:yaml.org,2002:null": lambda _: None,
+    "tag:yaml.org,2002:bool": lambda text: text.lower() in ("true", "yes", "on"),
+    "tag:yaml.org,2002:int": _integer,
+    "tag:yaml.org,2002:float": _float,
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """The resolvers of go-yaml: no dates, no base 60, and floats that need no dot."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class declares it so
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
+    ("int", r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), [*_first, ""])
