@@ -12,28 +12,15 @@ from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.conditions import Conditions
 from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
 from streams.core.gofloat import wrap32
+from streams.core.limited import set_limited, set_stabilized
 from streams.core.metrics import Combined, combine
-from streams.core.normalize import WITHIN_RANGE, normalize
+from streams.core.normalize import normalize
 from streams.core.observation import Observation, Scale, ScaleFailure
 from streams.core.statuses import Status, same_status
 from streams.core.statuses import new_status as new_status
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
-
-_LIMITED_MESSAGES = {
-    WITHIN_RANGE: "the desired count is within the acceptable range",
-    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
-    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
-    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
-    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
-}
-_STABILIZED_MESSAGES = {
-    "ScaleUpStabilized": "recent recommendations were lower than current one,"
-    " applying the lowest recent recommendation",
-    "ScaleDownStabilized": "recent recommendations were higher than current one,"
-    " applying the highest recent recommendation",
-}
 
 
 def decide(
@@ -158,16 +145,9 @@ class _Run:
         autoscaler, old = self.autoscaler, self.history
         normalization, recommendations = normalize(autoscaler, self.current, proposal, old, self.settings, self.now_ms)
         self.history = History(recommendations, old.scale_up_events, old.scale_down_events)
-        stabilized, desired = normalization.stabilized, normalization.limited
-        if stabilized == proposal:
-            self.conditions.set("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size")
-        else:
-            up = not normalization.legacy and proposal >= self.current
-            why = "ScaleUpStabilized" if up else "ScaleDownStabilized"
-            self.conditions.set("AbleToScale", "True", why, _STABILIZED_MESSAGES[why])
-        bound = normalization.bound if desired != stabilized else WITHIN_RANGE
-        limited = "False" if desired == stabilized else "True"
-        self.conditions.set("ScalingLimited", limited, bound, _LIMITED_MESSAGES[bound])
+        desired = normalization.limited
+        set_stabilized(self.conditions, self.current, normalization)
+        set_limited(self.conditions, normalization)
         raised = self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas
         if raised:
             # The branch was taken with ScaledToZero True: nothing else leads here from zero.

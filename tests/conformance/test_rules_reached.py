@@ -1,0 +1,180 @@
+"""Equality proves only the rules that the cases reach: here each rule is counted over the controller's cases."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleethpa.conformance.controller import Scenario
+from streams.core.evaluation import Calculation, Evaluation, Normalization, Result
+
+DATA = Path(__file__).parent / "data"
+MIN_INT32 = -(2**31)
+MIN_INT64 = -(2**63)
+
+Step = tuple[Scenario, Evaluation, Result]
+Rule = Callable[[Step], bool]
+
+
+class Recorded(Scenario):
+    """A scenario that keeps what every tick made."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        super().__init__(case)
+        self.steps: list[Step] = []
+
+    def _write(self, evaluation: Evaluation, given: dict[str, Any], now_ms: int) -> tuple[list[int], Result]:
+        attempts, result = super()._write(evaluation, given, now_ms)
+        self.steps.append((self, evaluation, result))
+        return attempts, result
+
+
+def calculations(step: Step) -> Iterator[tuple[str, Calculation]]:
+    for metric in step[1].metrics:
+        if metric.calculation is not None:
+            yield metric.spec.calculation, metric.calculation
+
+
+def path(name: str) -> Rule:
+    return lambda step: step[1].path == name
+
+
+def metric(check: Callable[[Calculation], bool]) -> Rule:
+    return lambda step: any(check(made) for _, made in calculations(step))
+
+
+def kind(name: str) -> Rule:
+    return lambda step: any(how == name for how, _ in calculations(step))
+
+
+def failed(text: str) -> Rule:
+    return lambda step: any(text in each.error for each in step[1].metrics)
+
+
+def event(reason: str) -> Rule:
+    return lambda step: any(each[1] == reason for each in (*step[2].events, *step[2].events_after_write))
+
+
+def normalized(check: Callable[[Normalization], bool]) -> Rule:
+    return lambda step: step[1].normalization is not None and check(step[1].normalization)
+
+
+def bound(name: str, *, legacy: bool) -> Rule:
+    return normalized(lambda made: made.bound == name and made.legacy is legacy and made.limited != made.stabilized)
+
+
+def selects(direction: str, policy: str) -> Rule:
+    def check(step: Step) -> bool:
+        rules = getattr(step[0].autoscaler, f"scale_{direction}")
+        made = step[1].normalization
+        if rules is None or made is None or rules.select != policy or made.rate_limit is None:
+            return False
+        return (made.stabilized > (step[1].current_replicas or 0)) is (direction == "up")
+
+    return check
+
+
+RULES: dict[str, Rule] = {
+    "zero is a pause": path("disabled"),
+    "above maxReplicas": path("aboveMax"),
+    "below minReplicas": path("belowMin"),
+    "no usable metric": path("metricsFailed"),
+    "no scale": path("scaleUnavailable"),
+    "bad apiVersion": lambda step: bool(step[0].autoscaler.target_error),
+    "no selector": event("SelectorRequired"),
+    "bad selector": event("InvalidSelector"),
+    "ambiguous selector": event("AmbiguousSelector"),
+    "failed scale update": event("FailedRescale"),
+    "rescale": event("SuccessfulRescale"),
+    "a metric fails, others decide": lambda step: step[1].path == "metrics" and bool(step[2].error),
+    "label spec": lambda step: step[2].error_label == "spec" and step[1].path == "metrics",
+    "no metrics": lambda step: not step[0].autoscaler.metrics,
+    "utilization": kind("utilization"),
+    "raw average": kind("rawAverage"),
+    "pods": kind("pods"),
+    "object value": kind("objectValue"),
+    "object per pod": kind("objectPerPod"),
+    "external value": kind("externalValue"),
+    "external per pod": kind("externalPerPod"),
+    "within tolerance": metric(lambda made: made.kept == "withinTolerance"),
+    "within tolerance after filling": metric(
+        lambda made: made.kept == "withinTolerance" and made.final_ratio is not None
+    ),
+    "direction flip": metric(lambda made: made.kept == "directionFlip"),
+    "count guard": metric(lambda made: made.kept == "countGuard"),
+    "missing pods, down": metric(lambda made: made.missing > 0 and made.ratio < 1),
+    "missing pods, up": metric(lambda made: made.missing > 0 and made.ratio > 1),
+    "missing pods at ratio 1": metric(lambda made: made.missing > 0 and made.ratio == 1),
+    "unready pods, up": metric(lambda made: made.not_ready > 0 and made.ratio > 1),
+    "ignored pods": metric(lambda made: made.ignored > 0),
+    "strays": metric(lambda made: made.strays > 0),
+    "negative proposal": metric(lambda made: made.proposal < 0),
+    "int32 out of range": metric(lambda made: made.proposal == MIN_INT32),
+    "average over no replicas": metric(lambda made: made.value == MIN_INT64),
+    "ratio NaN": metric(lambda made: made.ratio != made.ratio),
+    "ratio infinite": metric(lambda made: made.ratio in (float("inf"), float("-inf"))),
+    "no samples": failed("did not receive metrics for targeted pods"),
+    "no pods": failed("no pods returned by selector"),
+    "no matched pods": failed("no metrics returned matched known pods"),
+    "missing request": failed("missing request for"),
+    "missing pod-level request": failed("missing pod-level request"),
+    "unknown container": failed("not found in Pod"),
+    "unknown metric type": failed("unknown metric source type"),
+    "no object target": failed("invalid object metric source"),
+    "no external target": failed("invalid external metric source"),
+    "no resource target": failed("invalid resource metric source"),
+    "bad metric selector": failed("is not a valid label selector operator"),
+    "legacy: held": normalized(lambda made: made.legacy and made.stabilized != made.desired),
+    "legacy: maxReplicas": bound("TooManyReplicas", legacy=True),
+    "legacy: minReplicas": bound("TooFewReplicas", legacy=True),
+    "legacy: scale-up limit": bound("ScaleUpLimit", legacy=True),
+    "behavior: held up": normalized(lambda made: not made.legacy and made.stabilized > made.desired),
+    "behavior: held down": normalized(lambda made: not made.legacy and made.stabilized < made.desired),
+    "behavior: maxReplicas": bound("TooManyReplicas", legacy=False),
+    "behavior: minReplicas": bound("TooFewReplicas", legacy=False),
+    "behavior: scale-up limit": bound("ScaleUpLimit", legacy=False),
+    "behavior: scale-down limit": bound("ScaleDownLimit", legacy=False),
+    "scale up Max": selects("up", "Max"),
+    "scale up Min": selects("up", "Min"),
+    "scale up Disabled": selects("up", "Disabled"),
+    "scale down Max": selects("down", "Max"),
+    "scale down Min": selects("down", "Min"),
+    "scale down Disabled": selects("down", "Disabled"),
+    "an event counts in a period": normalized(
+        lambda made: any(each.scaled_up or each.scaled_down for each in made.policies)
+    ),
+    "an event is outdated for one policy only": normalized(
+        lambda made: len({each.start for each in made.policies}) > 1
+    ),
+    "from zero": lambda step: step[1].path == "metrics" and step[1].current_replicas == 0,
+    "from zero: raised to minReplicas": lambda step: step[1].raised_to_min,
+    "to zero": lambda step: step[1].pending is not None and step[1].pending.to_zero,
+    "rescale without a reason": lambda step: step[1].pending is not None and not step[1].reason,
+    "nothing to write": lambda step: not step[2].status_changed,
+}
+
+
+@cache
+def reached() -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for name in ("controller-boundary", "controller-random", "controller-trace"):
+        with gzip.open(DATA / f"{name}.jsonl.gz") as lines:
+            for line in lines:
+                case = json.loads(line)
+                scenario = Recorded(case)
+                for tick in case["ticks"]:
+                    scenario.tick(tick["in"])
+                    if scenario.steps:
+                        step = scenario.steps.pop()
+                        counts.update(rule for rule, check in RULES.items() if check(step))
+    return counts
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_case_reaches(rule: str) -> None:
+    assert reached()[rule] > 0
