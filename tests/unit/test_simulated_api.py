@@ -4,12 +4,8 @@ import pytest
 
 from fleethpa.dev.cluster import patching, protobuf
 from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.hpatargets import targets
 from fleethpa.dev.cluster.selectors import field_matcher, label_matcher, selector_string
 from fleethpa.dev.cluster.simulation import parse_simulation
-from fleethpa.dev.cluster.tables import age
-
-NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 @pytest.mark.parametrize(
@@ -99,59 +95,6 @@ def test_json_patches_that_do_not_fit_are_refused(operation):
     with pytest.raises(ApiError) as refused:
         patching.json_patch({"a": 1}, [operation])
     assert refused.value.code == 422
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        pytest.param(119, "119s", id="seconds to two minutes"),
-        pytest.param(120, "2m", id="no seconds when there are none"),
-        pytest.param(125, "2m5s", id="minutes and seconds"),
-        pytest.param(600, "10m", id="minutes alone from ten on"),
-        pytest.param(10_799, "179m", id="minutes to three hours"),
-        pytest.param(28_799, "7h59m", id="hours and minutes"),
-        pytest.param(28_800, "8h", id="hours alone from eight on"),
-        pytest.param(172_799, "47h", id="hours to two days"),
-        pytest.param(193_693, "2d5h", id="days and hours"),
-        pytest.param(691_200, "8d", id="days alone from eight on"),
-    ],
-)
-def test_ages_change_their_unit_at_upstreams_bounds(seconds, text):
-    assert age("2026-01-01T00:00:00Z", NOW_MS + seconds * 1000) == text
-
-
-def metric(kind: str, member: str, target: dict, **more: object) -> dict:
-    return {"type": kind, member: {"target": target, **more}}
-
-
-CPU = metric("Resource", "resource", {"averageUtilization": 80}, name="cpu")
-PODS = metric("Pods", "pods", {"averageValue": "50"}, metric={"name": "rps"})
-QUEUE = metric("External", "external", {"averageValue": "30"}, metric={"name": "queue"})
-TOTAL = metric("Object", "object", {"value": "1k"}, metric={"name": "total"})
-
-
-@pytest.mark.parametrize(
-    ("specs", "statuses", "text"),
-    [
-        pytest.param([], [], "<none>", id="no metrics"),
-        pytest.param([CPU], [], "cpu: <unknown>/80%", id="no status yet"),
-        pytest.param(
-            [CPU, QUEUE],
-            [
-                {"type": "Resource", "resource": {"current": {"averageUtilization": 45}}},
-                {"type": "External", "external": {"current": {"averageValue": "12"}}},
-            ],
-            "cpu: 45%/80%, 12/30 (avg)",
-            id="utilization, and a share of a queue",
-        ),
-        pytest.param(
-            [PODS, TOTAL], [{}, {"object": {"current": {"value": "7"}}}], "<unknown>/50, 7/1k", id="one unknown"
-        ),
-        pytest.param([CPU, PODS, TOTAL, QUEUE], [], "cpu: <unknown>/80%, <unknown>/50 + 2 more...", id="two are shown"),
-    ],
-)
-def test_targets_as_kubectl_prints_them(specs, statuses, text):
-    assert targets({"spec": {"metrics": specs}, "status": {"currentMetrics": statuses}}) == text
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,3 @@ def rfc3339(time_ms: int) -> str:
 def rfc3339_micro(time_ms: int) -> str:
     """Write a time as Kubernetes does in leases and newer events: UTC, microseconds."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def parse_time(text: str) -> int:
-    """Read an RFC 3339 time into milliseconds since the epoch."""
-    return int(datetime.fromisoformat(text).timestamp() * 1000)

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleethpa.dev.cluster.clock import parse_time
-from fleethpa.dev.cluster.hpatargets import targets
 from fleethpa.dev.cluster.resources import ResourceType
+from fleethpa.kubectl import hpa_table_cells, since
 
 Document = dict[str, Any]
-Cells = Callable[[Document, int], list[Any]]
-
-
-def age(since: str | None, now_ms: int) -> str:
-    """Write an age as kubectl does (duration.HumanDuration)."""
-    if not since:
-        return "<unknown>"
-    seconds = (now_ms - parse_time(since)) // 1000
-    if seconds < 0:
-        return "0s" if seconds >= -1 else "<invalid>"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    steps = (
-        (seconds < 120, f"{seconds}s"),
-        (minutes < 10, _two(minutes, "m", seconds % 60, "s")),
-        (minutes < 180, f"{minutes}m"),
-        (hours < 8, _two(hours, "h", minutes % 60, "m")),
-        (hours < 48, f"{hours}h"),
-        (days < 8, _two(days, "d", hours % 24, "h")),
-        (days < 730, f"{days}d"),
-        (days < 2920, _two(days // 365, "y", days % 365, "d")),
-    )
-    return next((text for holds, text in steps if holds), f"{days // 365}y")
-
-
-def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
-    return f"{big}{big_unit}{small}{small_unit}" if small else f"{big}{big_unit}"
+Cells = Callable[[Document, int], Sequence[Any]]
 
 
 def _created(document: Document, now_ms: int) -> str:
-    return age(document["metadata"].get("creationTimestamp"), now_ms)
+    return since(document["metadata"].get("creationTimestamp"), now_ms)
 
 
 def _pod(document: Document, now_ms: int) -> list[Any]:
@@ -83,15 +57,7 @@ def _event(document: Document, now_ms: int) -> list[Any]:
     last = document.get("lastTimestamp") or document.get("eventTime") or document["metadata"].get("creationTimestamp")
     subject = f"{about.get('kind', '').lower()}/{about.get('name', '')}"
     message = document.get("message") or document.get("note", "")
-    return [age(last, now_ms), document.get("type", ""), document.get("reason", ""), subject, message.strip()]
-
-
-def _hpa(document: Document, now_ms: int) -> list[Any]:
-    spec, status = document["spec"], document.get("status") or {}
-    target = f"{spec['scaleTargetRef']['kind']}/{spec['scaleTargetRef']['name']}"
-    least = "<unset>" if spec.get("minReplicas") is None else str(spec["minReplicas"])
-    counts = [least, spec["maxReplicas"], status.get("currentReplicas", 0)]
-    return [document["metadata"]["name"], target, targets(document), *counts, _created(document, now_ms)]
+    return [since(last, now_ms), document.get("type", ""), document.get("reason", ""), subject, message.strip()]
 
 
 def _other(document: Document, now_ms: int) -> list[Any]:
@@ -106,7 +72,7 @@ _COLUMNS: dict[str, tuple[str, Cells]] = {
     "ReplicationController": ("Name Desired Current Ready Age", _replica_set),
     "Namespace": ("Name Status Age", _namespace),
     "Event": ("LastSeen Type Reason Object Message", _event),
-    "HorizontalPodAutoscaler": ("Name Reference Targets MinPods MaxPods Replicas Age", _hpa),
+    "HorizontalPodAutoscaler": ("Name Reference Targets MinPods MaxPods Replicas Age", hpa_table_cells),
 }
 _SPACED = {"LastSeen": "Last Seen"}
 _WIDE = {"IP"}
