@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -98,12 +98,17 @@ class Read(NamedTuple):
 async def load_log(settings: KafkaSettings, log: Log) -> None:
     """Append the records with their timestamps."""
     async with strict_producer(settings) as producer:
-        for number, records in log.items():
-            sent = [
-                await producer.send(topics.LOG, record.value, partition=number, timestamp_ms=record.timestamp_ms)
-                for record in records
-            ]
-            await asyncio.gather(*sent)
+        await append_log(producer, log)
+
+
+async def append_log(producer: AIOKafkaProducer, log: Log) -> None:
+    """Append the records with their timestamps, and wait until they stand."""
+    sent = [
+        await producer.send(topics.LOG, record.value, partition=number, timestamp_ms=record.timestamp_ms)
+        for number, records in log.items()
+        for record in records
+    ]
+    await asyncio.gather(*sent)
 
 
 async def read_decisions(settings: KafkaSettings, partitions: Sequence[int]) -> dict[int, Read]:

@@ -35,6 +35,7 @@ class Assignment:
         self._rows = rows
         self._loaded: tuple[int, dict[int, OwnedPartition]] = (0, {})
         self._reader: TailReader | None = None
+        self._caught_up = True
 
     async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
         """Restore the state of these partitions from the recovered rows; the log offset each goes on from.
@@ -61,6 +62,7 @@ class Assignment:
         epoch, owned = self._loaded
         if epoch == self.epoch:
             self.owned = owned
+            self._caught_up = False
             log.info("owning log partitions %s", sorted(owned))
 
     async def leave(self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]]) -> None:
@@ -70,10 +72,17 @@ class Assignment:
             await checkpoint_all(list(self.owned.values()))
             self._disown()
 
-    async def close_reader_when_exhausted(self) -> None:
-        """Drop the reader of standing decisions once everything that stood has been met."""
+    async def after_take(self) -> None:
+        """Drop the reader of standing decisions once it has read all, and say so once all of them have been met."""
         if self._reader is not None and await self._reader.stop_when_exhausted():
             self._reader = None
+        if not self._caught_up and all(one.standing.finished for one in self.owned.values()):
+            self._caught_up = True
+            log.info("folded %d records again; %d decisions stood", *self._refolded())
+
+    def _refolded(self) -> tuple[int, int]:
+        owned = self.owned.values()
+        return sum(one.reread for one in owned), sum(one.suppressed for one in owned)
 
     def _disown(self) -> None:
         self.epoch += 1

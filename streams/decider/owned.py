@@ -33,8 +33,11 @@ class OwnedPartition:
         self.log_time_ms = 0
         self.newest_log_time_ms = 0
         self.applied_at = time.monotonic()
-        self._reread = 0
-        self._suppressed = 0
+        self.reread = 0
+        """Records folded again, as far as decisions stood beyond the recovered state."""
+        self.suppressed = 0
+        """Decisions made again that stood already."""
+        self._reported = (0, 0)
 
     @property
     def number(self) -> int:
@@ -57,18 +60,17 @@ class OwnedPartition:
             return []
         if record.offset > expected:
             die(Exit.SOFTWARE, f"log partition {self.number}: offset {record.offset} came, {expected} is next")
+        self.reread += not self.standing.finished
         standing = await self.standing.at(record.offset)
         decisions = self.partition.apply(record.offset, self._time(record), record.value, standing)
-        self._suppressed += len(standing)
-        self._reread += not self.standing.exhausted or bool(standing)
+        self.suppressed += len(standing)
         self.applied_at = time.monotonic()
         return decisions
 
     def drain_counts(self) -> tuple[int, int]:
-        """Records folded again and decisions found standing, since the last call."""
-        counts = self._reread, self._suppressed
-        self._reread = self._suppressed = 0
-        return counts
+        """`reread` and `suppressed` since the last call."""
+        (reread, suppressed), self._reported = self._reported, (self.reread, self.suppressed)
+        return self.reread - reread, self.suppressed - suppressed
 
     def _time(self, record: LogRecordLike) -> int:
         self.log_time_ms = round(record.timestamp * 1000)  # Faust holds seconds

@@ -71,6 +71,11 @@ class Standing:
         """Whether everything that stood has been read."""
         return self._position >= self._end
 
+    @property
+    def finished(self) -> bool:
+        """Whether everything that stood has been handed out."""
+        return self.exhausted and not self._by_offset
+
     async def at(self, log_offset: int) -> Mapping[str, bytes]:
         """Decision id → value of the decisions that this log offset caused and that stand; each is given once.
 

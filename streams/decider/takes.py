@@ -64,7 +64,7 @@ class Takes:
                 self._metrics.refolded(owned)
             due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
             await self.checkpoint(due)
-            await self._assignment.close_reader_when_exhausted()
+            await self._assignment.after_take()
 
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
         """Write the dirty rows of these partitions; the caller holds the lock."""

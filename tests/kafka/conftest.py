@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from schemas import topics
 from schemas.connection import KafkaSettings
 from streams import topics as admin
 from streams.topics import WantedTopic
@@ -27,14 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def playback_topics(partitions: int = PARTITIONS) -> list[WantedTopic]:
-    """Topics whose log takes the producers' times."""
+    """Topics whose log takes the producers' times, and does not expire records for being from another year."""
+    source_times = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
     return [
-        WantedTopic(
-            one.name,
-            one.partitions,
-            one.replication,
-            {name: value for name, value in one.config.items() if name != "message.timestamp.type"},
-        )
+        replace(one, config={**one.config, **source_times}) if one.name == topics.LOG else one
         for one in admin.wanted(partitions, 1)
     ]
 

@@ -1,0 +1,207 @@
+"""Crash equivalence of the decider: `python -m tests.kafka.chaos.decider --faults 200 --seed 1`.
+
+A log with its times is folded once undisturbed and then by decider processes on Apache Kafka under seeded faults, at
+full speed. After the readers' rule the decisions must be the same bytes.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams.kafka import strict_producer
+from tests.decider_process import append_log, count_decisions, first_difference, wait_for_decisions
+from tests.kafka.broker import KafkaBroker, missing_tools
+from tests.kafka.chaos.faults import FAULTS, choose
+from tests.kafka.chaos.group import Group
+from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
+from tests.playback import Log, fold, make_log
+
+RUN_FAULTS = 20
+RECOVER_S = 60.0
+FAULT_S = 12.0
+"""The log is appended over so long per fault, so that every fault meets work; longer than most take."""
+FEED_S = 0.1
+NUMBERS = range(PARTITIONS)
+
+
+@dataclass
+class Row:
+    """What is counted for a kind of fault."""
+
+    count: int = 0
+    reread: int = 0
+    suppressed: int = 0
+    recovery_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Tally:
+    """What is counted over all runs."""
+
+    rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
+    decisions: int = 0
+    copies: int = 0
+    exits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    slow_exits: list[float] = field(default_factory=list)
+
+
+class ChaosRun:
+    """One log, one broker, one list of faults."""
+
+    def __init__(self, group: Group, log: Log, rng: random.Random, tally: Tally) -> None:
+        self._group = group
+        self._log = log
+        self._rng = rng
+        self._tally = tally
+        self._hurry = asyncio.Event()
+
+    async def run(self, names: Sequence[str]) -> None:
+        """Inject the faults, each with a slice of the log before it, and compare the end.
+
+        Raises:
+            AssertionError: a decision differs, is missing or comes too late, or a worker ends in a wrong way.
+        """
+        want = fold(self._log)
+        self._group.start("decider-0")
+        feeding = asyncio.create_task(self._feed(FAULT_S * len(names)))
+        try:
+            for name in names:
+                await self._inject(name)
+                if feeding.done():
+                    feeding.result()
+            self._hurry.set()
+            await feeding
+        finally:
+            feeding.cancel()
+        self._group.heal()
+        got = await wait_for_decisions(self._group.settings, want, list(self._group.workers.values()))
+        if difference := first_difference(want, got):
+            raise AssertionError(f"decisions differ: {difference}")
+        self._tally.decisions += sum(len(read.decisions) for read in got.values())
+        self._tally.copies += sum(len(read.records) - len(read.decisions) for read in got.values())
+
+    async def _feed(self, seconds: float) -> None:
+        """Append the log evenly over this time, or what is left of it at once when told to hurry."""
+        length = len(self._log[0])
+        steps = max(1, int(seconds / FEED_S))
+        async with strict_producer(self._group.settings) as producer:
+            for step in range(steps):
+                part = slice(length * step // steps, length * (step + 1) // steps)
+                await append_log(producer, {number: records[part] for number, records in self._log.items()})
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), FEED_S)
+
+    async def _inject(self, name: str) -> None:
+        row = self._tally.rows[name]
+        print(f"  {name}", flush=True)
+        reread, suppressed = self._group.reread()
+        await FAULTS[name][1](self._group, self._rng)
+        row.recovery_s.append(await self._recover())
+        row.count += 1
+        after = self._group.reread()
+        row.reread += after[0] - reread
+        row.suppressed += after[1] - suppressed
+
+    async def _recover(self) -> float:
+        """Make the group whole; seconds until a decision is new."""
+        begun = time.monotonic()
+        self._group.heal()
+        before = await count_decisions(self._group.settings, NUMBERS)
+        while await count_decisions(self._group.settings, NUMBERS) == before:
+            self._group.heal()
+            if time.monotonic() - begun > RECOVER_S:
+                tails = "\n".join(worker.tail() for worker in self._group.workers.values())
+                raise AssertionError(f"no new decision {RECOVER_S:.0f} s after the fault\n{tails}")
+            await asyncio.sleep(0.05)
+        return time.monotonic() - begun
+
+
+def report(tally: Tally) -> str:
+    """The table."""
+    head = f"{'fault':22}{'count':>6}{'re-read':>9}{'recovery p50':>14}{'max':>8}{'suppressed':>12}"
+    lines = [head]
+    for name, row in sorted((name, row) for name, row in tally.rows.items() if row.count):
+        p50, longest = statistics.median(row.recovery_s), max(row.recovery_s)
+        lines.append(f"{name:22}{row.count:6}{row.reread:9}{p50:12.1f} s{longest:6.1f} s{row.suppressed:12}")
+    exits = ", ".join(f"{code}: {count}" for code, count in sorted(tally.exits.items()))
+    lines.append(f"{sum(row.count for row in tally.rows.values())} faults, {tally.decisions} decisions,")
+    lines.append(f"{tally.copies} second copies on the topic (equal), exit codes {exits or 'none'}")
+    slow = ", ".join(f"{seconds:.1f} s" for seconds in tally.slow_exits)
+    lines.append(f"SIGTERM took longer than 5 s: {slow or 'never'}")
+    return "\n".join(lines)
+
+
+async def run_once(
+    *, seed: int, faults: int, minutes: float, hpas: int, tally: Tally, module: str, folder: Path
+) -> None:
+    """One run on a broker of its own.
+
+    Raises:
+        AssertionError: as `ChaosRun.run`.
+    """
+    rng = random.Random(seed)
+    log = make_log(partitions=PARTITIONS, minutes=minutes, hpas=hpas, seed=seed)
+    with KafkaBroker(folder / "kafka") as broker:
+        group = Group(broker, folder, static=rng.random() < 0.5, module=module)
+        await make_topics(group.settings, playback_topics())
+        try:
+            await ChaosRun(group, log, rng, tally).run(choose(rng, faults))
+        finally:
+            group.stop()
+            tally.slow_exits += group.slow_exits
+            for code, count in group.exits.items():
+                tally.exits[code] += count
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until so many faults have been injected; 0 when every decision came out the same."""
+    options = _parser().parse_args(arguments)
+    if missing := missing_tools():
+        print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
+        return 1
+    tally, left, number = Tally(), options.faults, 0
+    try:
+        while left > 0:
+            count, number = min(RUN_FAULTS, left), number + 1
+            seed = options.seed * 1000 + number
+            print(f"run {number}: {count} faults, seed {seed}", flush=True)
+            with tempfile.TemporaryDirectory(prefix="fleethpa-chaos-") as folder:
+                run = run_once(
+                    seed=seed,
+                    faults=count,
+                    minutes=options.minutes,
+                    hpas=options.hpas,
+                    tally=tally,
+                    module="tests.stock_decider" if options.stock else "streams.decider",
+                    folder=Path(folder),
+                )
+                asyncio.run(run)
+            left -= count
+    except AssertionError as error:
+        print(f"{report(tally)}\nFAILED: {error}")
+        return 1
+    print(f"{report(tally)}\n0 divergences")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos.decider", description=__doc__)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30, help="log time of a run")
+    parser.add_argument("--hpas", type=int, default=200)
+    parser.add_argument("--stock", action="store_true", help="use Faust's own consumer: must fail")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
