@@ -1,0 +1,166 @@
+"""Questions to the metrics APIs, their paths, their answers and error texts."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.core import answers
+from reconciler.core.apierrors import error_text
+from schemas.entries import MetricAnswer, Target
+
+TARGET = Target(group="apps", kind="Deployment", name="web")
+CPU = {"type": "Resource", "resource": {"name": "cpu"}}
+
+
+def hpa(*metrics: dict[str, Any], name: str = "web") -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    return {"metadata": {"name": name}, "spec": {"scaleTargetRef": reference, "metrics": list(metrics)}}
+
+
+def external(name: str, selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": name} | ({"selector": selector} if selector else {})}}
+
+
+def described(kind: str, name: str, api_version: str = "") -> dict[str, Any]:
+    about = {"kind": kind, "name": name} | ({"apiVersion": api_version} if api_version else {})
+    return {"type": "Object", "object": {"metric": {"name": "m"}, "describedObject": about}}
+
+
+def test_a_question_that_several_metrics_share_is_asked_once() -> None:
+    memory = {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "c"}}
+    asked = answers.queries([hpa(CPU, memory, external("q")), hpa(external("q"))], {TARGET: "app=web"})
+    assert asked == [MetricAnswer(api="resource", selector="app=web"), MetricAnswer(api="external", metric="q")]
+
+
+def test_pod_metrics_wait_for_the_selector_others_do_not() -> None:
+    assert answers.queries([hpa(CPU, external("q"))], {}) == [MetricAnswer(api="external", metric="q")]
+    assert answers.queries([hpa(CPU)], {TARGET: ""}) == []
+
+
+def test_a_metric_whose_selector_cannot_be_read_is_not_asked_for() -> None:
+    bad = external("q", {"matchExpressions": [{"key": "a", "operator": "Near"}]})
+    assert answers.queries([hpa(bad)], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "resource", "path"),
+    [
+        pytest.param(
+            {"type": "Pods", "pods": {"metric": {"name": "rps", "selector": {"matchLabels": {"v": "1"}}}}},
+            "",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/rps"
+            "?labelSelector=app%3Dweb&metricLabelSelector=v%3D1",
+            id="pods",
+        ),
+        pytest.param(
+            described("Ingress", "main", "networking.k8s.io/v1"),
+            "ingresses.networking.k8s.io",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/ingresses.networking.k8s.io/main/m",
+            id="object of a group",
+        ),
+        pytest.param(
+            described("Namespace", "other"),
+            "",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/m",
+            id="the core Namespace is the HPA's own, whatever it is called",
+        ),
+        pytest.param(
+            described("Namespace", "other", "acme.io/v1"),
+            "namespaces.acme.io",
+            "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/namespaces.acme.io/other/m",
+            id="a Namespace of another group is an object like others",
+        ),
+    ],
+)
+def test_custom_paths(metric: dict[str, Any], resource: str, path: str) -> None:
+    (query,) = answers.queries([hpa(metric)], {TARGET: "app=web"})
+    assert answers.custom_path(query, "shop", "v1beta2", resource) == path
+
+
+def test_resource_and_external_paths() -> None:
+    assert answers.resource_path("shop") == "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+    assert answers.resource_path("shop", "a in (x,y)").endswith("/pods?labelSelector=a+in+%28x%2Cy%29")
+    (query,) = answers.queries([hpa(external("queue", {"matchLabels": {"queue": "orders"}}))], {})
+    expected = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=queue%3Dorders"
+    assert answers.external_path(query, "shop") == expected
+
+
+def usage(pod: str, **labels: str) -> dict[str, Any]:
+    containers = [{"name": "app", "usage": {"cpu": "275538812n", "memory": "1Ki"}}]
+    metadata = {"name": pod, "labels": labels}
+    return {"metadata": metadata, "timestamp": "2026-11-21T12:00:00Z", "window": "15.5s", "containers": containers}
+
+
+def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
+    asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
+    found = answers.split_usages(asked, [usage("p1", app="a"), usage("p2", app="b")])
+    assert [[each.pod for each in answer.usages] for answer in found] == [["p1"], ["p1", "p2"], []]
+    assert all(answer.error is None for answer in found)
+    first = found[0].usages[0]
+    assert (first.time, first.window_ms) == (1_795_262_400_000, 15_500)
+    assert first.containers == [("app", {"cpu": 276, "memory": 1_024_000})]
+
+
+def test_items_without_labels_cannot_be_split() -> None:
+    assert answers.has_labels([usage("p")])
+    assert not answers.has_labels([{"metadata": {"name": "p"}}])
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_object_answer_must_be_exactly_one(count: int) -> None:
+    item = {"value": "5", "timestamp": "2026-11-21T12:00:00Z"}
+    answer = answers.fill(MetricAnswer(api="object", metric="m"), {"items": [item] * count})
+    text = f"the custom metrics API server returned {count} results when we asked for exactly one"
+    assert answer.error == text
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("30s", 30_000), ("1m0.5s", 60_500), ("15.012s", 15_012), ("250ms", 250), ("0", 0), ("1h2m3s", 3_723_000)],
+)
+def test_durations(text: str, ms: int) -> None:
+    assert answers.duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "5x", "s", "-5s", "5 s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        answers.duration_ms(text)
+
+
+STATUS = b'{"kind":"Status","status":"Failure","message":"metrics backend says no","code":503}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        pytest.param(503, STATUS, "metrics backend says no", id="the Status' own message"),
+        pytest.param(
+            503,
+            b"service unavailable\n",
+            "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+            id="a body that is no Status",
+        ),
+        pytest.param(
+            404,
+            b"404 page not found",
+            "the server could not find the requested resource (get pods.metrics.k8s.io)",
+            id="an API that is not there",
+        ),
+        pytest.param(
+            500,
+            b"boom",
+            'an error on the server ("boom") has prevented the request from succeeding (get pods.metrics.k8s.io)',
+            id="any other error of the server quotes it",
+        ),
+        pytest.param(
+            500,
+            b"",
+            'an error on the server ("unknown") has prevented the request from succeeding (get pods.metrics.k8s.io)',
+            id="a server that says nothing",
+        ),
+        pytest.param(403, b"Forbidden: no", "Forbidden: no (get pods.metrics.k8s.io)", id="a proxy that forbids"),
+    ],
+)
+def test_error_texts_are_the_api_servers_or_client_gos(status: int, body: bytes, text: str) -> None:
+    assert error_text(status, body, "get", "pods.metrics.k8s.io") == text

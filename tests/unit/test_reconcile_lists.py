@@ -1,0 +1,206 @@
+"""Raw Kubernetes JSON becomes bodies: pods, HPAs, scales, chunks."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core import chunks
+from reconciler.core.lists import (
+    hpa_body,
+    pod_body,
+    replicas_manager,
+    scale_of_answer,
+    scale_of_parent,
+    target_of,
+    tells_the_same,
+    time_ms,
+)
+from reconciler.core.phase import next_poll_ms, phase_ms
+from schemas.codec import encode
+from schemas.entries import Container, Pod, ScaleSet, Target
+
+DEPLOYMENT = Target(group="apps", kind="Deployment", name="web")
+
+
+def test_a_pod_keeps_what_a_decision_needs() -> None:
+    raw: dict[str, Any] = {
+        "metadata": {
+            "name": "web-1",
+            "uid": "u",
+            "labels": {"app": "web"},
+            "deletionTimestamp": "2026-11-21T12:00:09Z",
+            "ownerReferences": [
+                {"kind": "Other", "name": "x"},
+                {"kind": "ReplicaSet", "name": "web-abc", "controller": True},
+            ],
+        },
+        "spec": {
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "100m"}}}, {"name": "b"}],
+            "initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i", "restartPolicy": "Never"}],
+            "resources": {"requests": {"cpu": "1"}},
+            "overhead": {"cpu": "10m"},
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-11-21T12:00:00Z",
+            "conditions": [
+                {"type": "Initialized", "status": "True"},
+                {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-21T12:00:05Z"},
+            ],
+        },
+    }
+    start = 1_795_262_400_000
+    assert pod_body(raw) == Pod(
+        name="web-1",
+        uid="u",
+        labels={"app": "web"},
+        phase="Running",
+        start=start,
+        ready="False",
+        ready_at=start + 5_000,
+        deleting=True,
+        containers=[Container(name="a", requests={"cpu": "100m"}), Container(name="b")],
+        init_containers=[Container(name="s", restart_always=True), Container(name="i")],
+        pod_requests={"cpu": "1"},
+        overhead={"cpu": "10m"},
+        owner="ReplicaSet/web-abc",
+    )
+
+
+def test_what_a_pod_does_not_say_is_absent_and_not_zero() -> None:
+    pod = pod_body({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}]}, "status": {}})
+    assert (pod.start, pod.ready, pod.ready_at, pod.pod_requests, pod.phase) == (None, None, None, None, "")
+
+
+def test_times_are_exact_to_the_millisecond_and_absent_where_empty() -> None:
+    assert time_ms("2026-11-21T12:00:00.123456Z") == 1_795_262_400_123
+    assert time_ms("2026-11-21T13:00:00+01:00") == 1_795_262_400_000
+    assert time_ms(None) is None
+
+
+def test_an_hpa_goes_out_with_its_kind_and_without_managed_fields() -> None:
+    raw = {"metadata": {"name": "h", "managedFields": [{}]}, "spec": {"maxReplicas": 3}, "status": {"x": 1}}
+    assert hpa_body(raw) == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "h"},
+        "spec": {"maxReplicas": 3},
+        "status": {"x": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("api_version", "group"),
+    [
+        pytest.param("apps/v1", "apps", id="a group"),
+        pytest.param("v1", "", id="the core group"),
+        pytest.param(None, "", id="none given"),
+        pytest.param("a/b/c", "", id="too many parts: no group that one could ask for"),
+    ],
+)
+def test_the_version_of_a_target_plays_no_part(api_version: str | None, group: str) -> None:
+    reference = {"kind": "K", "name": "n"} | ({"apiVersion": api_version} if api_version else {})
+    assert target_of({"spec": {"scaleTargetRef": reference}}) == Target(kind="K", name="n", group=group)
+
+
+PARENT: dict[str, Any] = {
+    "metadata": {
+        "uid": "u",
+        "resourceVersion": "9",
+        "managedFields": [
+            {"manager": "kubectl", "time": "2026-11-21T12:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+            {"manager": "hpa", "time": "2026-11-21T12:00:01Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+            {"manager": "controller", "time": "2026-11-21T12:09:00Z", "fieldsV1": {"f:status": {}}},
+        ],
+    },
+    "spec": {
+        "replicas": 3,
+        "selector": {
+            "matchLabels": {"tier": "x", "app": "web"},
+            "matchExpressions": [{"key": "b", "operator": "In", "values": ["z", "y"]}],
+        },
+    },
+    "status": {"replicas": 2},
+}
+
+
+def test_the_scale_of_a_deployment_follows_from_it() -> None:
+    scale = scale_of_parent(DEPLOYMENT, PARENT, "s")
+    assert scale == ScaleSet(
+        target=DEPLOYMENT,
+        spec_replicas=3,
+        status_replicas=2,
+        selector="app=web,b in (y,z),tier=x",
+        resource_version="9",
+        uid="u",
+        manager="hpa",
+        manager_time=1_795_262_401_000,
+        session="s",
+    )
+
+
+def test_a_replication_controllers_selector_is_a_plain_map_and_replicas_default_to_one() -> None:
+    target = Target(kind="ReplicationController", name="web")
+    scale = scale_of_parent(target, {"metadata": {}, "spec": {"selector": {"b": "2", "a": "1"}}})
+    assert (scale.selector, scale.spec_replicas, scale.status_replicas) == ("a=1,b=2", 1, 0)
+
+
+def test_zero_replicas_are_zero() -> None:
+    parent = PARENT | {"spec": PARENT["spec"] | {"replicas": 0}}
+    assert scale_of_parent(DEPLOYMENT, parent).spec_replicas == 0
+    answer = {"metadata": {"resourceVersion": "1"}, "spec": {}, "status": {"replicas": 0, "selector": "a=b"}}
+    assert scale_of_answer(DEPLOYMENT, answer).spec_replicas == 0
+
+
+def test_no_manager_is_told_where_the_api_shows_none() -> None:
+    assert replicas_manager({}) == ("", 0)
+
+
+def test_a_new_resource_version_alone_tells_nothing() -> None:
+    before = ScaleSet(target=DEPLOYMENT, spec_replicas=3, resource_version="1")
+    assert tells_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=3, resource_version="2"))
+    assert not tells_the_same(before, ScaleSet(target=DEPLOYMENT, spec_replicas=4, resource_version="1"))
+    assert not tells_the_same(None, before)
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text("x", max_size=60), max_size=40), st.integers(20, 200))
+def test_parts_lose_nothing_keep_the_order_and_stay_within_the_limit(items: list[str], limit: int) -> None:
+    parts = list(chunks.split(items, limit))
+    assert [item for part in parts for item in part] == items
+    assert all(len(part) == 1 or sum(len(encode(item)) + 1 for item in part) <= limit for part in parts)
+
+
+def test_an_empty_namespace_is_one_empty_chunk() -> None:
+    (only,) = chunks.pod_lists([], "l", "s")
+    assert (only.pods, only.chunk, only.chunks, only.list_id, only.session) == ([], 0, 1, "l", "s")
+    (hpas,) = chunks.autoscaler_lists([], [{"kind": "ScaledObject"}], "l", "s")
+    assert (hpas.hpas, hpas.rivals) == ([], [{"kind": "ScaledObject"}])
+
+
+def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit() -> None:
+    pods = [Pod(name=f"pod-{i}", labels={"l": "x" * 400}) for i in range(3_000)]
+    lists = chunks.pod_lists(pods, "l", "s")
+    assert len(lists) > 1
+    assert [each.chunk for each in lists] == list(range(len(lists)))
+    assert {each.chunks for each in lists} == {len(lists)}
+    assert all(len(encode(each)) < 512 * 1024 for each in lists)
+
+
+# --- phase ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(min_size=1), st.integers(1, 100_000), st.integers(0, 10**13))
+def test_the_next_poll_lies_on_the_phase_within_one_period(key: str, period_ms: int, now_ms: int) -> None:
+    due = next_poll_ms(key, period_ms, now_ms)
+    assert now_ms < due <= now_ms + period_ms
+    assert due % period_ms == phase_ms(key, period_ms)
+
+
+def test_namespaces_spread_over_the_period() -> None:
+    phases = [phase_ms(f"east/ns-{i}", 15_000) // 1_500 for i in range(1_000)]
+    assert min(phases.count(tenth) for tenth in range(10)) > 60
