@@ -39,7 +39,7 @@ VERBS: Final = {
     "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
     "clusters": ("fleethpa.commands.clusters", "clusters", "Print the permissions that member clusters must give."),
     "conformance": (
-        "fleethpa.commands.conformance",
+        "fleethpa.conformance.command",
         "conformance",
         "Compare the engine with upstream's recorded answers.",
     ),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.config import Config, load
-from fleethpa.errors import timed_out
+from fleethpa.errors import CommandError, timed_out
 from fleethpa.output.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -85,7 +85,11 @@ class Session:
         """
         import asyncio
 
-        limit = self.timeout_s
+        try:
+            limit = self.timeout_s
+        except CommandError:
+            coroutine.close()
+            raise
 
         async def limited() -> R:
             if limit is None:

@@ -13,7 +13,16 @@ from fleethpa.output.words import milli as quantity
 from fleethpa.readers import Reader
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, MetricDecision
-from schemas.entries import AutoscalerDeleted, AutoscalerSet, ClusterSettings, Command, LogRecord, Mode, SettingsSet
+from schemas.entries import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    ClusterSettings,
+    Command,
+    LogRecord,
+    Mode,
+    SettingsSet,
+)
 from schemas.keys import HpaId, split_namespace_key
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge
@@ -165,11 +174,21 @@ class _Builder:
         elif isinstance(body, Command):
             self._take_command(key, body, now_ms)
         elif isinstance(body, AutoscalerSet):
-            cluster, namespace = split_namespace_key(key)
-            self.objects[HpaId(cluster, namespace, body.hpa["metadata"]["name"])] = body
+            self._take_object(key, body)
+        elif isinstance(body, AutoscalerList):
+            for hpa in body.hpas:
+                self._take_object(key, AutoscalerSet(hpa=hpa))
         elif isinstance(body, AutoscalerDeleted):
             cluster, namespace = split_namespace_key(key)
             self.objects[HpaId(cluster, namespace, body.name)] = None
+
+    def _take_object(self, key: str, change: AutoscalerSet) -> None:
+        cluster, namespace = split_namespace_key(key)
+        hpa = HpaId(cluster, namespace, change.hpa["metadata"]["name"])
+        row = self.hpas.get(hpa)
+        # A cluster's HPA that bears the name of a central one is not shown in its place.
+        if change.origin == "central" or row is None or row.origin == "cluster":
+            self.objects[hpa] = change
 
     def _take_command(self, key: str, command: Command, now_ms: int) -> None:
         scope = command.cluster or ALL if key == ALL else f"{key}/{command.name}" if command.name else key

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fleethpa.errors import usage
+from fleethpa.kubectl import human_duration
 
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -25,36 +26,8 @@ def parse_duration_ms(text: str, option: str = "duration") -> int:
 
 
 def age(span_ms: int) -> str:
-    """A span as kubectl writes ages: two units at most, coarser as it grows.
-
-    Source: k8s.io/apimachinery/pkg/util/duration HumanDuration.
-    """
-    seconds = span_ms // 1000
-    if seconds < -1:
-        return "<invalid>"
-    if seconds < 0:
-        return "0s"
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    years = days // 365
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
-    return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
+    """A span as kubectl writes ages: two units at most, coarser as it grows."""
+    return human_duration(span_ms / 1000)
 
 
 def span(ms: int) -> str:

@@ -1,0 +1,208 @@
+"""A fleet in memory for the command line: a real partition machine over a hand-made log, and a reader of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from fleethpa.decisions import Recorded, expand_all
+from fleethpa.readers import Enough, LogRecordAt
+from schemas.codec import encode
+from schemas.entries import (
+    WHOLE_PARTITION_KEY,
+    Answers,
+    AutoscalerList,
+    Body,
+    ClusterSettings,
+    Container,
+    Entry,
+    Heartbeat,
+    LogRecord,
+    MetricAnswer,
+    Outcome,
+    Pod,
+    PodList,
+    PodUsage,
+    ScaleSet,
+    SettingsSet,
+    Target,
+)
+from streams.core.partition import Partition
+
+START_MS = 1_795_269_600_000
+SETTINGS = ClusterSettings(sync_period_ms=15_000, default_mode="enforce", native_controller="absent")
+
+
+def hpa(name: str = "checkout", namespace: str = "shop", **spec: Any) -> dict[str, Any]:
+    """A defaulted HPA of a Deployment of the same name."""
+    target = {"type": "Utilization", "averageUtilization": 60}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "labels": {"app": name},
+            "creationTimestamp": "2026-11-21T09:00:00Z",
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 2,
+            "maxReplicas": 20,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        }
+        | spec,
+    }
+
+
+class Fleet:
+    """One log partition, its state rows and its decisions."""
+
+    def __init__(self) -> None:
+        self.partition = Partition.empty(0)
+        self.now_ms = START_MS
+        self.log: list[tuple[int, int, bytes]] = []
+        self.values: list[bytes] = []
+        self.rows: dict[bytes, bytes] = {}
+        self.cluster, self.namespace = "east", "shop"
+
+    @property
+    def key(self) -> str:
+        return f"{self.cluster}/{self.namespace}"
+
+    def append(self, *bodies: Body, key: str | None = None, after_ms: int = 100) -> None:
+        """Append one log record and fold it."""
+        self.now_ms += after_ms
+        entries = [Entry(key=key or self.key, body=body) for body in bodies]
+        value, offset = encode(LogRecord(v=1, entries=entries)), len(self.log)
+        self.log.append((offset, self.now_ms, value))
+        self.values += [record.value for record in self.partition.apply(offset, self.now_ms, value)]
+
+    def settle(self, replicas: int = 3, usage_milli: int = 300) -> None:
+        """Settings, an HPA, its scale, pods and metrics: one evaluation of `checkout`."""
+        self.append(SettingsSet(cluster="*", settings=SETTINGS), key=WHOLE_PARTITION_KEY)
+        self.append(AutoscalerList(list_id="a", hpas=[hpa()], session="s"))
+        self.observe(replicas, usage_milli)
+
+    def observe(self, replicas: int, usage_milli: int, *, error: str | None = None) -> None:
+        """What an observer sends: pods, scale, metrics, a heartbeat."""
+        pods = [self._pod(number) for number in range(replicas)]
+        usages = [
+            PodUsage(pod.name, self.now_ms, 15_000, [("main", {"cpu": usage_milli, "memory": 1_000})]) for pod in pods
+        ]
+        answer = MetricAnswer(api="resource", selector="app=checkout", usages=[] if error else usages, error=error)
+        scale = ScaleSet(
+            target=Target(group="apps", kind="Deployment", name="checkout"),
+            spec_replicas=replicas,
+            status_replicas=replicas,
+            selector="app=checkout",
+            resource_version="7",
+            session="s",
+        )
+        self.append(
+            PodList(list_id=f"p{self.now_ms}", pods=pods, session="s"), scale, Answers(items=[answer], session="s")
+        )
+        self.append(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]))
+
+    def _pod(self, number: int) -> Pod:
+        started = START_MS - 3_600_000
+        return Pod(
+            name=f"checkout-{number}",
+            labels={"app": "checkout"},
+            start=started,
+            ready="True",
+            ready_at=started + 1_000,
+            containers=[Container(name="main", requests={"cpu": "500m"})],
+        )
+
+    def applied(self, replicas: int) -> None:
+        """The reconciler's outcome of the newest wanted write."""
+        wanted = [r for r in self.decisions() if r.decision.wants is not None][-1].decision
+        self.append(
+            Outcome(
+                decision=wanted.id,
+                name=wanted.name,
+                uid=wanted.uid,
+                result="applied",
+                spec_replicas=replicas,
+                status_replicas=replicas,
+                selector="app=checkout",
+                resource_version="8",
+            )
+        )
+
+    def checkpoint(self) -> None:
+        """Write the state rows."""
+        self.rows |= dict(self.partition.checkpoint())
+
+    def decisions(self) -> list[Recorded]:
+        """Every decision made, whole."""
+        found, lacking = expand_all(0, enumerate(self.values))
+        assert not lacking
+        return found
+
+    def reader(self) -> MemoryReader:
+        return MemoryReader(self)
+
+
+class MemoryReader:
+    """A `fleethpa.readers.Reader` of a fleet in memory."""
+
+    name = "memory"
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def rows(self) -> Mapping[bytes, bytes]:
+        return self._fleet.rows
+
+    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+        return {0: self._fleet.decisions()}
+
+    async def follow(self) -> AsyncIterator[Recorded]:
+        for recorded in self._fleet.decisions():
+            yield recorded
+
+    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+        for offset, timestamp_ms, value in self._fleet.log[first:]:
+            yield LogRecordAt(partition, offset, timestamp_ms, value)
+
+    async def close(self) -> None:
+        pass
+
+
+class Cli:
+    """Runs commands in process, with a fleet in memory where one is given."""
+
+    def __init__(self, monkeypatch: Any, fleet: Fleet | None = None) -> None:
+        self.fleet = fleet
+        for name in ("FLEETHPA_BROKERS", "FLEETHPA_CONFIG", "NO_COLOR", "FLEETHPA_KAFKA_CONFIG", "KUBECONFIG"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("USER", "anna")
+        if fleet is not None:
+
+            async def opened(source: str, config: Any) -> MemoryReader:
+                return fleet.reader()
+
+            monkeypatch.setattr("fleethpa.readers.open_reader", opened)
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
+        """Run; the result's exit code is that of the process."""
+        import sys
+
+        import click
+
+        from fleethpa.cli import run
+
+        @click.command(
+            context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
+        )
+        @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+        def entry(rest: tuple[str, ...]) -> None:
+            sys.exit(run(list(rest)))
+
+        return CliRunner().invoke(entry, ["--", *arguments], input=stdin, catch_exceptions=False)

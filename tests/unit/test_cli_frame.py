@@ -1,0 +1,234 @@
+"""The frame of the command line: verbs, exit codes, errors in three parts, configuration, pipes and colours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleethpa.cli import VERBS, LazyGroup, cli
+from fleethpa.config import load
+from fleethpa.dev import runtime
+from fleethpa.errors import CommandError
+from fleethpa.output.table import Column, table
+from fleethpa.session import use_color
+from tests.unit.cli_kit import Cli
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return Cli(monkeypatch)
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help_that_exits_0(run: Cli, verb: str) -> None:
+    result = run(verb, "--help")
+    assert result.exit_code == 0, result.output
+    assert f"fleethpa {verb}" in result.stdout
+
+
+def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
+    text = run("--help").stdout
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+    assert isinstance(cli, LazyGroup)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(["gte"], 2, "Did you mean `get`?", id="an unknown verb suggests the nearest"),
+        pytest.param(["frobnicate"], 2, "fleethpa --help", id="a verb like none points at the help"),
+        pytest.param(["get", "hpa", "--bad"], 2, "No such option", id="an unknown flag is a usage error"),
+        pytest.param(["get", "hpa", "-o", "xml"], 2, "'xml' is not one of", id="an unknown format is a usage error"),
+        pytest.param(["get", "hpa", "-A"], 2, "no Kafka brokers are known", id="no brokers is a usage error"),
+        pytest.param(["get", "hpa", "a/b/c/d"], 2, "names no HPA", id="four parts name nothing"),
+        pytest.param(["get", "hpa", "-A", "-n", "x"], 2, "exclude each other", id="-n and -A exclude each other"),
+        pytest.param(["get", "hpa", "-A", "--timeout", "soon"], 2, "not a duration", id="a timeout is a duration"),
+        pytest.param(["get", "hpa", "-A", "--from", "/nowhere"], 2, "no such folder", id="--from needs a folder"),
+        pytest.param(["pause"], 2, "pause what?", id="pause needs a scope"),
+        pytest.param(["pause", "--all", "-C", "x"], 2, "--all excludes", id="--all excludes -C"),
+        pytest.param(["settings", "east", "sync=1s"], 2, "sync is no setting", id="an unknown setting names the known"),
+        pytest.param(["settings", "east", "sync-period=x"], 2, "not a duration", id="a setting's value is checked"),
+        pytest.param(["mode", "on", "--all"], 2, "'on' is not one of", id="an unknown mode"),
+        pytest.param(["apply", "-f", "/nowhere.yaml"], 2, "cannot be read", id="a manifest that is not there"),
+        pytest.param(
+            ["dev", "--context", "x", "--kubeconfig", "/no"], 2, "cannot be used", id="dev without kubeconfig"
+        ),
+    ],
+)
+def test_wrong_use_says_what_why_and_next(run: Cli, arguments: list[str], code: int, said: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_unreachable_brokers_exit_3_with_a_next_step(run: Cli) -> None:
+    result = run("get", "hpa", "-A", "--brokers", "127.0.0.1:1")
+    assert result.exit_code == 3
+    assert "127.0.0.1:1" in result.stderr
+    assert "Next:" in result.stderr
+
+
+def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(source: str, config: Any) -> None:
+        import asyncio
+
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("fleethpa.readers.open_reader", never)
+    result = run("get", "hpa", "-A", "--timeout", "50ms")
+    assert result.exit_code == 124
+    assert "--timeout 50ms" in result.stderr
+
+
+def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(source: str, config: Any) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("fleethpa.readers.open_reader", broken)
+    plain, debug = run("get", "hpa", "-A"), run("get", "hpa", "-A", "--debug")
+    assert (plain.exit_code, debug.exit_code) == (70, 70)
+    assert "internal error: RuntimeError: boom" in plain.stderr
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+def test_version_prints_json_that_fits_its_schema(run: Cli) -> None:
+    import jsonschema
+    import orjson
+
+    result = run("version", "-o", "json")
+    schema = orjson.loads((Path(runtime.__file__).parents[1] / "schemas" / "Version.json").read_bytes())
+    jsonschema.validate(orjson.loads(result.stdout), schema)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_command(run: Cli, shell: str) -> None:
+    assert "_FLEETHPA_COMPLETE" in run("completion", shell).stdout
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("brokers: file:1\nauthor: file\nkubeconfig: /file\n")
+    environ = {"FLEETHPA_BROKERS": "env:1", "FLEETHPA_AUTHOR": "env", "FLEETHPA_RUNTIME_DIR": str(tmp_path)}
+    found = load({"brokers": "flag:1", "config": str(file)}, environ)
+    assert (found.brokers, found.author, found.kubeconfig) == ("flag:1", "env", "/file")
+    assert found.origins == {"brokers": "flag", "author": "environment", "kubeconfig": str(file)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("brokers: [a]", "brokers must be a text", id="a value of the wrong type"),
+        pytest.param("broker: a", "broker is no setting", id="an unknown key"),
+        pytest.param("- a", "must be a mapping", id="a list"),
+        pytest.param("a: b: c", "is not YAML", id="no YAML"),
+    ],
+)
+def test_a_wrong_configuration_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(CommandError, match=said) as caught:
+        load({"config": str(file)}, {})
+    assert caught.value.code == 2
+
+
+def test_a_running_dev_stack_is_found_and_a_dead_one_is_not(tmp_path: Path) -> None:
+    environ = {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}
+    stack = runtime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",))
+    runtime.publish(stack, environ)
+    found = load({}, environ)
+    assert (found.brokers, found.kubeconfig, found.contexts) == ("127.0.0.1:9", "/k", ("east",))
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    runtime.withdraw(stack, environ)
+    runtime.publish(runtime.DevStack(int(gone.stdout), "127.0.0.1:9", "/k"), environ)
+    assert load({}, environ).brokers == ""
+
+
+def test_a_second_stack_does_not_hide_the_first(tmp_path: Path) -> None:
+    environ = {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}
+    first, second = runtime.DevStack(os.getpid(), "first:1", ""), runtime.DevStack(os.getpid() + 1, "second:1", "")
+    runtime.publish(first, environ)
+    runtime.publish(second, environ)
+    assert runtime.find(environ) == first
+
+
+def test_client_properties_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=k:9\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+                    'sasl.jaas.config=x required username="u" password="p";\n')  # fmt: skip
+    settings = load({"kafka_config": str(file)}, {}).kafka()
+    assert (settings.bootstrap_servers, settings.username, settings.security_protocol) == ("k:9", "u", "SASL_SSL")
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_never_cut_and_never_pad_the_end() -> None:
+    columns = [Column[tuple[str, str]]("NAME", lambda r: r[0]), Column[tuple[str, str]]("VALUE", lambda r: r[1])]
+    lines = table([("a" * 300, "1"), ("b", "2\x1b[2J")], columns)
+    assert lines[1] == "a" * 300 + "  1"
+    assert lines[2].endswith("2 [2J")
+    assert all(line == line.rstrip() for line in lines)
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("choice", "environ", "expected"),
+    [
+        pytest.param("auto", {}, True, id="a terminal gets colours"),
+        pytest.param("auto", {"NO_COLOR": "1"}, False, id="NO_COLOR strips all styles"),
+        pytest.param("auto", {"TERM": "dumb"}, False, id="a dumb terminal gets none"),
+        pytest.param("always", {"NO_COLOR": "1"}, True, id="--color always wins"),
+        pytest.param("never", {}, False, id="--color never wins"),
+    ],
+)
+def test_colours(monkeypatch: pytest.MonkeyPatch, choice: str, environ: dict[str, str], expected: bool) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert use_color(choice, Terminal()) is expected
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run([sys.executable, "-m", "fleethpa", "--help"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_help_imports_nothing_heavy_and_starts_fast() -> None:
+    code = (
+        "import sys; from fleethpa.cli import run; run(['get', '--help']);"
+        "heavy = {'faust', 'kubernetes', 'pyarrow', 'aiokafka', 'rich', 'yaml', 'aiohttp'} & set(sys.modules);"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    best = min(_timed([sys.executable, "-c", code]) for _ in range(3))
+    assert best < 0.6  # the budget is 0.3 s on an idle machine; tests share theirs
+
+
+def _timed(arguments: list[str]) -> float:
+    began = time.monotonic()
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - began

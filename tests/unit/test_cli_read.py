@@ -1,0 +1,307 @@
+"""Read verbs over a fleet in memory: get, describe, decisions, explain, status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+import yaml
+
+import fleethpa
+from fleethpa.decisions import Expander, Recorded
+from fleethpa.output.explanation import explanation
+from fleethpa.state import read_state
+from schemas.entries import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.keys import HpaId
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
+HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE"
+CHECKOUT = HpaId("east", "shop", "checkout")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted, and written."""
+    made = Fleet()
+    made.settle(replicas=3, usage_milli=500)
+    made.applied(5)
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)
+
+
+def fits(kind: str, text: str) -> Any:
+    """Check a document against its published schema and return it."""
+    document = orjson.loads(text)
+    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
+    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
+    return document
+
+
+# --- get --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log alone", "from rows and the log since"])
+def test_get_shows_kubectls_columns_cluster_and_mode(run: Cli, fleet: Fleet, checkpointed: bool) -> None:
+    if checkpointed:
+        fleet.checkpoint()
+    fleet.observe(5, 300)
+    lines = run("get", "hpa", "-A").stdout.splitlines()
+    assert "  ".join(lines[0].split()) == HEADER
+    cells = [cell for cell in lines[1].split("  ") if cell]
+    assert [cell.strip() for cell in cells[:5]] == ["shop", "checkout", "east", "Deployment/checkout", "cpu: 100%/60%"]
+    assert [cell.strip() for cell in cells[5:9]] == ["2", "20", "3", "enforce"]
+
+
+def test_get_json_yaml_and_jsonl_agree_and_fit_the_schema(run: Cli) -> None:
+    document = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)
+    assert document["items"][0]["spec"]["maxReplicas"] == 20
+    assert yaml.safe_load(run("get", "hpa", "-A", "-o", "yaml").stdout) == document
+    assert [orjson.loads(line) for line in run("get", "hpa", "-A", "-o", "jsonl").stdout.splitlines()] == document[
+        "items"
+    ]
+
+
+def test_get_name_csv_and_no_headers(run: Cli) -> None:
+    assert run("get", "hpa", "-A", "-o", "name").stdout == "hpa/east/shop/checkout\n"
+    header, row = run("get", "hpa", "-A", "-o", "csv").stdout.splitlines()
+    assert header.startswith("namespace,name,cluster,reference,targets")
+    assert row.startswith("shop,checkout,east,Deployment/checkout,")
+    assert "NAMESPACE" not in run("get", "hpa", "-A", "--no-headers").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        pytest.param(["-n", "shop"], True, id="its namespace"),
+        pytest.param(["-n", "other"], False, id="another namespace"),
+        pytest.param([], False, id="the default namespace, as kubectl"),
+        pytest.param(["-A", "-C", "ea*"], True, id="a cluster glob"),
+        pytest.param(["-A", "-C", "west"], False, id="another cluster"),
+        pytest.param(["-A", "-l", "app=checkout"], True, id="its label"),
+        pytest.param(["-A", "-l", "app notin (checkout)"], False, id="a set selector that excludes it"),
+        pytest.param(["shop/checkout"], True, id="namespace and name"),
+        pytest.param(["east/shop/checkout"], True, id="its whole name"),
+    ],
+)
+def test_selection(run: Cli, arguments: list[str], found: bool) -> None:
+    result = run("get", "hpa", *arguments)
+    assert result.exit_code == 0, result.output
+    assert ("checkout" in result.stdout) is found
+    assert found or "No HPAs found" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("checkout", "There is east/shop/checkout.", id="in another namespace"),
+        pytest.param("west/shop/checkout", "There is east/shop/checkout.", id="in another cluster"),
+        pytest.param("mars/shop/none", "known are east", id="a cluster that is not known"),
+    ],
+)
+def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, name: str, said: str) -> None:
+    result = run("get", "hpa", name)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert said in result.stderr
+    assert run("get", "hpa", name, "--ignore-not-found").exit_code == 0
+
+
+def test_a_silent_cluster_keeps_its_rows_and_exits_5(run: Cli, fleet: Fleet) -> None:
+    for _ in range(5):
+        fleet.append(after_ms=10_000)
+    fleet.checkpoint()
+    result = run("get", "hpa", "-A")
+    assert result.exit_code == 5
+    assert "checkout" in result.stdout
+    assert "cluster east has not been heard for" in result.stderr
+
+
+def test_get_clusters(run: Cli, fleet: Fleet) -> None:
+    fleet.checkpoint()
+    document = fits("ClusterList", run("get", "clusters", "-o", "json").stdout)
+    assert [(c["name"], c["state"], c["hpas"], c["modes"]) for c in document["items"]] == [
+        ("east", "up", 1, {"enforce": 1})
+    ]
+    assert run("get", "clusters", "mars").exit_code == 4
+
+
+async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=9), author="anna", reason="PAY-1"))
+    fleet.append(Command(command="pause", name="checkout", author="bob", reason="INC-42"))
+    view = (await read_state(fleet.reader())).hpas[CHECKOUT]
+    assert (view.spec["maxReplicas"], view.author) == (9, "anna")
+    assert "by bob" in view.paused
+    assert view.paused.endswith("INC-42")
+    fleet.append(AutoscalerDeleted(name="checkout"))
+    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+
+
+async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:
+    fleet.append(Command(command="pause", name="checkout", until=fleet.now_ms + 5_000))
+    assert (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+    fleet.append(after_ms=6_000)
+    assert not (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+
+
+def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None:
+    assert run("get", "hpa", "-A", "--problem").stdout == ""
+    fleet.append(Command(command="pause", name="checkout", reason="INC-42"))
+    assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
+
+
+# --- describe ---------------------------------------------------------------------------------------------------------
+
+
+def test_describe_is_kubectls_page_and_ours(run: Cli) -> None:
+    text = run("describe", "hpa", "east/shop/checkout").stdout
+    head, _, tail = text.partition("\n\n")
+    assert head.startswith("Name:")
+    assert "Conditions:" in head
+    for word in (
+        "Cluster:",
+        "Mode:",
+        "Paused:",
+        "Inputs:",
+        "Last decisions:",
+        "3 → 5",
+        "Next: fleethpa explain east/shop/checkout",
+    ):
+        assert word in tail
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def test_decisions_are_listed_oldest_first_and_fit_the_schema(run: Cli, fleet: Fleet) -> None:
+    document = fits("DecisionList", run("decisions", "-A", "-o", "json").stdout)
+    seqs = [item["seq"] for item in document["items"]]
+    assert seqs == sorted(seqs)
+    assert len(seqs) == len(fleet.decisions())
+    assert {"evaluation", "completion"} <= {item["record"] for item in document["items"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["--changes"], ["evaluation", "completion"], id="changes and their ends"),
+        pytest.param(["--last", "1"], ["completion"], id="the newest"),
+        pytest.param(["--limited-by", "MaxReplicas"], [], id="by a limit that did not bind"),
+        pytest.param(["--reason", "cpu*above target", "--changes"], ["evaluation", "completion"], id="by reason"),
+        pytest.param(["--since", "1s"], [], id="none is that young"),
+    ],
+)
+def test_decision_filters(run: Cli, arguments: list[str], expected: list[str]) -> None:
+    lines = run("decisions", "-A", "-o", "jsonl", *arguments).stdout.splitlines()
+    assert [orjson.loads(line)["record"] for line in lines][-len(expected) :] == expected
+    assert expected or not lines
+
+
+def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
+    lines = run("decisions", "-A", "--follow", "-o", "jsonl").stdout.splitlines()
+    assert [orjson.loads(line)["id"] for line in lines] == [r.decision.id for r in fleet.decisions()]
+    refused = run("decisions", "-A", "--follow", "-o", "json")
+    assert refused.exit_code == 2
+    assert "use -o jsonl" in refused.stderr
+
+
+def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None:
+    for _ in range(4):
+        fleet.observe(5, 310)
+        fleet.append(after_ms=15_500)
+    values = list(enumerate(fleet.values))
+    expander = Expander()
+    taken: list[Recorded] = [r for offset, value in values + values if (r := expander.take(0, offset, value))]
+    assert [r.decision.seq for r in taken] == list(range(1, len(values) + 1))
+    assert any(r.short for r in taken)
+    late = Expander()
+    short = next(r for r in taken if r.short)
+    assert late.take(0, short.offset, short.value) is None
+    assert late.lacking
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def test_explain_shows_every_number_of_a_change(run: Cli) -> None:
+    text = run("explain", "east/shop/checkout").stdout
+    for part in (
+        "SCALE UP  3 → 5",
+        "winner: cpu",
+        "applied in",
+        "scale.resourceVersion 8",
+        "100%/60% = 1.667",
+        "ceil(3 × 1.667 = 5.00)",  # noqa: RUF001
+        "outside tolerance",
+        "◀ winner",
+        "stabilization",
+        "Inputs   log 0@",
+        "Would change the answer: cpu ≤",
+    ):
+        assert part in text, text
+
+
+def test_explain_json_is_the_record(run: Cli, fleet: Fleet) -> None:
+    document = fits("Decision", run("explain", "east/shop/checkout", "-o", "json").stdout)
+    assert document["id"] == [r.decision.id for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
+
+
+def test_explain_finds_by_id_by_time_and_by_change(run: Cli, fleet: Fleet) -> None:
+    first = fleet.decisions()[0].decision
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    assert "NO CHANGE 5" in run("explain", "east/shop/checkout").stdout
+    assert "SCALE UP  3 → 5" in run("explain", "east/shop/checkout", "--change").stdout
+    assert first.id in run("explain", first.id).stdout
+    assert first.id in run("explain", "checkout", "-n", "shop", "--at", first.time).stdout
+    assert run("explain", "east/shop/checkout", "--at", "2001-01-01T00:00:00Z").exit_code == 4
+    assert run("explain", "east/shop/checkout", "--at", "yesterday").exit_code == 2
+    assert run("explain", "0-99-nobody").exit_code == 4
+
+
+def test_explain_of_what_did_not_change_says_what_held_it(fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100)
+    decision = [r.decision for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert "HELD at 5 by the stabilization window; would be 2; window ends in" in text
+    assert "held by the recommendation 5 of" in text
+    assert "a shorter stabilization window" in text
+
+
+def test_explain_of_a_missing_metric_says_so(fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="the server is currently unable to handle the request")
+    decision = fleet.decisions()[-1].decision
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert "NO CHANGE 5" in text
+    assert "FailedGetResourceMetric" in text
+
+
+def test_colours_are_in_explain_only_when_asked_for(run: Cli) -> None:
+    assert "\x1b[" not in run("explain", "east/shop/checkout").stdout
+    assert "\x1b[32m" in run("explain", "east/shop/checkout", "--color", "always").stdout
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) -> None:
+    result = run("status", "east/shop/checkout")
+    assert (result.exit_code, result.stdout) == (1, "east/shop/checkout  3 replicas, 5 desired\n")
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 310)
+    settled = run("status", "east/shop/checkout", "--watch", "--timeout", "5s")
+    assert (settled.exit_code, settled.stdout) == (0, "east/shop/checkout  ok\n")
+
+
+def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
+    assert run("status", "east/shop/checkout", "--watch", "--timeout", "200ms").exit_code == 124

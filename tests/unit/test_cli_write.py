@@ -1,0 +1,334 @@
+"""Write verbs over a fleet in memory: what would be written, what is refused, how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleethpa.commands.control import parse_settings
+from fleethpa.manifests import check_hpa, read_input
+from fleethpa.writer import Fate, Pending, _fates_in
+from schemas.codec import encode
+from schemas.entries import (
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Body,
+    Command,
+    Entry,
+    LogRecord,
+    SettingsSet,
+    Source,
+)
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+GOOD = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 8
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 3}
+"""
+FIVE_ERRORS = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: shop}
+spec:
+  scaleTargetRef: {kind: "", name: ""}
+  minReplicas: -1
+  maxReplicas: 0
+  metrics:
+    - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: -5}}}
+"""
+
+
+class Broker:
+    """Stands for the writer: keeps what it is given and says what became of it."""
+
+    def __init__(self) -> None:
+        self.partitions = 4
+        self.written: list[tuple[str, str, Body]] = []
+        self.state, self.reason = "logged", ""
+
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+        return self._keep(subject, cluster, namespace, bodies)
+
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> Pending:
+        return self._keep(subject, cluster, "", bodies)
+
+    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+        self.written += [(cluster, namespace, body) for body in bodies]
+        return Pending(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
+
+    async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+        return [Fate(pending, self.state, self.reason) for pending in waiting]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+
+    @asynccontextmanager
+    async def opened(config: Any) -> AsyncIterator[Broker]:
+        yield made
+
+    monkeypatch.setattr("fleethpa.writer.open_writer", opened)
+    return made
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.settle()
+    made.checkpoint()
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, broker: Broker, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch, fleet)
+
+
+# --- apply ------------------------------------------------------------------------------------------------------------
+
+
+def test_apply_creates_a_central_hpa_with_author_and_reason(run: Cli, broker: Broker) -> None:
+    result = run("apply", "-f", "-", "--reason", "PAY-1", stdin=GOOD)
+    assert (result.exit_code, result.stdout) == (0, "hpa east/shop/web created\n")
+    [(cluster, namespace, body)] = broker.written
+    assert isinstance(body, AutoscalerSet)
+    assert (cluster, namespace, body.origin, body.author, body.reason) == ("east", "shop", "central", "anna", "PAY-1")
+    assert body.hpa["spec"]["minReplicas"] == 1
+
+
+def test_apply_tells_what_changed_and_what_did_not(run: Cli, fleet: Fleet) -> None:
+    body, errors = check_hpa(read_input((_written(run, GOOD),)).hpas[0], "shop")
+    assert not errors
+    fleet.append(AutoscalerSet(hpa=body, origin="central", mode="shadow"))
+    assert run("apply", "-f", "-", stdin=GOOD).stdout == "hpa east/shop/web unchanged\n"
+    changed = run("apply", "-f", "-", stdin=GOOD.replace("maxReplicas: 8", "maxReplicas: 6"))
+    assert changed.stdout == "hpa east/shop/web configured (maxReplicas 8→6)\n"
+
+
+def _written(run: Cli, text: str) -> str:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
+        file.write(text)
+    return file.name
+
+
+def test_all_errors_of_a_manifest_are_reported_at_once(run: Cli, broker: Broker) -> None:
+    result = run("apply", "-f", "-", stdin=FIVE_ERRORS)
+    assert (result.exit_code, broker.written) == (2, [])
+    for field in (
+        "spec.scaleTargetRef.kind",
+        "spec.scaleTargetRef.name",
+        "spec.minReplicas",
+        "spec.maxReplicas",
+        "spec.metrics[0].resource.target.averageUtilization",
+    ):
+        assert f"* {field}: " in result.stderr
+
+
+def test_apply_warns_where_the_targets_manifest_fixes_replicas(run: Cli) -> None:
+    result = run("apply", "-f", "-", stdin=f"{DEPLOYMENT}---{GOOD}")
+    assert result.exit_code == 0
+    assert "Deployment/web sets spec.replicas" in result.stderr
+    assert "sets spec.replicas" not in run("apply", "-f", "-", stdin=GOOD).stderr
+
+
+def test_apply_refuses_a_target_that_a_native_hpa_drives_unless_in_shadow(run: Cli, broker: Broker) -> None:
+    text = GOOD.replace("name: web}\n  max", "name: checkout}\n  max")
+    refused = run("apply", "-f", "-", stdin=text)
+    assert (refused.exit_code, broker.written) == (1, [])
+    assert 'native HPA "checkout" (kube-controller-manager) owns Deployment/checkout' in refused.stderr
+    assert "fleethpa adopt east/shop/web" in refused.stderr
+    shadow = run("apply", "-f", "-", "--mode", "shadow", stdin=text)
+    assert shadow.exit_code == 0
+    assert isinstance(broker.written[0][2], AutoscalerSet)
+
+
+def test_apply_refuses_a_target_that_a_scaled_object_drives(run: Cli, fleet: Fleet) -> None:
+    rival = {"kind": "ScaledObject", "name": "web-so", "target": {"group": "apps", "kind": "Deployment", "name": "web"}}
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa()], rivals=[rival], session="s"))
+    fleet.checkpoint()
+    result = run("apply", "-f", "-", stdin=GOOD)
+    assert result.exit_code == 1
+    assert 'ScaledObject "web-so" owns Deployment/web' in result.stderr
+
+
+def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
+    result = run("apply", "-f", "-", "--dry-run", stdin=GOOD)
+    assert (result.exit_code, result.stdout, broker.written) == (0, "hpa east/shop/web created (dry run)\n", [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "code", "said"),
+    [
+        pytest.param(["-C", "mars"], GOOD, 4, "no cluster matches 'mars'", id="a wrong cluster name"),
+        pytest.param(["-n", "other"], GOOD, 2, "namespaces do not match", id="another namespace than the manifest's"),
+        pytest.param([], DEPLOYMENT, 2, "There are only Deployment", id="no HPA in the input"),
+        pytest.param([], "", 2, "The input is empty", id="nothing in the input"),
+        pytest.param([], "a: [", 2, "is not YAML", id="no YAML"),
+        pytest.param([], "- a", 2, "a manifest is a mapping", id="a list"),
+        pytest.param([], "metadata: {}", 2, "an object without kind", id="no kind"),
+        pytest.param([], GOOD.replace("v2", "v3"), 2, "is invalid", id="an unknown version"),
+        pytest.param([], GOOD.replace("8", "many"), 2, "is invalid", id="a text for a number"),
+    ],
+)
+def test_wrong_input_to_apply(run: Cli, arguments: list[str], text: str, code: int, said: str) -> None:
+    result = run("apply", "-f", "-", *arguments, stdin=text)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+
+
+def test_what_ingest_rejects_exits_1_with_its_reason(run: Cli, broker: Broker) -> None:
+    broker.state, broker.reason = "rejected", "metadata.name: too long"
+    result = run("apply", "-f", "-", stdin=GOOD)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "metadata.name: too long" in result.stderr
+
+
+def test_what_does_not_reach_the_log_in_time_is_warned_about(run: Cli, broker: Broker) -> None:
+    broker.state = "unknown"
+    result = run("apply", "-f", "-", stdin=GOOD)
+    assert result.exit_code == 0
+    assert "is ingest running?" in result.stderr
+
+
+def test_v1_v2beta2_lists_and_folders_are_read(tmp_path: Path) -> None:
+    v1 = GOOD.replace("autoscaling/v2", "autoscaling/v1").replace("name: web, ", "name: old, ")
+    (tmp_path / "a.yaml").write_text(f"{v1}  targetCPUUtilizationPercentage: 55\n")
+    (tmp_path / "b.json").write_text('{"kind":"List","apiVersion":"v1","items":[{"kind":"ConfigMap"}]}')
+    (tmp_path / "notes.txt").write_text("not read")
+    found = read_input((str(tmp_path),))
+    body, errors = check_hpa(found.hpas[0], "shop")
+    assert (errors, body["apiVersion"]) == ([], "autoscaling/v2")
+    assert body["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 55
+    assert [other.body["kind"] for other in found.others] == ["ConfigMap"]
+
+
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def test_delete_is_for_central_hpas_only(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    refused = run("delete", "east/shop/checkout")
+    assert (refused.exit_code, broker.written) == (1, [])
+    assert "kubectl --context east delete hpa checkout -n shop" in refused.stderr
+    body, _ = check_hpa(read_input((_written(run, GOOD),)).hpas[0], "shop")
+    fleet.append(AutoscalerSet(hpa=body, origin="central"))
+    assert run("delete", "east/shop/web").stdout == "hpa east/shop/web deleted\n"
+    assert isinstance(broker.written[0][2], AutoscalerDeleted)
+    assert run("delete", "east/shop/none").exit_code == 4
+    assert run("delete", "east/shop/none", "--ignore-not-found").exit_code == 0
+    assert run("delete").exit_code == 2
+
+
+# --- pause, resume, mode ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "expected"),
+    [
+        pytest.param(
+            ["east/shop/checkout"], "hpa east/shop/checkout paused", ("east", "shop", "checkout"), id="an HPA"
+        ),
+        pytest.param(
+            ["-n", "shop", "-C", "east"], "namespace east/shop paused", ("east", "shop", ""), id="a namespace"
+        ),
+        pytest.param(["-C", "ea*"], "cluster east paused", ("east", "", ""), id="a cluster"),
+        pytest.param(["--all"], "fleet paused", ("*", "", ""), id="everything, without a question"),
+    ],
+)
+def test_pause_scopes(run: Cli, broker: Broker, arguments: list[str], said: str, expected: tuple[str, ...]) -> None:
+    result = run("pause", *arguments, "--reason", "INC-42")
+    assert (result.exit_code, result.stdout) == (0, f"{said}\n")
+    [(cluster, namespace, body)] = broker.written
+    assert isinstance(body, Command)
+    assert (cluster, namespace, body.name) == expected
+    assert (body.command, body.author, body.reason) == ("pause", "anna", "INC-42")
+
+
+def test_pause_kinds_and_duration(run: Cli, broker: Broker) -> None:
+    run("pause", "east/shop/checkout", "--scale-in", "--for", "2h")
+    body = broker.written[0][2]
+    assert isinstance(body, Command)
+    assert body.pause_kind == "scaleDown"
+    assert body.until > 0
+    assert run("pause", "--all", "--scale-in", "--scale-out").exit_code == 2
+
+
+def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, broker: Broker) -> None:
+    assert run("mode", "shadow", "-C", "east").stdout == "cluster east set to shadow\n"
+    assert run("mode", "enforce", "east/shop/checkout").stdout == "hpa east/shop/checkout set to enforce\n"
+    setting, command = broker.written[0][2], broker.written[1][2]
+    assert isinstance(setting, SettingsSet)
+    assert isinstance(command, Command)
+    assert (setting.settings.default_mode, command.mode) == ("shadow", "enforce")
+
+
+def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    fleet.append(AutoscalerList(list_id="w", hpas=[hpa()], session="t"), key="west/shop")
+    asked = run("resume", "-C", "*")
+    assert (asked.exit_code, broker.written) == (2, [])
+    assert "add --yes" in asked.stderr
+    assert run("resume", "-C", "*", "--yes").exit_code == 0
+    assert len(broker.written) == 2
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_read_by_name() -> None:
+    found = parse_settings(
+        ("sync-period=5s", "tolerance=0.05", "frozen=true", "namespace.shop=off", "source.Pods=samples")
+    )
+    assert (found.sync_period_ms, found.tolerance, found.frozen) == (5_000, "0.05", True)
+    assert (found.namespaces, found.sources) == ({"shop": "off"}, {"Pods": "samples"})
+
+
+def test_settings_are_shown_with_the_defaults_of_all(run: Cli) -> None:
+    assert "nativeController  absent" in run("settings", "east").stdout
+    assert run("settings", "mars").exit_code == 4
+
+
+def test_settings_of_an_unknown_cluster_are_written_with_a_warning(run: Cli, broker: Broker) -> None:
+    result = run("settings", "mars", "frozen=true", "--reason", "new")
+    assert result.exit_code == 0
+    assert "mars has not been heard of yet" in result.stderr
+    assert isinstance(broker.written[0][2], SettingsSet)
+
+
+# --- the writer -------------------------------------------------------------------------------------------------------
+
+
+class Record:
+    def __init__(self, topic: str, value: bytes = b"", headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        self.topic, self.value, self.headers = topic, value, headers
+
+
+def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
+    pending = Pending("x", "fleethpa.autoscalers", 1, 7)
+    source = Source(topic="fleethpa.autoscalers", partition=1, offset=7, index=0, time=0)
+    log = encode(LogRecord(v=1, entries=[Entry(key="east/shop", body=AutoscalerDeleted(name="a"), source=source)]))
+    where = [("topic", b"fleethpa.autoscalers"), ("partition", b"1"), ("offset", b"7"), ("reason", b"bad")]
+
+    def waiting() -> dict[tuple[str, int, int], Pending]:
+        return {("fleethpa.autoscalers", 1, 7): pending}
+
+    assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged")]
+    assert _fates_in(Record("fleethpa.rejected", b"", where), waiting()) == [Fate(pending, "rejected", "bad")]
+    assert _fates_in(Record("fleethpa.log", b"{}"), waiting()) == []
