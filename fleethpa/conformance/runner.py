@@ -73,7 +73,9 @@ class _Part(Struct, frozen=True):
     first: tuple[Shown, ...]
 
 
-_Apply = Callable[[Callable[[list[bytes]], _Part], Iterable[list[bytes]]], Iterable[_Part]]
+_Chunk = tuple[int, list[bytes]]
+"""(number of the first line, lines)"""
+_Apply = Callable[[Callable[[_Chunk], _Part], Iterable[_Chunk]], Iterable[_Part]]
 
 
 def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10) -> Report:
@@ -160,16 +162,16 @@ def _decode(path: Path | str, line: bytes) -> Json:
     return case
 
 
-def _chunks(lines: list[bytes], count: int) -> Iterator[list[bytes]]:
+def _chunks(lines: list[bytes], count: int) -> Iterator[_Chunk]:
     size = max(1, -(-len(lines) // count))
     for start in range(0, len(lines), size):
-        yield lines[start : start + size]
+        yield start + 1, lines[start : start + size]
 
 
-def _check_chunk(path: str, kind: str, show: int, lines: list[bytes]) -> _Part:
+def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
     """Check cases that stand alone; runs in a process of its own."""
     ticks, found = 0, []
-    for line in lines:
+    for number, line in enumerate(chunk[1], chunk[0]):
         case = _decode(path, line)
         try:
             each_ticks, differences = next(CHECKS[kind]([case]))
@@ -177,7 +179,7 @@ def _check_chunk(path: str, kind: str, show: int, lines: list[bytes]) -> _Part:
         except Exception as error:
             each_ticks, differences = 0, [_broken(error)]
         ticks += each_ticks
-        found.append((_name(case), differences))
+        found.append((_name(case, number), differences))
     return _part(ticks, found, {}, show)
 
 
@@ -200,7 +202,7 @@ def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, sho
     cases = [_decode(path, line) for line in lines]
     if limit is not None:
         cases = cases[: limit + (kind == "selectors")]
-    names = [_name(case) for case in cases if "labelSets" not in case]
+    names = [_name(case, number) for number, case in enumerate(cases, 1) if "labelSets" not in case]
     found: list[tuple[str, list[Difference]]] = []
     results = iter(API_CHECKS[kind](cases))
     for name in names:
@@ -223,6 +225,6 @@ def _broken(error: Exception) -> Difference:
     return "", ABSENT, f"{type(error).__name__}: {error}"
 
 
-def _name(case: Json) -> str:
-    name = case.get("id") or case.get("in") or case.get("kind") or ""
-    return name if isinstance(name, str) else ""
+def _name(case: Json, number: int) -> str:
+    name = case.get("id")
+    return name if isinstance(name, str) and name else f"line {number}"
