@@ -24,7 +24,7 @@ MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "Externa
 # --- metrics APIs: what they answered ---------------------------------------------------------------------------------
 
 
-class PodUsage(Struct, frozen=True, array_like=True):
+class PodUsage(Struct, frozen=True, gc=False, array_like=True):
     """One PodMetrics item: `[pod, time, windowMs, [[container, {resource: milli}], …]]`, containers in answered
     order.
     """
@@ -35,7 +35,7 @@ class PodUsage(Struct, frozen=True, array_like=True):
     containers: list[tuple[str, dict[str, int]]]
 
 
-class PodValue(Struct, frozen=True, array_like=True):
+class PodValue(Struct, frozen=True, gc=False, array_like=True):
     """One MetricValue of a pod: `[pod, milli, time, windowMs]`."""
 
     pod: str
@@ -44,7 +44,7 @@ class PodValue(Struct, frozen=True, array_like=True):
     window_ms: int = 60_000
 
 
-class MetricAnswer(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One answer of a metrics API to one query; replaces the former answer to the same query as a whole.
 
     `api` says which API and so which fields matter:
@@ -83,7 +83,9 @@ def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:
     )
 
 
-class Answers(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"):
+class Answers(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"
+):
     """Answers of the metrics APIs for one namespace, asked together."""
 
     items: list[MetricAnswer]
@@ -93,7 +95,7 @@ class Answers(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 # --- pushed samples ---------------------------------------------------------------------------------------------------
 
 
-class Point(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Point(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One pushed sample (OpenTelemetry, Prometheus, our JSON).
 
     `type` says whose value it is: `Resource`/`ContainerResource`/`Pods` carry `pod`, `Object` carries `objectKind`
@@ -118,7 +120,9 @@ class Point(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     utilization: bool = False
 
 
-class Samples(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="samples"):
+class Samples(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="samples"
+):
     """Pushed samples of one namespace."""
 
     points: list[Point]
@@ -127,7 +131,7 @@ class Samples(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 # --- pods -------------------------------------------------------------------------------------------------------------
 
 
-class Container(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Container(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A container: its name and requests (quantity texts); `restartAlways` marks a sidecar init container."""
 
     name: str
@@ -135,7 +139,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     restart_always: bool = False
 
 
-class Pod(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Pod(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """What a decision needs of a pod.
 
     `ready` is the status of the Ready condition (`True`, `False`, `Unknown`), None without one; `readyAt` its
@@ -158,7 +162,9 @@ class Pod(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
     owner: str = ""
 
 
-class PodSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podSet"):
+class PodSet(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="podSet"
+):
     """A pod was created or changed."""
 
     pod: Pod
@@ -259,7 +265,7 @@ class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 # --- scales -----------------------------------------------------------------------------------------------------------
 
 
-class Target(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A scale subresource of a namespace, by group, kind and name (the version plays no part)."""
 
     kind: str
@@ -267,7 +273,9 @@ class Target(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     group: str = ""
 
 
-class ScaleSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="scaleSet"):
+class ScaleSet(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="scaleSet"
+):
     """What `/scale` of a target says, or (`error`) why it cannot be read, in the API server's words.
 
     `manager`: field manager that last wrote `spec.replicas`, where the API shows it; `managerTime` when.
@@ -286,7 +294,7 @@ class ScaleSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
 
 
 class Heartbeat(
-    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="heartbeat"
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="heartbeat"
 ):
     """The observer session is alive and what it sent about this namespace still holds. Every 10 s per session and
     namespace.
@@ -427,7 +435,7 @@ class PublicRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     namespace: str = ""
 
 
-class Source(Struct, frozen=True, kw_only=True, rename="camel"):
+class Source(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """Where an entry came from: position in a public topic, place within that record, and its time (source timestamp,
     ms).
     """
@@ -439,7 +447,7 @@ class Source(Struct, frozen=True, kw_only=True, rename="camel"):
     time: int
 
 
-class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
+class Entry(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """One entry of the log. `source` is None for entries that ingest or the decider's operator made itself."""
 
     key: str
@@ -447,7 +455,7 @@ class Entry(Struct, frozen=True, kw_only=True, rename="camel"):
     source: Source | None = None
 
 
-class LogRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+class LogRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """A batch of entries of one partition, or a tick (no entries)."""
 
     v: int
