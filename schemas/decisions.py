@@ -34,7 +34,7 @@ Limit = Literal[
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
 
-class InputPosition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class InputPosition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """Which prefix of the log a decision follows from.
 
     `hash`: running SHA-256 (hex) over the record values of that log partition up to and including `offset`: h(n) =
@@ -49,7 +49,7 @@ class InputPosition(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     sources: list[str] = []
 
 
-class MetricDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class MetricDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One metric of a decision. Values are in milli units, `utilization` in percent.
 
     `proposal` is None where the metric failed (`error`). `ratio` is the text of the double. `note` says which rule
@@ -78,7 +78,7 @@ class MetricDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     newest: int | None = None
 
 
-class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One step on the way from the proposal to the final count: what went `in`, what came `out`, and its numbers in
     `detail`.
 
@@ -93,7 +93,7 @@ class Step(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
     until: int | None = None
 
 
-class Decision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A full decision record. See docs/reference/decision.md for every field.
 
     `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
@@ -144,7 +144,7 @@ class Decision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     change_reason: str = ""
 
 
-class ShortDecision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ShortDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """An evaluation that repeats full record `sameAs` but for its values. `m`: per metric `[value, utilization,
     proposal, ratio]`, in spec order.
     """

@@ -10,7 +10,7 @@ from schemas.entries import Outcome, Target
 from streams.core import records
 from streams.core.autoscaler import Autoscaler
 from streams.core.complete import complete
-from streams.core.decide import decide, new_status
+from streams.core.decide import decide
 from streams.core.errors import StateError
 from streams.core.evaluation import EMPTY_HISTORY, Evaluation, Pending, Result, ScaleApplied, ScaleFailed
 from streams.core.guards import Standing, asked_mode, overflow, pause_in_force, standing
@@ -25,6 +25,7 @@ from streams.core.schedule import ANSWER_WAIT_MS, EARLY_ANSWER_MS, OUTCOME_WAIT_
 from streams.core.settings import Effective
 from streams.core.shadow import attribute
 from streams.core.state import State
+from streams.core.statuses import new_status
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -148,7 +149,7 @@ def _completion(
         labels=_labels(result),
     )
     row.last_decision, row.last_decision_ms, row.last_offset = decision.id, state.now_ms, state.offset
-    return Draft(decision.id, hpa.id, False, msgspec.to_builtins(decision))
+    return Draft(decision.id, hpa.id.namespace_key, hpa.headers, False, msgspec.to_builtins(decision))
 
 
 def _labels(result: Result) -> dict[str, Any]:
@@ -396,11 +397,13 @@ class _Evaluation:
             "labels": _labels(result) if wanted is None else {},
         }
         steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
-        digest = records.digest(
-            list(facts.values()), steady, records.shape_of(metrics, made, result.status), row.spec_hash, row.origin,
-            row.generation, state.row.engine,
-        )  # fmt: skip
-        if self._repeats(digest) and wanted is None:
+        shape = (
+            list(facts.values()),
+            steady,
+            records.shape_of(metrics, made, result.status),
+            *(row.spec_hash, row.origin, row.generation, state.row.engine),
+        )
+        if wanted is None and self._repeats(shape):
             return self._short(name, evaluation, metrics)
         decision = Decision(
             **_identity(state, self.hpa, name, self.sources),
@@ -414,8 +417,8 @@ class _Evaluation:
             author=row.author,
             change_reason=row.change_reason,
         )
-        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
-        return Draft(name, self.hpa.id, False, msgspec.to_builtins(decision))
+        row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
+        return Draft(name, self.namespace.key, self.hpa.headers, False, msgspec.to_builtins(decision))
 
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
@@ -424,11 +427,12 @@ class _Evaluation:
             return current
         return evaluation.desired_replicas
 
-    def _repeats(self, digest: bytes) -> bool:
-        row = self.row
-        return (
-            bool(row.full_decision) and digest == row.full_digest and self.now_ms - row.full_ms < records.FULL_EVERY_MS
-        )
+    def _repeats(self, shape: tuple[Any, ...]) -> bool:
+        """Tell whether the last full record differs in values only."""
+        row, known = self.row, self.hpa.shape
+        if not row.full_decision or self.now_ms - row.full_ms >= records.FULL_EVERY_MS:
+            return False
+        return known == shape if known is not None else row.full_digest == records.digest(shape)
 
     def _short(self, name: str, evaluation: Evaluation, metrics: list[MetricDecision]) -> Draft:
         state = self.state
@@ -443,4 +447,4 @@ class _Evaluation:
             raw_desired_replicas=evaluation.proposal,
             newest=[metric.newest for metric in metrics],
         )
-        return Draft(name, self.hpa.id, True, msgspec.to_builtins(short))
+        return Draft(name, self.namespace.key, self.hpa.headers, True, msgspec.to_builtins(short))

@@ -24,12 +24,14 @@ class Hpa:
         "autoscaler",
         "deadline",
         "dirty",
+        "headers",
         "id",
         "key",
         "outcome",
         "parked",
         "queries",
         "row",
+        "shape",
         "spec",
         "watched",
     )
@@ -39,10 +41,18 @@ class Hpa:
         self.id = row.id
         self.key = hpa_key(partition, row.id)
         self.applied = applied
+        cluster, namespace, name = row.id
+        self.headers: tuple[tuple[str, bytes], ...] = (
+            ("ce_source", f"/clusters/{cluster}".encode()),
+            ("ce_subject", f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()),
+        )
+        """Headers that all decisions of this HPA share."""
         self.dirty = False
         self.deadline = 0
         self.parked = False
         self.outcome: Outcome | None = None
+        self.shape: tuple[Any, ...] | None = None
+        """All of the last full record but its values; None: only its digest is known."""
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()
         self.autoscaler: Autoscaler | None = None
@@ -136,7 +146,7 @@ class Hpa:
             gone=True,
             last_offset=old.last_offset,
         )
-        self.autoscaler, self.spec, self.queries = None, {}, ()
+        self.autoscaler, self.spec, self.queries, self.shape = None, {}, (), None
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Note from when on the overlap check knows which pod selector (empty: none)."""

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from schemas.keys import HpaId
 from streams.core.errors import DivergenceError
 
 FULL_TYPE = "io.fleethpa.decision.v1"
 SHORT_TYPE = "io.fleethpa.decision.short.v1"
+_SPEC_VERSION = ("ce_specversion", b"1.0")
+_FULL = ("ce_type", FULL_TYPE.encode())
+_SHORT = ("ce_type", SHORT_TYPE.encode())
+_JSON = ("content-type", b"application/json")
 
 
 class DecisionRecord(NamedTuple):
@@ -29,7 +32,9 @@ class Draft(NamedTuple):
     """A decision that has no number yet: `body` in wire form, in the order of its fields."""
 
     id: str
-    hpa: HpaId
+    key: str
+    headers: tuple[tuple[str, bytes], ...]
+    """Those that say whose decision it is."""
     short: bool
     body: dict[str, Any]
 
@@ -87,14 +92,12 @@ class Ledger:
             self.seq, self.prev = place.seq, sha256(value).hexdigest()
 
     def _record(self, draft: Draft, value: bytes) -> DecisionRecord:
-        cluster, namespace, name = draft.hpa
         headers = [
-            ("ce_specversion", b"1.0"),
+            _SPEC_VERSION,
             ("ce_id", draft.id.encode()),
-            ("ce_source", f"/clusters/{cluster}".encode()),
-            ("ce_subject", f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()),
-            ("ce_type", (SHORT_TYPE if draft.short else FULL_TYPE).encode()),
-            ("ce_time", str(draft.body["time"]).encode()),
-            ("content-type", b"application/json"),
+            *draft.headers,
+            _SHORT if draft.short else _FULL,
+            ("ce_time", draft.body["time"].encode()),
+            _JSON,
         ]
-        return DecisionRecord(draft.id, f"{cluster}/{namespace}", self.seq, value, headers)
+        return DecisionRecord(draft.id, draft.key, self.seq, value, headers)

@@ -8,6 +8,7 @@ from schemas.entries import MetricAnswer as WireAnswer
 from schemas.selectors import label_selector_text, matches_label_selector
 from streams.core.autoscaler import INVALID, Autoscaler
 from streams.core.compile import parse_group
+from streams.core.gofloat import wrap64
 from streams.core.metricsclient import MetricsApi, empty_failure, fetch_failure
 from streams.core.namespace import AnswerState, Namespace, api_query
 from streams.core.observation import (
@@ -178,9 +179,13 @@ def _of_usages(answer: WireAnswer, resource: str, container: str) -> MetricAnswe
         return empty_failure("resource")
     samples: dict[str, tuple[int, int, int]] = {}
     for usage in answer.usages:
-        milli = (
-            _of_container(usage.containers, resource, container) if container else _of_pod(usage.containers, resource)
-        )
+        containers = usage.containers
+        if container:
+            milli = _of_container(containers, resource, container)
+        elif len(containers) == 1:
+            milli = containers[0][1].get(resource)
+        else:
+            milli = _of_pod(containers, resource)
         if milli is not None:
             samples[usage.pod] = (milli, usage.time, usage.window_ms)
     return pod_samples(samples)
@@ -196,7 +201,7 @@ def _of_pod(containers: list[tuple[str, dict[str, int]]], resource: str) -> int 
         if milli is None:
             return None
         total += milli
-    return total
+    return wrap64(total)
 
 
 def _of_container(containers: list[tuple[str, dict[str, int]]], resource: str, container: str) -> int | None:

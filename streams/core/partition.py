@@ -13,7 +13,7 @@ from schemas.decisions import ENGINE
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
-from streams.core import rows
+from streams.core import records, rows
 from streams.core.errors import LogError, StateError, UnknownEngineError
 from streams.core.evaluate import look_at
 from streams.core.fold import EntryFold
@@ -193,6 +193,8 @@ class Partition:
         offset = self.state.row.offset
         for hpa in self.state.dirty_hpas():
             hpa.trim(self.state.checkpoint_offset)
+            if hpa.shape is not None:
+                hpa.row.full_digest = records.digest(hpa.shape)
             hpa.dirty, hpa.applied = False, offset
             yield hpa.key, rows.encode_row(offset, hpa.row)
 

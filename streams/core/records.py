@@ -179,9 +179,9 @@ def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
 _PACK = msgspec.msgpack.Encoder()
 
 
-def digest(*parts: Any) -> bytes:
+def digest(shape: Any) -> bytes:
     """Sum up all of a record but its values: records with one digest differ in values only."""
-    return sha256(_PACK.encode(parts)).digest()[:16]
+    return sha256(_PACK.encode(shape)).digest()[:16]
 
 
 def shape_of(metrics: list[MetricDecision], made: list[Step], status: dict[str, Any]) -> tuple[Any, ...]:

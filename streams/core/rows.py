@@ -1,7 +1,7 @@
 """State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
 
-A row's value is its applied log offset (8 bytes, big-endian) and the zstd-compressed MessagePack of one of the structs
-below. Fields are only ever added at the end, with a default: the structs are stored as arrays.
+A row's value is its applied log offset (8 bytes, big-endian) and the MessagePack of one of the structs below, large ones
+compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
 """
 
 from typing import Any
@@ -16,6 +16,9 @@ from streams.core.errors import StateError
 from streams.core.evaluation import EMPTY_HISTORY, History, Pending
 
 _LEVEL = 1
+_PLAIN_BYTES = 4096
+"""Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
 NOTHING_APPLIED = -1
 PARTS = 64
 """A namespace is one row, or (once that would be too large) this many, for ever."""
@@ -28,7 +31,7 @@ SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 
 
-class Pause(Struct, array_like=True, frozen=True):
+class Pause(Struct, array_like=True, frozen=True, gc=False):
     """A pause: `until_ms` 0 means until resumed."""
 
     until_ms: int = 0
@@ -113,7 +116,7 @@ class HpaRow(Struct, array_like=True, kw_only=True):
         return msgspec.json.decode(self.hpa, type=dict[str, Any])
 
 
-class DirectoryEntry(Struct, array_like=True, frozen=True):
+class DirectoryEntry(Struct, array_like=True, frozen=True, gc=False):
     """An HPA as its namespace knows it."""
 
     target: TargetKey
@@ -122,7 +125,7 @@ class DirectoryEntry(Struct, array_like=True, frozen=True):
     """Full list that named it last."""
 
 
-class ScaleRow(Struct, array_like=True, frozen=True):
+class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     """The newest observation of a scale; `error` instead of it where it could not be read."""
 
     spec_replicas: int = 0
@@ -139,14 +142,14 @@ class ScaleRow(Struct, array_like=True, frozen=True):
     uid: str = ""
 
 
-class PodEntry(Struct, array_like=True, frozen=True):
+class PodEntry(Struct, array_like=True, frozen=True, gc=False):
     """A pod, and the full list that named it last."""
 
     pod: Pod
     mark: str = ""
 
 
-class AnswerRow(Struct, array_like=True, frozen=True):
+class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
     """The newest answer to one query: when it was given (log time at the latest) and where it came from."""
 
     answer: MetricAnswer
@@ -154,7 +157,7 @@ class AnswerRow(Struct, array_like=True, frozen=True):
     source: str = ""
 
 
-class SampleRow(Struct, array_like=True, frozen=True):
+class SampleRow(Struct, array_like=True, frozen=True, gc=False):
     """The newest pushed sample of a pod, object or external series.
 
     `milli` is the value as decisions use it (rates made). `last_milli`, `start_ms`: the newest raw point of a counter.
@@ -169,7 +172,7 @@ class SampleRow(Struct, array_like=True, frozen=True):
     start_ms: int = 0
 
 
-class WatchRow(Struct, array_like=True, frozen=True):
+class WatchRow(Struct, array_like=True, frozen=True, gc=False):
     """Last word of an observer's watch about a namespace: `kind` is pods, autoscalers, scales or metrics."""
 
     session: str = ""
@@ -177,7 +180,7 @@ class WatchRow(Struct, array_like=True, frozen=True):
     problem: str = ""
 
 
-class ListProgress(Struct, array_like=True, frozen=True):
+class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     """A full list that is coming in chunk by chunk; `next_chunk` -1: a chunk was missed, so nothing is removed."""
 
     list_id: str = ""
@@ -212,7 +215,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """Entries not applied, by reason."""
 
 
-class Session(Struct, array_like=True, frozen=True):
+class Session(Struct, array_like=True, frozen=True, gc=False):
     """The observer session that is followed for one cluster and watch."""
 
     session: str
@@ -271,8 +274,10 @@ def partition_key(partition: int) -> bytes:
 
 def encode_row(applied_offset: int, row: Row) -> bytes:
     """Store a row as it stands after log offset `applied_offset`."""
-    packed = cramjam.zstd.compress(_ENCODER.encode(row), level=_LEVEL)
-    return applied_offset.to_bytes(8, "big", signed=True) + bytes(packed)
+    body = _ENCODER.encode(row)
+    if len(body) >= _PLAIN_BYTES:
+        body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
+    return applied_offset.to_bytes(8, "big", signed=True) + body
 
 
 def applied_offset(value: bytes) -> int:
@@ -291,7 +296,8 @@ def decode_row(key: bytes, value: bytes) -> Row:
     if decoder is None or len(value) <= 8:
         raise StateError(f"{key!r} is no state row of fleethpa")
     try:
-        row: Row = decoder.decode(bytes(cramjam.zstd.decompress(value[8:])))
+        body = bytes(cramjam.zstd.decompress(value[8:])) if value[8:12] == _ZSTD else value[8:]
+        row: Row = decoder.decode(body)
     except (msgspec.DecodeError, cramjam.DecompressionError) as error:
         raise StateError(f"state row {key.decode(errors='replace')} cannot be read: {error}") from error
     return row

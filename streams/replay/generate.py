@@ -1,7 +1,7 @@
 """Make a log: seeded, the same for the same arguments. For benchmarks, laws and crash tests; no file, no clock.
 
-A fleet of namespaces with Deployments, their pods, HPAs and an answer of the metrics API every sync period. Load
-follows a slow wave with noise. Wanted writes have no outcomes here, so an enforcing HPA waits for its write to time out.
+A fleet of namespaces with Deployments, pods, HPAs and an answer of the metrics API every sync period. Load
+follows a slow wave with noise. Wanted writes get no outcome here: an enforcing HPA waits until its write times out.
 """
 
 import math
