@@ -1,0 +1,150 @@
+"""Measures of the core: no Kafka, no Kubernetes, one process."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import cramjam
+
+from schemas.codec import encode
+from schemas.entries import Answers, Container, Entry, LogRecord, MetricAnswer, Pod, PodUsage
+from streams.core.autoscaler import ControllerSettings
+from streams.core.compile import compile_autoscaler
+from streams.core.decide import decide
+from streams.core.evaluation import EMPTY_HISTORY
+from streams.core.ledger import DecisionRecord
+from streams.core.membership import pod_row
+from streams.core.observation import ExternalSamples, Observation, PodList, Scale, pod_samples
+from streams.core.partition import Partition
+from streams.replay.generate import START_MS, Fleet, partition_log
+
+RUNS = 5
+Line = tuple[str, float, str]
+Log = list[tuple[int, int, bytes]]
+
+
+def best(work: Callable[[], int]) -> float:
+    """Run `work` several times; give the most that it did in a second of CPU time."""
+    rates = []
+    for _ in range(RUNS):
+        began = time.process_time()
+        done = work()
+        rates.append(done / (time.process_time() - began))
+    return max(rates)
+
+
+# --- decide -----------------------------------------------------------------------------------------------------------
+
+
+def decide_alone() -> Iterator[Line]:
+    """`decide` with an observation that is ready: no fold, no record."""
+    for pods, metrics in ((5, 1), (20, 3)):
+        yield f"decide, {pods} pods, {metrics} metric(s)", best(partial(_decide, pods, metrics)), "evaluations/s"
+
+
+def _decide(pods: int, metrics: int, rounds: int = 2_000) -> int:
+    fleet = Fleet(metrics=metrics, pods=pods)
+    autoscaler = compile_autoscaler(_hpa(fleet))
+    rows = PodList(tuple(pod_row(_pod(index)) for index in range(pods)))
+    status: dict[str, Any] = {}
+    history, settings = EMPTY_HISTORY, ControllerSettings()
+    for index in range(rounds):
+        now_ms = START_MS + index * 15_000
+        usage = {f"web-{pod}": (180 + (index + pod) % 40, now_ms - 5_000, 15_000) for pod in range(pods)}
+        memory = {f"web-{pod}": (200_000_000_000, now_ms - 5_000, 15_000) for pod in range(pods)}
+        answers = (pod_samples(usage), pod_samples(memory), ExternalSamples((pods * 9_000,)))[:metrics]
+        observation = Observation(Scale(pods, pods, "app=web"), rows, answers)
+        evaluation = decide(autoscaler, status, observation, history, settings, now_ms)
+        history = evaluation.history
+        if evaluation.result is not None:
+            status = evaluation.result.status
+    return rounds
+
+
+def _hpa(fleet: Fleet) -> dict[str, Any]:
+    log = partition_log(Fleet(hpas=1, namespaces=1, minutes=0, metrics=fleet.metrics, pods=fleet.pods))
+    partition = Partition.empty(0)
+    partition.apply(*log[0])
+    return next(iter(partition.state.hpas.values())).row.hpa_object()
+
+
+def _pod(index: int) -> Pod:
+    return Pod(
+        name=f"web-{index}",
+        labels={"app": "web"},
+        start=START_MS - 600_000,
+        ready="True",
+        ready_at=START_MS - 590_000,
+        containers=[Container(name="main", requests={"cpu": "250m", "memory": "256Mi"})],
+    )
+
+
+# --- fold -------------------------------------------------------------------------------------------------------------
+
+
+def fold_samples() -> Iterator[Line]:
+    """Fold answers of the metrics API into a partition whose pods no HPA asks about."""
+    records = [_answers(index) for index in range(40)]
+
+    def work() -> int:
+        partition = Partition.empty(0)
+        for offset, value in enumerate(records):
+            partition.apply(offset, START_MS + offset * 20, value)
+        return 40 * 2_000
+
+    yield "fold", best(work), "pod samples/s"
+
+
+def _answers(index: int) -> bytes:
+    """20 targets with 100 pods each."""
+    time_ms = START_MS + index * 20
+    items = []
+    for target in range(20):
+        usages = [_usage(f"app{target}-{pod}", 100 + pod, time_ms) for pod in range(100)]
+        items.append(MetricAnswer(api="resource", selector=f"app=app{target}", usages=usages))
+    return encode(LogRecord(v=1, entries=[Entry(key="c/ns", body=Answers(items=items))]))
+
+
+def _usage(pod: str, milli: int, time_ms: int) -> PodUsage:
+    return PodUsage(pod, time_ms, 15_000, [("main", {"cpu": milli, "memory": 10**9})])
+
+
+# --- partition --------------------------------------------------------------------------------------------------------
+
+
+def partition_decisions() -> Iterator[Line]:
+    """Everything a worker computes: decode, fold, evaluate, record, checkpoint rows."""
+    for pods, metrics in ((5, 1), (20, 3)):
+        log = partition_log(Fleet(hpas=300, namespaces=30, minutes=5, pods=pods, metrics=metrics))
+        yield f"partition, {pods} pods, {metrics} metric(s)", best(partial(_count, log)), "decisions/s"
+
+
+def _count(log: Log) -> int:
+    return sum(len(made) for made in _run(log))
+
+
+def _run(log: Log) -> Iterator[list[DecisionRecord]]:
+    partition = Partition.empty(0)
+    for record in log:
+        yield partition.apply(*record)
+        if partition.due_checkpoint:
+            partition.checkpoint()
+
+
+def decision_bytes() -> Iterator[Line]:
+    """Size of decision values, as they are and in a batch that the producer compresses."""
+    log = partition_log(Fleet(hpas=100, namespaces=10, minutes=10, metrics=1))
+    decisions = [decision for made in _run(log) for decision in made]
+    for kind, short in (("full", False), ("short", True)):
+        values = [decision.value for decision in decisions if (b'"sameAs"' in decision.value) == short]
+        plain = sum(map(len, values)) / len(values)
+        packed = sum(len(bytes(cramjam.zstd.compress(b"".join(batch), level=3))) for batch in _batches(values))
+        yield f"{kind} decision", plain, "bytes"
+        yield f"{kind} decision, in zstd batches of 64", packed / len(values), "bytes"
+    yield "share of short decisions", 100 * sum(b'"sameAs"' in d.value for d in decisions) / len(decisions), "%"
+
+
+def _batches(values: list[bytes]) -> Iterator[list[bytes]]:
+    for at in range(0, len(values), 64):
+        yield values[at : at + 64]
