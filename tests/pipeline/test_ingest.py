@@ -1,0 +1,165 @@
+"""Ingest as a process on the embedded broker: everything arrives, also through kills, and what is bad is rejected."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiokafka import TopicPartition
+
+from fleethpa.dev.broker import EmbeddedBroker
+from schemas import topics
+from schemas.connection import KafkaSettings
+from schemas.keys import partition_for
+from streams.ingest.config import IngestConfig
+from streams.ingest.errors import IngestError
+from streams.ingest.examples import example
+from streams.ingest.reset import reset_source
+from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
+
+EXTRA = "otlp_metrics"
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaSettings]:
+    with EmbeddedBroker() as running:
+        running.ensure_topics([*topics.PUBLIC_TOPICS, topics.LOG, topics.REJECTED, EXTRA])
+        yield KafkaSettings(bootstrap_servers=running.bootstrap)
+
+
+async def test_a_process_that_is_killed_loses_nothing_and_its_duplicates_can_be_dropped(broker: KafkaSettings) -> None:
+    total = 3_000
+    async with producer(broker) as out, reading(broker, topics.LOG) as log:
+
+        async def send() -> None:
+            for number in range(total):
+                await out.send(topics.SAMPLES, sample(number))
+                if number % 50 == 0:
+                    await out.flush()
+                    await asyncio.sleep(0.02)  # load over some seconds, so that the kills fall into it
+            await out.flush()
+
+        sending = asyncio.create_task(send())
+        for kill in range(3):
+            with Process(broker) as process:
+                await process.port()
+                await log.until(lambda log, least=kill * 600: len(log.values()) > least)
+                process.popen.send_signal(signal.SIGKILL)
+                assert (await process.ended())[0] == -signal.SIGKILL
+        with Process(broker) as process:
+            await process.port()
+            await sending
+            await log.until(lambda log: len(log.values()) == total)
+            process.popen.send_signal(signal.SIGTERM)
+            code, error = await process.ended()
+            assert (code, error) == (0, "")
+        kept = without_duplicates(log)
+    points = [point.milli // 1000 for entries in kept.values() for entry in entries for point in entry.body.points]  # type: ignore[union-attr]
+    assert sorted(points) == list(range(total))
+    assert all(partition_for(entry.key, PARTITIONS) == number for number, entries in kept.items() for entry in entries)
+
+
+async def test_sigterm_commits_so_that_a_restart_repeats_nothing(broker: KafkaSettings) -> None:
+    async with producer(broker) as out, reading(broker, topics.LOG) as log:
+        for round_ in range(2):
+            for number in range(round_ * 100, round_ * 100 + 100):
+                await out.send(topics.SAMPLES, sample(number))
+            await out.flush()
+            with Process(broker) as process:
+                await process.port()
+                await log.until(lambda log, wanted=round_ * 100 + 100: len(log.values()) == wanted)
+                process.popen.send_signal(signal.SIGTERM)
+                assert (await process.ended())[0] == 0
+    assert len(log.entries()) == 200
+
+
+async def test_formats_and_rubbish_of_other_producers(broker: KafkaSettings) -> None:
+    async with (
+        producer(broker) as out,
+        reading(broker, topics.LOG) as log,
+        reading(broker, topics.REJECTED) as rejects,
+    ):
+        with Process(broker, "--sample-topic", EXTRA) as process:
+            port = await process.port()
+            await out.send_and_wait(EXTRA, example("otlp_proto"), partition=2)
+            await out.send_and_wait(EXTRA, example("otlp_json"), key=b"any", partition=0)
+            bad = await out.send_and_wait(EXTRA, b"rubbish", partition=1, headers=[("a", b"b")])
+            large = b'{"v":1,"entries":[' + b" " * 900_000 + b"]}"
+            await out.send_and_wait(topics.PODS, large, partition=3)
+            await out.send_and_wait(EXTRA, example("prometheus"), partition=1)
+            await log.until(lambda log: len(log.entries()) == 3)
+            await rejects.until(lambda rejects: len(rejects.records) == 2)
+            async with aiohttp.ClientSession() as web:
+                metrics = await (await web.get(f"http://127.0.0.1:{port}/metrics")).text()
+                ready = await web.get(f"http://127.0.0.1:{port}/readyz")
+                health = await web.get(f"http://127.0.0.1:{port}/healthz")
+    assert {record.partition for record, _ in log.entries()} == {partition_for("prod-eu/shop", PARTITIONS)}
+    found = {dict(record.headers)["topic"]: record for record in rejects.records}
+    headers = dict(found[EXTRA.encode()].headers)
+    assert found[EXTRA.encode()].value == b"rubbish"
+    assert (headers["partition"], headers["offset"], headers["original.a"]) == (b"1", b"%d" % bad.offset, b"b")
+    assert b"first byte 0x72" in headers["reason"]
+    assert len(found[topics.PODS.encode()].value) == topics.REJECTED_KEPT_BYTES
+    assert dict(found[topics.PODS.encode()].headers)["length"] == b"%d" % len(large)
+    assert (ready.status, health.status) == (200, 200)
+    labels = 'format="unknown",reason="unknownFormat",result="rejected",topic="otlp_metrics"'
+    assert f"fleethpa_ingest_records_total{{{labels}}} 1.0" in metrics
+
+
+async def test_playback_merges_a_backlog_by_source_time_and_stamps_the_log_with_it(broker: KafkaSettings) -> None:
+    def record(time_ms: int, kind: str, **fields: Any) -> bytes:
+        entry = {"kind": kind} | fields
+        return orjson.dumps({"v": 1, "cluster": "east", "namespace": "shop", "time": time_ms, "entries": [entry]})
+
+    times = [1_000 + 10 * number for number in range(200)]
+    home = partition_for("east/shop", PARTITIONS)
+    async with producer(broker) as out, reading(broker, topics.LOG) as log:
+        for time_ms in times:
+            if time_ms % 20:
+                await out.send(topics.PODS, record(time_ms, "podDeleted", name="p"), partition=home)
+            else:
+                await out.send(topics.SCALES, record(time_ms, "heartbeat", session="s"), partition=home)
+        await out.flush()
+        async with running(IngestConfig(kafka=broker, timestamp="source")):
+            await log.until(lambda log: len(log.entries()) == len(times))
+            late = record(500, "podDeleted", name="late")
+            await out.send_and_wait(topics.PODS, late, partition=home)
+            await log.until(lambda log: len(log.entries()) == len(times) + 1)
+    assert [entry.source.time for _, entry in log.entries() if entry.source] == [*times, 500]
+    stamps = [record.timestamp for record, _ in log.entries()]
+    assert stamps == [*times, times[-1]], "log time never goes back"
+
+
+async def test_settings_reach_every_partition(broker: KafkaSettings) -> None:
+    value = b'{"v":1,"entries":[{"kind":"settings","cluster":"*","settings":{"tolerance":"0.2"}}]}'
+    async with producer(broker) as out, reading(broker, topics.LOG) as log:
+        await out.send_and_wait(topics.SETTINGS, value)
+        async with running(IngestConfig(kafka=broker)):
+            await log.until(lambda log: len(log.entries()) == PARTITIONS)
+    assert {record.partition for record, _ in log.entries()} == set(range(PARTITIONS))
+    assert {entry.key for _, entry in log.entries()} == {"*"}
+
+
+async def test_a_topic_made_again_stops_ingest_with_the_command_that_helps(broker: KafkaSettings) -> None:
+    await commit(broker, TopicPartition(topics.PODS, 1), 500)
+    with Process(broker) as process:
+        code, error = await process.ended()
+    assert code == 1
+    assert "fleethpa ingest reset fleethpa.pods 1" in error
+    assert "Traceback" not in error
+
+
+async def test_no_broker_is_an_error_without_a_traceback() -> None:
+    with Process(KafkaSettings(bootstrap_servers="127.0.0.1:1")) as process:
+        code, error = await process.ended()
+    assert code == 1
+    assert "cannot reach Kafka at 127.0.0.1:1" in error
+    assert "Traceback" not in error
+
+
+async def test_a_missing_partition_is_named(broker: KafkaSettings) -> None:
+    with pytest.raises(IngestError, match="has no partition 99"):
+        await reset_source(broker, topics.PODS, 99, author="a", reason="r")
