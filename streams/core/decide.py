@@ -16,8 +16,7 @@ from streams.core.limited import set_limited, set_stabilized
 from streams.core.metrics import Combined, combine
 from streams.core.normalize import normalize
 from streams.core.observation import Observation, Scale, ScaleFailure
-from streams.core.statuses import Status, same_status
-from streams.core.statuses import new_status as new_status
+from streams.core.statuses import Status, new_status, same_status
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
@@ -304,7 +303,7 @@ def _no_scale(
         "unmapped": "unable to determine resource for scale target reference",
         "read": f"failed to query scale subresource for {autoscaler.reference}",
     }[stage]
-    new = {**status, "conditions": conditions.items}
+    new = {"desiredReplicas": 0, "currentMetrics": None, **status, "conditions": conditions.items}
     result = Result(
         status=new,
         status_changed=not same_status(status, new),
