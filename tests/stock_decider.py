@@ -3,6 +3,9 @@
 Only the position that a partition is read from is ours; fetching, resuming and gap bookkeeping are Faust's.
 """
 
+import asyncio
+from typing import Any
+
 from faust.transport.drivers import aiokafka as driver
 
 from streams.decider import strict
@@ -15,10 +18,15 @@ class StockConsumer(driver.Consumer):  # type: ignore[misc]
     _seek_to_state = strict.StrictConsumer._seek_to_state
     _count_acks_from = strict.StrictConsumer._count_acks_from
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seek_lock = asyncio.Lock()
+
     async def perform_seek(self) -> None:
-        """Seek as Faust does, then to the state."""
-        await super().perform_seek()
-        await self._seek_to_state()
+        """Seek as Faust does, then to the state; Faust calls this from two places, at times at once."""
+        async with self._seek_lock:
+            await super().perform_seek()
+            await self._seek_to_state()
 
 
 if __name__ == "__main__":

@@ -53,10 +53,10 @@ async def _check_topics(consumer: AIOKafkaConsumer, config: DeciderConfig) -> in
     names = (config.log_topic, config.decisions_topic, config.changelog_topic)
     await _name_topics(consumer, names)
     counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in names}
+    if denied := sorted(consumer._client.cluster.unauthorized_topics & set(names)):
+        raise _denied("topic", ", ".join(denied), "READ")
     if missing := [name for name, count in counts.items() if not count]:
-        raise StartError(
-            Exit.NEEDS_OPERATOR, f"missing or hidden from us: {', '.join(missing)}; run `fleethpa topics init`"
-        )
+        raise StartError(Exit.NEEDS_OPERATOR, f"topics are missing: {', '.join(missing)}; run `fleethpa topics init`")
     if len(set(counts.values())) != 1:
         raise StartError(
             Exit.NEEDS_OPERATOR, f"topics must have one partition count, for life; they have {_listed(counts)}"

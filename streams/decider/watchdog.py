@@ -55,11 +55,15 @@ class Watchdog:
         while True:
             await asyncio.sleep(LOOK_S)
             if time.monotonic() - asked_at >= ENDS_S:
-                self._ends = await self._ask_ends(consumer)
+                self.saw_ends(await self._ask_ends(consumer))
                 asked_at = time.monotonic()
             self._metrics.positions(self._assignment.owned, self._ends)
             if reason := self.stall(time.monotonic()):
                 die(Exit.STALLED, reason)
+
+    def saw_ends(self, ends: Mapping[int, int]) -> None:
+        """Note the end offsets of the log, by partition."""
+        self._ends = ends
 
     def stall(self, now: float) -> str:
         """What has stalled at this monotonic time, or an empty text."""
