@@ -1,7 +1,7 @@
 """aiokafka clients of the reconciler and the observer."""
 
 import ssl
-from typing import Any
+from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
@@ -55,8 +55,10 @@ def group_consumer(settings: KafkaSettings, group: str) -> AIOKafkaConsumer:
     )
 
 
-def reader(settings: KafkaSettings, *topics: str) -> AIOKafkaConsumer:
-    """A reader of whole topics from their beginning, not started, in no group."""
+def reader(
+    settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest"
+) -> AIOKafkaConsumer:
+    """A reader of topics from their beginning or from now on, not started, in no group."""
     return AIOKafkaConsumer(
-        *topics, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_kwargs(settings)
+        *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **_kwargs(settings)
     )

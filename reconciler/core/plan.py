@@ -131,7 +131,8 @@ def _target(decision: Decision) -> tuple[str, str, str]:
 
 # --- errors of the API ------------------------------------------------------------------------------------------------
 
-_RETRIED_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+# 401: the client reads its credentials again; the token may just have been replaced.
+_RETRIED_STATUS = frozenset({401, 408, 429, 500, 502, 503, 504})
 _FIRST_PAUSE_MS = 200
 _LONGEST_PAUSE_MS = 2_000
 _CONFLICT_PAUSE_MS = 10
@@ -154,7 +155,7 @@ class Retry(Struct, frozen=True):
 def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: int) -> Retry | End:
     """What to do after the `attempt`-th try (from 1) met trouble.
 
-    A conflict begins again, at most `ATTEMPTS` times; what may pass (no answer, 429, 5xx) within the time to live;
+    A conflict begins again, at most `ATTEMPTS` times; what may pass (no answer, 401, 429, 5xx) within the time to live;
     anything else is the end.
     """
     if trouble.status == 409:

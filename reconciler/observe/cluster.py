@@ -17,6 +17,7 @@ from reconciler.observe.reflector import Limits, mirror
 from reconciler.observe.rivals import follow_rivals
 from reconciler.observe.scales import ScaleWatcher
 from reconciler.observe.state import WATCHES, ClusterState
+from reconciler.observe.takeover import after_own_start
 from reconciler.observe.timetable import Timetable
 from reconciler.telemetry import ObserverMetrics
 from schemas.entries import (
@@ -84,6 +85,7 @@ class ClusterObserver:
             self._group = group
             group.create_task(self._scales.run(group))
             group.create_task(self._timetable.run())
+            group.create_task(after_own_start(self.resend_all))
             group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), _Hpas(self)))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), _Pods(self)))
             group.create_task(follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed))
@@ -217,7 +219,17 @@ class ClusterObserver:
     async def _beat(self, namespace: str) -> None:
         beat = Heartbeat(session=self.session, watches=list(WATCHES), problems=self._state.problems(namespace))
         await self._outlet.put(SCALES, self.name, namespace, [beat])
-        await self._scales.check_unwatched(namespace)
+        await self._scales.check(namespace)
+
+    async def resend_all(self) -> None:
+        """Full lists of every namespace, now."""
+        for namespace in self._state.active():
+            await self._resend(namespace)
+
+    async def farewell(self) -> None:
+        """Tell that this session watches nothing any more, so that another one is followed at once."""
+        for namespace in self._state.active():
+            await self._outlet.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
 
     async def _resend(self, namespace: str) -> None:
         """Everything once more: it heals what was lost on the way, and a session that took over begins with it."""

@@ -14,6 +14,7 @@ from reconciler.observe.central import follow_central
 from reconciler.observe.cluster import ClusterObserver
 from reconciler.observe.native import prove_native_absent
 from reconciler.observe.outlet import Outlet
+from reconciler.observe.takeover import follow_others
 from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.telemetry import ObserverMetrics
@@ -55,10 +56,13 @@ class Observer:
                     tasks.append(group.create_task(observer.run()))
                     if self._config.prove_native_absent:
                         tasks.append(group.create_task(self._prove(client, publisher)))
-                tasks.append(group.create_task(self._follow_central()))
+                tasks += [group.create_task(self._follow_central()), group.create_task(self._follow_others())]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
+            await outlet.flush()
+            for observer in self._clusters.values():
+                await observer.farewell()
             await outlet.flush()
         finally:
             for client in clients:
@@ -81,6 +85,14 @@ class Observer:
                 await observer.central(namespace, name, hpa)
 
         await follow_central(self._config.kafka, told)
+
+    async def _follow_others(self) -> None:
+        async def silent(cluster: str) -> None:
+            if (observer := self._clusters.get(cluster)) is not None:
+                await observer.resend_all()
+
+        own = frozenset(observer.session for observer in self._clusters.values())
+        await follow_others(self._config.kafka, own, self._config.clock, silent)
 
     async def _prove(self, client: ClusterClient, publisher: Publisher) -> None:
         verdict = await prove_native_absent(client, self._config.canary_namespace, self._config.canary_wait_s)

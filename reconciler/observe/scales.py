@@ -88,10 +88,12 @@ class ScaleWatcher:
         if self.references(namespace, scale.target) and self._state.set_scale(namespace, scale):
             await self._tell(namespace, scale)
 
-    async def check_unwatched(self, namespace: str) -> None:
-        """Read the scales whose parents cannot be watched here."""
+    async def check(self, namespace: str) -> None:
+        """Read the scales that no watch keeps fresh: unknown, failed, or of parents that cannot be watched here."""
+        scales = self._state.namespace(namespace).scales
         for target in self._referenced.get(namespace, ()):
-            if not self._state.is_watched(target, namespace):
+            known = scales.get(target)
+            if known is None or known.error is not None or not self._state.is_watched(target, namespace):
                 self.read(namespace, target)
 
     async def resend(self, namespace: str) -> None:
@@ -128,14 +130,15 @@ class ScaleWatcher:
             resource = await self.discovery.resource(target.kind, target.group)
             raw = await self._client.get(resource.path(namespace, target.name, "scale"))
         except ApiError as error:
+            self._state.unread(namespace, None)
             await self.observed(namespace, scale_failure(target, error.message, self._session))
         except ClusterError as error:
             # No answer is no news of the scale: what was told ages, and the heartbeat names the problem.
-            log.info(
-                "scale not read", extra={"cluster": self._client.name, "target": repr(target), "error": str(error)}
-            )
-            await asyncio.sleep(0)
+            self._state.unread(namespace, str(error))
+            about = {"cluster": self._client.name, "target": repr(target), "error": str(error)}
+            log.info("scale not read", extra=about)
         else:
+            self._state.unread(namespace, None)
             parent = self._parent(namespace, target)
             await self.observed(namespace, scale_of_answer(target, raw, parent, self._session))
 

@@ -46,6 +46,7 @@ class ClusterState:
     def __init__(self) -> None:
         self.namespaces: dict[str, NamespaceState] = {}
         self._problems: dict[tuple[str, str], str] = {}
+        self._unread: dict[str, str] = {}
         self._pods_listed: set[str] = set()
 
     def namespace(self, name: str) -> NamespaceState:
@@ -124,34 +125,39 @@ class ClusterState:
         else:
             self._problems[watch, namespace] = text
 
+    def unread(self, namespace: str, text: str | None) -> None:
+        """`/scale` of a target of this namespace got no answer; None: it got one."""
+        if text is None:
+            self._unread.pop(namespace, None)
+        else:
+            self._unread[namespace] = text
+
     def problems(self, namespace: str) -> dict[str, str]:
-        """What a reader of this namespace has to know: watch -> why it is down. `scales/<kind>` counts for `scales`."""
-        found: dict[str, str] = {}
-        for (watch, where), text in sorted(self._problems.items()):
-            if where in ("", namespace) and self._concerns(watch, namespace):
-                found.setdefault(watch.partition("/")[0], text)
+        """What a reader of this namespace has to know: watch -> why it is down.
+
+        Scales whose parents cannot be watched are read one by one, so `scales` is down only if reading fails, too.
+        """
+        found = {}
+        for watch in ("pods", "autoscalers"):
+            text = self._problems.get((watch, namespace)) or self._problems.get((watch, ""))
+            if text is not None:
+                found[watch] = text
+        if namespace in self._unread and not self._all_watched(namespace):
+            found["scales"] = self._unread[namespace]
         return found
 
-    def _concerns(self, watch: str, namespace: str) -> bool:
-        family, _, kind = watch.partition("/")
-        if family != "scales":
-            return family in WATCHES
-        state = self.namespaces.get(namespace)
-        return state is not None and any(_kind_name(target) == kind for target in state.targets())
+    def _all_watched(self, namespace: str) -> bool:
+        return all(self.is_watched(target, namespace) for target in self.namespace(namespace).targets())
 
     def is_watched(self, target: Target, namespace: str) -> bool:
         """Whether the target's kind is watched here without a problem."""
-        watch = f"scales/{_kind_name(target)}"
+        watch = scales_watch(target.kind, target.group)
         return (watch, "") not in self._problems and (watch, namespace) not in self._problems
-
-
-def _kind_name(target: Target) -> str:
-    return f"{target.kind}.{target.group}" if target.group else target.kind
 
 
 def scales_watch(kind: str, group: str) -> str:
     """Name of the watch of a kind of scale parents."""
-    return f"scales/{_kind_name(Target(kind=kind, group=group, name=''))}"
+    return f"scales/{kind}.{group}"
 
 
 def _is_older(now: ScaleSet, before: ScaleSet) -> bool:

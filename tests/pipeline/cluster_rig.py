@@ -179,12 +179,12 @@ async def rig(folder: Path, names: Iterable[str] = ("east",), *, history: int = 
 
 
 @asynccontextmanager
-async def running(part: Any, stop: asyncio.Event) -> AsyncIterator[asyncio.Task[None]]:
+async def running(part: Any, stop: asyncio.Event, timeout_s: float = 30.0) -> AsyncIterator[asyncio.Task[None]]:
     """Run a Reconciler or Observer beside the block; its failure fails the test."""
     task = asyncio.create_task(part.run(stop))
     ready = asyncio.create_task(part.health.became_ready.wait())
     try:
-        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
         assert ready.done() or task.done(), f"not ready: {part.health.waiting_for}"
         yield task
     finally:

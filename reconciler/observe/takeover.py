@@ -1,0 +1,81 @@
+"""When another observer of a cluster falls silent, the fold turns to this one, which must begin with full lists.
+
+Lists that were sent while the other was followed were ignored, so they are sent again once it has been silent for
+longer than the fold waits.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from reconciler import kafka
+from reconciler.config import Clock
+from schemas.codec import WireError, decode
+from schemas.connection import KafkaSettings
+from schemas.entries import Heartbeat, PublicRecord
+from schemas.topics import SCALES
+
+log = logging.getLogger(__name__)
+
+SILENCE_MS = 33_000
+"""A little more than the 30 s after which another session may be followed."""
+LOOK_EVERY_S = 1.0
+
+
+class OtherSessions:
+    """Sessions of other observers, and when each was last heard."""
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+        self._heard: dict[tuple[str, str], int] = {}
+
+    def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
+        """A heartbeat stood on the topic; one that watches nothing says farewell."""
+        if beat.session in self._own:
+            return
+        released = not beat.watches and not beat.problems
+        self._heard[cluster, beat.session] = now_ms - SILENCE_MS if released else now_ms
+
+    def fallen_silent(self, now_ms: int) -> set[str]:
+        """Clusters of sessions that have been silent for long enough, each told once."""
+        silent = [key for key, heard in self._heard.items() if now_ms - heard >= SILENCE_MS]
+        for key in silent:
+            del self._heard[key]
+        return {cluster for cluster, _ in silent}
+
+
+async def follow_others(
+    settings: KafkaSettings, own: frozenset[str], clock: Clock, silent: Callable[[str], Awaitable[None]]
+) -> None:
+    """Tell `silent` each cluster whose other observer has gone, for ever."""
+    others = OtherSessions(own)
+    consumer = kafka.reader(settings, SCALES, begin="latest")
+    await consumer.start()
+    try:
+        while True:
+            for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
+                for record in records:
+                    _hear(others, record.value, clock())
+            for cluster in others.fallen_silent(clock()):
+                log.info("another observer has fallen silent: sending full lists", extra={"cluster": cluster})
+                await silent(cluster)
+    finally:
+        await consumer.stop()
+
+
+def _hear(others: OtherSessions, value: bytes, now_ms: int) -> None:
+    if b'"heartbeat"' not in value:
+        return
+    try:
+        record = decode(value, PublicRecord)
+    except WireError:
+        return  # ingest rejects it, with position and reason
+    for entry in record.entries:
+        if isinstance(entry, Heartbeat):
+            others.hear(record.cluster, entry, now_ms)
+
+
+async def after_own_start(resend: Callable[[], Awaitable[None]]) -> None:
+    """Send full lists once more when a session that was killed just before this one began is silent for long enough."""
+    await asyncio.sleep(SILENCE_MS / 1000)
+    await resend()

@@ -1,0 +1,136 @@
+"""One API client per cluster: credentials that change, errors that are told as they are, contexts that are named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.dev.cluster.faults import Fault
+from fleethpa.dev.cluster.kubeconfig import kubeconfig, write_kubeconfig
+from reconciler import clusters
+from reconciler.clusters import ClusterClient, ClusterConfig, clusters_of
+from reconciler.errors import ApiError, ConfigError, UnreachableError
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def test_a_token_file_that_is_replaced_is_read_again_after_a_401(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "_RELOAD_PAUSE_S", 0.0)
+    async with SimulatedCluster("east") as sim:
+        token = tmp_path / "token"
+        token.write_text("old")
+        sim.access.tokens = {"old": "fleethpa"}
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"tokenFile": str(token)}), "east"))
+        try:
+            await client.get(PODS)
+            token.write_text("new")
+            sim.access.tokens = {"new": "fleethpa"}
+            with pytest.raises(ApiError) as refused:
+                await client.get(PODS)
+            assert refused.value.status == 401
+            await client.get(PODS)
+        finally:
+            await client.close()
+
+
+async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "_TOKEN_PERIOD_S", 0.0)
+    async with SimulatedCluster("east") as sim:
+        told = tmp_path / "token"
+        told.write_text("first")
+        sim.access.tokens = {"first": "fleethpa"}
+        script = tmp_path / "plugin"
+        script.write_text(
+            "#!/bin/sh\n"
+            f'printf \'{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+            f'"status":{{"token":"%s"}}}}\' "$(cat {told})"\n'
+        )
+        script.chmod(0o700)
+        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        try:
+            await client.get(PODS)
+            told.write_text("second")
+            sim.access.tokens = {"second": "fleethpa"}
+            await client.get(PODS)
+        finally:
+            await client.close()
+
+
+async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
+    async with SimulatedCluster("east") as sim:
+        client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
+        try:
+            number = sim.add_fault(Fault(action="hang"))
+            with pytest.raises(UnreachableError, match=r"no answer within 0\.2 s"):
+                await client.get(PODS, timeout_s=0.2)
+            sim.clear_faults(number)
+            sim.add_fault(Fault(status=429, retry_after_s=7, message="slow down", remaining=1))
+            with pytest.raises(ApiError, match="slow down") as throttled:
+                await client.get(PODS)
+            assert (throttled.value.status, throttled.value.retry_after_ms) == (429, 7_000)
+            with pytest.raises(ApiError) as missing:
+                await client.get(f"{PODS}/nobody")
+            assert (missing.value.reason, missing.value.message) == ("NotFound", 'pods "nobody" not found')
+            await sim.stop_api(abort=True)
+            with pytest.raises(UnreachableError):
+                await client.get(PODS)
+        finally:
+            await client.close()
+
+
+async def test_each_cluster_is_asked_with_its_own_credentials(tmp_path: Path) -> None:
+    async with SimulatedCluster("east") as east, SimulatedCluster("west") as west:
+        path = write_kubeconfig(tmp_path / "k", [east, west])
+        clients = [ClusterClient(cluster) for cluster in clusters_of(str(path))]
+        try:
+            for client in clients:
+                await client.get(PODS)
+            assert [client.name for client in clients] == ["east", "west"]
+            assert {each.user for each in [*east.api.audit, *west.api.audit]} == {"fleethpa"}
+        finally:
+            for client in clients:
+                await client.close()
+
+
+@pytest.mark.parametrize(
+    ("contexts", "names", "says"),
+    [
+        pytest.param(("nowhere",), {}, "has no context 'nowhere'; it has a, b", id="a context that is not there"),
+        pytest.param((), {"a": "x/y"}, "'x/y' cannot be a cluster's name", id="a name with a slash"),
+        pytest.param((), {"a": "b"}, "same cluster name", id="two of one name"),
+    ],
+)
+def test_contexts_that_cannot_be_used(tmp_path: Path, contexts: Any, names: Any, says: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump({"contexts": [{"name": "a"}, {"name": "b"}]}))
+    with pytest.raises(ConfigError, match=says):
+        clusters_of(str(path), contexts, names)
+
+
+def test_contexts_are_called_by_their_mapped_names(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump({"contexts": [{"name": "arn:aws:eks/a"}, {"name": "b"}]}))
+    found = clusters_of(str(path), (), {"arn:aws:eks/a": "east"})
+    assert [(each.name, each.context) for each in found] == [("east", "arn:aws:eks/a"), ("b", "b")]
+
+
+@pytest.mark.parametrize("text", ["- not: a mapping", "a: [", None])
+def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "k"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=str(path)):
+        clusters_of(str(path))
+
+
+def _with_user(folder: Path, sim: SimulatedCluster, user: dict[str, Any]) -> str:
+    document = kubeconfig([sim])
+    document["users"] = [{"name": "east", "user": user}]
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)

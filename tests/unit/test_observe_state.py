@@ -1,0 +1,195 @@
+"""What an observer knows of a cluster, when it works for a namespace, and when it takes over."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from reconciler.observe.rivals import rival
+from reconciler.observe.state import ClusterState, scales_watch
+from reconciler.observe.takeover import SILENCE_MS, OtherSessions
+from reconciler.observe.timetable import Timetable
+from reconciler.pool import Pool
+from schemas.entries import Heartbeat, Pod, ScaleSet, Target
+
+WEB = Target(group="apps", kind="Deployment", name="web")
+GEAR = Target(group="example.com", kind="Widget", name="gear")
+
+
+def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> dict[str, Any]:
+    reference = {"kind": target.kind, "name": target.name, "apiVersion": f"{target.group}/v1"}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"scaleTargetRef": reference}}
+
+
+def test_a_list_of_the_cluster_speaks_for_every_namespace_that_has_or_had_hpas() -> None:
+    state = ClusterState()
+    assert state.replace_hpas("", [hpa("a"), hpa("b", "other")]) == {"shop", "other"}
+    assert state.replace_hpas("", [hpa("a")]) == {"shop", "other"}
+    assert state.active() == ["shop"]
+    assert state.replace_hpas("", [hpa("a")]) == {"shop"}
+
+
+def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
+    state = ClusterState()
+    state.replace_hpas("", [hpa("a"), hpa("b", "other")])
+    assert state.replace_hpas("shop", []) == {"shop"}
+    assert state.active() == ["other"]
+
+
+def test_a_central_hpa_makes_a_namespace_active_and_survives_a_list() -> None:
+    state = ClusterState()
+    state.set_central("shop", "c", hpa("c"))
+    state.replace_hpas("", [])
+    assert state.active() == ["shop"]
+    assert state.namespace("shop").targets() == {WEB}
+    state.set_central("shop", "c", None)
+    assert not state.active()
+
+
+def test_pods_that_a_list_does_not_name_are_gone_and_repeats_tell_nothing() -> None:
+    state = ClusterState()
+    assert not state.pods_known("shop")
+    state.replace_pods("", [("shop", Pod(name="a")), ("shop", Pod(name="b"))])
+    assert state.replace_pods("", [("shop", Pod(name="b"))]) == {"shop"}
+    assert list(state.namespace("shop").pods) == ["b"]
+    assert state.pods_known("shop")
+    assert not state.set_pod("shop", Pod(name="b"))
+    assert state.set_pod("shop", Pod(name="b", phase="Failed"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tells"),
+    [
+        pytest.param({"resource_version": "5"}, {"resource_version": "6"}, False, id="a version alone"),
+        pytest.param({"spec_replicas": 1}, {"spec_replicas": 2}, True, id="a count"),
+        pytest.param(
+            {"spec_replicas": 1, "resource_version": "10", "uid": "u"},
+            {"spec_replicas": 2, "resource_version": "9", "uid": "u"},
+            False,
+            id="an older read that comes late",
+        ),
+        pytest.param(
+            {"spec_replicas": 1, "resource_version": "10", "uid": "u"},
+            {"spec_replicas": 2, "resource_version": "9", "uid": "v"},
+            True,
+            id="a lower version of another object",
+        ),
+        pytest.param({"spec_replicas": 1, "resource_version": "10"}, {"error": "gone"}, True, id="an error"),
+    ],
+)
+def test_scales_are_told_when_they_say_something_new(before: Any, after: Any, tells: bool) -> None:
+    state = ClusterState()
+    assert state.set_scale("shop", ScaleSet(target=WEB, **before))
+    assert state.set_scale("shop", ScaleSet(target=WEB, **after)) is tells
+
+
+def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
+    state = ClusterState()
+    state.replace_hpas("", [hpa("a"), hpa("b", target=GEAR)])
+    state.problem(scales_watch("Widget", "example.com"), "", "no matches for kind")
+    assert not state.is_watched(GEAR, "shop")
+    assert state.problems("shop") == {}  # read one by one: the others of the namespace must not suffer
+    state.unread("shop", "no answer within 5 s")
+    assert state.problems("shop") == {"scales": "no answer within 5 s"}
+    state.problem(scales_watch("Widget", "example.com"), "", None)
+    assert state.problems("shop") == {}
+
+
+def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybodys() -> None:
+    state = ClusterState()
+    state.problem("pods", "vault", "forbidden")
+    assert (state.problems("vault"), state.problems("shop")) == ({"pods": "forbidden"}, {})
+    state.problem("autoscalers", "", "down")
+    assert state.problems("shop") == {"autoscalers": "down"}
+
+
+def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
+    raw = {"metadata": {"name": "so"}, "spec": {"scaleTargetRef": {"name": "web"}}}
+    target = {"group": "apps", "kind": "Deployment", "name": "web"}
+    assert rival(raw) == {"kind": "ScaledObject", "name": "so", "target": target}
+
+
+# --- takeover ---------------------------------------------------------------------------------------------------------
+
+
+def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() -> None:
+    others = OtherSessions(frozenset({"mine"}))
+    others.hear("east", Heartbeat(session="mine", watches=["pods"]), 0)
+    others.hear("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
+    assert others.fallen_silent(1_000 + SILENCE_MS - 1) == set()
+    assert others.fallen_silent(1_000 + SILENCE_MS) == {"east"}
+    assert others.fallen_silent(10 * SILENCE_MS) == set()
+
+
+def test_a_session_that_says_farewell_is_silent_at_once() -> None:
+    others = OtherSessions(frozenset())
+    others.hear("east", Heartbeat(session="theirs"), 5)
+    assert others.fallen_silent(5) == {"east"}
+
+
+# --- timetable --------------------------------------------------------------------------------------------------------
+
+
+async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_taken_off() -> None:
+    clock = {"now": 1_000_000}
+    done: list[int] = []
+    ran = asyncio.Event()
+
+    async def work(namespace: str) -> None:
+        done.append(clock["now"])
+        ran.set()
+
+    table = Timetable("east", lambda: clock["now"])
+    table.add_kind("poll", work, lambda: 1_000)
+    task = asyncio.create_task(table.run())
+    table.add("shop", at_once=("poll",))
+    await asyncio.wait_for(ran.wait(), 5)
+    ran.clear()
+    clock["now"] += 5_000  # five periods late: one run, not five
+    table.add("other")  # wakes the table
+    await asyncio.wait_for(ran.wait(), 5)
+    assert done == [1_000_000, 1_005_000]
+    table.remove("shop")
+    table.remove("other")
+    assert not table.has("shop")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+
+
+# --- pool -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_what_overflows() -> None:
+    running = most = 0
+    begun: list[int] = []
+    seen: list[int] = []
+    go, full, all_seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(item: int) -> None:
+        nonlocal running, most
+        begun.append(item)
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            full.set()
+        await go.wait()
+        running -= 1
+        seen.append(item)
+        if len(seen) == 3:
+            all_seen.set()
+
+    pool: Pool[int, int] = Pool(work, workers=2, limit=3)
+    assert [pool.put(number, number) for number in range(4)] == [None, None, None, 0]
+    assert pool.take_back(2) == 2
+    assert pool.take_back(2) is None
+    pool.put(4, 4)
+    task = asyncio.create_task(pool.run())
+    await asyncio.wait_for(full.wait(), 5)
+    go.set()
+    await asyncio.wait_for(all_seen.wait(), 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sorted(seen) == [1, 3, 4]
+    assert begun == [1, 3, 4]
+    assert most == 2
