@@ -37,10 +37,10 @@ Limit = Literal[
 class InputPosition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """Which prefix of the log a decision follows from.
 
-    `hash`: running SHA-256 (hex) over the record values of that log partition up to and including `offset`: h(n) =
-    SHA-256(h(n-1) || value), h(-1) = 32
-    zero bytes. `sources`: per metric, in spec order, the newest source position it used, `topic-partition@offset`, or
-    empty.
+    `hash`: running SHA-256 (hex) over the records of that log partition up to and including `offset`:
+    h(n) = SHA-256(h(n-1) || timestamp || value), timestamp in milliseconds as 8 bytes big-endian; before the first
+    record 32 zero bytes. `sources`: per metric, in spec order, the newest source position it used,
+    `topic-partition@offset`, or empty.
     """
 
     partition: int

@@ -31,6 +31,18 @@ _NOTHING_STANDS: Mapping[str, bytes] = {}
 _DECODER = msgspec.json.Decoder(LogRecord)
 
 
+def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
+    """Give the running hash of a log partition after a record.
+
+    SHA-256 over the hash before it, the record's timestamp (Unix milliseconds, 8 bytes big-endian) and its value: both
+    are input of what is decided.
+    """
+    digest = sha256(before)
+    digest.update(timestamp_ms.to_bytes(8, "big", signed=True))
+    digest.update(value)
+    return digest.digest()
+
+
 class Partition:
     """The state of one log partition and the decisions that follow from it."""
 
@@ -80,7 +92,7 @@ class Partition:
 
     @property
     def log_hash(self) -> bytes:
-        """Running SHA-256 over the values of the records applied."""
+        """Running hash of the records applied (`log_hash`)."""
         return self.state.row.log_hash
 
     @property
@@ -128,7 +140,7 @@ class Partition:
             raise LogError(f"log partition {row.number} offset {offset} is no log record: {error}") from error
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
-        row.log_hash = sha256(row.log_hash + value).digest()
+        row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
         return record
 
     def _advance_clock(self, timestamp_ms: int) -> None:
