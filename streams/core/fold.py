@@ -141,9 +141,9 @@ class EntryFold:
         namespace, position = self.namespace, self._position()
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
-            row = rates.fold_point(namespace.samples(key).get(name), point, position)
+            row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
-                namespace.count_ignored("sample not newer than the one before")
+                namespace.count_ignored("sample not newer than the one before, or older than an hour")
             else:
                 namespace.put_sample(key, name, row)
                 self.state.notify(namespace, key)

@@ -11,6 +11,7 @@ from zlib import crc32
 from schemas.entries import Mode, Pod, PodList, Target
 from streams.core.membership import Membership, canonical_selector
 from streams.core.observation import MetricAnswer as Answer
+from streams.core.rates import REMEMBERED_MS
 from streams.core.rows import (
     NOTHING_APPLIED,
     PARTS,
@@ -203,6 +204,18 @@ class Namespace:
                     del self.watchers[key]
         for key in after:
             self.watchers.setdefault(key, set()).add(hpa)
+
+    def tidy(self, now_ms: int) -> None:
+        """Drop what no evaluation can see any more; done with every row, so it must not change a decision."""
+        oldest_ms = now_ms - REMEMBERED_MS
+        for query in [query for query, state in self.answers.items() if state.row.time_ms < oldest_ms]:
+            del self.answers[query]
+        for key, samples in list(self.series.items()):
+            for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
+                del samples[name]
+            if not samples:
+                del self.series[key]
+        self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

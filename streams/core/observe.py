@@ -22,6 +22,7 @@ from streams.core.observation import (
     ScaleFailure,
     pod_samples,
 )
+from streams.core.rates import REMEMBERED_MS
 from streams.core.requests import PodTemplate
 from streams.core.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
 from streams.core.settings import Effective
@@ -137,17 +138,16 @@ def observe_metric(
     if query.query is not None:
         return _of_api(namespace.answers.get(query.query), query, settings.sync_period_ms, now_ms)
     if query.series is not None:
-        return _pushed(namespace, query, pods, now_ms - settings.sample_age_limit_ms, settings.sample_age_limit_ms)
+        limit_ms = min(settings.sample_age_limit_ms, REMEMBERED_MS)
+        return _pushed(namespace, query, pods, now_ms - limit_ms, limit_ms)
     return None, ""
 
 
 def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricAnswer, str]:
     served_by = _SERVED_BY[_API_OF[query.type]]
-    if state is None:
-        return fetch_failure(served_by, "no answer has been received yet"), ""
-    if now_ms - state.row.time_ms > 2 * period_ms:
-        text = f"no answer within two sync periods ({2 * period_ms // 1000}s)"
-        return fetch_failure(served_by, text), state.row.source
+    limit_ms = min(2 * period_ms, REMEMBERED_MS)
+    if state is None or now_ms - state.row.time_ms > limit_ms:
+        return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
     key = (query.resource, query.container)
     compiled = state.compiled.get(key)
     if compiled is None:

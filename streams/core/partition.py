@@ -214,6 +214,7 @@ class Partition:
         for key in sorted(self.state.namespaces):
             namespace = self.state.namespaces[key]
             if namespace.dirty:
+                self.state.tidy(namespace)
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:

@@ -8,6 +8,8 @@ from streams.core.gofloat import trunc_div, wrap64
 from streams.core.rows import SampleRow, SeriesKey
 
 _DEFAULT_WINDOW_MS = 60_000
+REMEMBERED_MS = 3_600_000
+"""Answers and samples older than this (log time) are as if they had never come, so they may be dropped at any time."""
 
 
 def series_key(point: Point) -> SeriesKey:
@@ -22,8 +24,12 @@ def series_name(point: Point) -> str:
     return point.pod
 
 
-def fold_point(old: SampleRow | None, point: Point, source: str) -> SampleRow | None:
-    """Make the newest sample of a series from the one before and a point; None: the point is not newer."""
+def fold_point(old: SampleRow | None, point: Point, source: str, now_ms: int) -> SampleRow | None:
+    """Make the newest sample of a series from the one before and a point; None: the point is not newer, or too old."""
+    if now_ms - point.time > REMEMBERED_MS:
+        return None
+    if old is not None and now_ms - old.time_ms > REMEMBERED_MS:
+        old = None
     if old is not None and point.time <= old.time_ms:
         return None
     if point.temporality == "gauge":

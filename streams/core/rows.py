@@ -1,7 +1,7 @@
 """State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
 
-A row's value is its applied log offset (8 bytes, big-endian) and the MessagePack of one of the structs below, large ones
-compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
+A row's value is its applied log offset (8 bytes, big-endian) and the MessagePack of one of the structs below, a large
+one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
 """
 
 from typing import Any

@@ -11,14 +11,16 @@ _SKEW_LIMIT_MS = 60_000
 
 
 def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: bool) -> None:
-    """Take over the native object's status; a lastScaleTime that moved with the count is a native write.
+    """Take over the native object's status.
 
-    Where `follows` (fleethpa writes nothing), it takes the place of an outcome: its scale event is stored.
+    Where `follows` (fleethpa writes nothing), a lastScaleTime that moved with the count is a write of the native
+    controller and takes the place of an outcome: its scale event is stored. Where fleethpa enforces, the status is
+    its own.
     """
     row = hpa.row
     before, after = row.native_status.get("lastScaleTime"), status.get("lastScaleTime")
     row.native_status = status
-    if after is None or after == before:
+    if not follows or after is None or after == before:
         return
     old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
     if old == new:
@@ -26,7 +28,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     at_ms = _within_its_second(after, now_ms)
     row.native_moves = [*row.native_moves[-7:], (old, new, at_ms)]
     autoscaler = hpa.autoscaler
-    if not follows or autoscaler is None:
+    if autoscaler is None:
         return
     rules = autoscaler.scale_up if new > old else autoscaler.scale_down
     if rules is not None:

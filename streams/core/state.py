@@ -101,6 +101,22 @@ class State:
                 namespace.registered.setdefault(selector, set()).add(name.name)
         self.refresh(hpa)
 
+    def tidy(self, namespace: Namespace) -> None:
+        """Drop what no evaluation can see any more, before the namespace is stored."""
+        for selector, names in list(namespace.registered.items()):
+            if len(namespace.registered) <= len(namespace.scales) + 8:
+                break
+            known = {name for name in names if self._has_registered(namespace, name, selector)}
+            if known:
+                namespace.registered[selector] = known
+            else:
+                del namespace.registered[selector]
+        namespace.tidy(self.now_ms)
+
+    def _has_registered(self, namespace: Namespace, name: str, selector: str) -> bool:
+        hpa = self.hpas.get(HpaId(namespace.cluster, namespace.name, name))
+        return hpa is not None and any(text == selector for _, text in hpa.row.registered)
+
     def dirty_hpas(self) -> list[Hpa]:
         """HPAs whose row has changed, in key order."""
         return [self.hpas[name] for name in sorted(name for name, hpa in self.hpas.items() if hpa.dirty)]

@@ -81,7 +81,7 @@ def test_a_new_hpa_is_evaluated_by_its_first_answer() -> None:
 def test_without_an_answer_a_due_hpa_is_evaluated_three_seconds_later() -> None:
     log = ready_log()
     assert log.add(after_ms=2_999) == []
-    assert "no answer has been received yet" in only(log.add(after_ms=1))["error"]
+    assert "no answer within two sync periods (30s)" in only(log.add(after_ms=1))["error"]
 
 
 def test_the_next_evaluation_is_due_one_sync_period_after_the_last() -> None:
