@@ -43,6 +43,8 @@ def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "
         ManifestError: another kind or version, or fields of a wrong type; all of them.
     """
     hpa = convert_to_v2(decode_and_default(manifest))
+    # What comes from an older version is defaulted once more when the stored object is read as v2.
+    set_defaults_v2(hpa)
     hpa["metadata"] = {**hpa["metadata"], "namespace": hpa["metadata"].get("namespace") or namespace_default}
     return wire_form(hpa)
 

@@ -1,0 +1,448 @@
+"""HPA manifests of every version: decoding, defaults, conversion, equality, what is refused."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from schemas.hpa import (
+    ManifestError,
+    default_hpa,
+    hpa_from_manifest,
+    semantically_equal_spec,
+    semantically_equal_status,
+)
+from schemas.validation import api_error_message, generation_after_update, validate_create, validate_update
+
+PREFIX = "autoscaling.alpha.kubernetes.io"
+PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
+PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
+UP = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [PODS, PERCENT]}
+DOWN = {"selectPolicy": "Max", "policies": [PERCENT]}
+
+
+def manifest(version: str = "autoscaling/v2", annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    metadata: dict[str, Any] = {"name": "web", "namespace": "shop"} | (
+        {"annotations": annotations} if annotations else {}
+    )
+    return {
+        "apiVersion": version,
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": {"scaleTargetRef": target, "maxReplicas": 10, **spec},
+    }
+
+
+def resource(**target: Any) -> dict[str, Any]:
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def test_the_least_manifest_gets_every_default_in_upstreams_order() -> None:
+    given = manifest()
+    del given["metadata"]["namespace"]
+
+    assert json.dumps(hpa_from_manifest(given)) == json.dumps(
+        {
+            "kind": "HorizontalPodAutoscaler",
+            "apiVersion": "autoscaling/v2",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+                "minReplicas": 1,
+                "maxReplicas": 10,
+                "metrics": [resource(type="Utilization", averageUtilization=80)],
+            },
+            "status": {"desiredReplicas": 0, "currentMetrics": None},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("behavior", "expected"),
+    [
+        pytest.param({}, {"scaleUp": UP, "scaleDown": DOWN}, id="an empty behavior is completed"),
+        pytest.param({"scaleDown": None}, {"scaleUp": UP, "scaleDown": DOWN}, id="null is absent"),
+        pytest.param(
+            {"scaleUp": {"policies": [PODS]}},
+            {"scaleUp": UP | {"policies": [PODS]}, "scaleDown": DOWN},
+            id="a policy list is not merged",
+        ),
+        pytest.param(
+            {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": 0.05}},
+            {"scaleUp": UP, "scaleDown": {"stabilizationWindowSeconds": 0} | DOWN | {"tolerance": "50m"}},
+            id="zero is set, a number is a quantity",
+        ),
+    ],
+)
+def test_behavior_is_defaulted_field_by_field(behavior: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert hpa_from_manifest(manifest(behavior=behavior))["spec"]["behavior"] == expected
+
+
+def test_defaults_are_not_shared_between_objects() -> None:
+    first = hpa_from_manifest(manifest(behavior={}))
+    first["spec"]["behavior"]["scaleUp"]["policies"].clear()
+    first["spec"]["metrics"].clear()
+
+    assert hpa_from_manifest(manifest(behavior={}))["spec"]["behavior"]["scaleUp"] == UP
+
+
+def test_defaulting_again_changes_nothing() -> None:
+    once = default_hpa(manifest(behavior={"scaleUp": {"selectPolicy": "Min"}}))
+
+    assert default_hpa(once) == once
+
+
+# --- v2beta2: as v2, but tolerances stand in annotations --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("annotations", "behavior", "tolerances"),
+    [
+        pytest.param({}, {"scaleUp": {"tolerance": "1"}}, (None, None), id="v2beta2 has no tolerance field"),
+        pytest.param({"scale-up-tolerance": "0.3"}, {"scaleUp": {}}, ("300m", None), id="up"),
+        pytest.param({"scale-down-tolerance": "50m"}, {}, (None, "50m"), id="down, though only defaults are there"),
+        pytest.param(
+            {"scale-up-tolerance": "much"}, {"scaleUp": {}}, (None, None), id="what cannot be read is ignored"
+        ),
+        pytest.param({"scale-up-tolerance": "0.3"}, None, (None, None), id="no behavior, no tolerance"),
+    ],
+)
+def test_v2beta2_takes_tolerances_from_annotations(
+    annotations: dict[str, str], behavior: dict[str, Any] | None, tolerances: tuple[str | None, str | None]
+) -> None:
+    named = {f"{PREFIX}/{key}": value for key, value in annotations.items()}
+
+    hpa = hpa_from_manifest(manifest("autoscaling/v2beta2", named, behavior=behavior))
+
+    rules = hpa["spec"].get("behavior") or {}
+    assert tuple(rules.get(side, {}).get("tolerance") for side in ("scaleUp", "scaleDown")) == tolerances
+    assert hpa["apiVersion"] == "autoscaling/v2"
+    assert "annotations" not in hpa["metadata"]
+
+
+def test_v2beta2_reads_all_metric_types_and_defaults_as_v2() -> None:
+    metric = {"name": "m", "selector": {"matchLabels": {"a": "b"}}}
+    metrics = [
+        resource(type="AverageValue", averageValue="0.5"),
+        {"type": "Pods", "pods": {"metric": metric, "target": {"type": "AverageValue", "averageValue": 5}}},
+        {"type": "External", "external": {"metric": metric, "target": {"type": "Value", "value": "1k"}}},
+    ]
+
+    old = hpa_from_manifest(manifest("autoscaling/v2beta2", metrics=metrics, behavior={}))
+
+    assert old == hpa_from_manifest(manifest(metrics=metrics, behavior={}))
+    assert old["spec"]["metrics"][0]["resource"]["target"]["averageValue"] == "500m"
+    assert old["spec"]["metrics"][1]["pods"]["target"]["averageValue"] == "5"
+
+
+# --- v1 ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        pytest.param(
+            '[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":1}}]', ["Pods", "Resource"], id="first"
+        ),
+        pytest.param('[{"TYPE":"Pods","PODS":{"metricname":"m"}}]', ["Pods", "Resource"], id="keys in any case"),
+        pytest.param('[{"type":"Pods","pods":{"metricName":5}}]', ["Resource"], id="a wrong type spoils the whole"),
+        pytest.param('[{"type":"Pods","pods":{"targetAverageValue":"x"}}]', ["Resource"], id="a wrong quantity too"),
+        pytest.param("[" * 100_000, ["Resource"], id="nested without end"),
+        pytest.param('[{"type":NaN}]', ["Resource"], id="what Python takes for JSON and Go does not"),
+        pytest.param("[null]", ["", "Resource"], id="null is an empty metric"),
+    ],
+)
+def test_v1_metrics_come_from_the_annotation(text: str, types: list[str]) -> None:
+    given = manifest("autoscaling/v1", {f"{PREFIX}/metrics": text, "kept": "yes"}, targetCPUUtilizationPercentage=50)
+
+    hpa = hpa_from_manifest(given)
+
+    assert [metric["type"] for metric in hpa["spec"]["metrics"]] == types
+    assert hpa["spec"]["metrics"][-1] == resource(type="Utilization", averageUtilization=50)
+    assert hpa["metadata"]["annotations"] == {"kept": "yes"}
+
+
+def test_v1_behavior_is_completed_when_read_as_v2() -> None:
+    given = manifest("autoscaling/v1", {f"{PREFIX}/behavior": '{"ScaleUp":{"SelectPolicy":"Min"}}'})
+
+    assert hpa_from_manifest(given)["spec"]["behavior"] == {"scaleUp": UP | {"selectPolicy": "Min"}, "scaleDown": DOWN}
+
+
+def test_an_annotation_keeps_the_digits_of_a_number() -> None:
+    text = '[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":1.500}}]'
+
+    hpa = hpa_from_manifest(manifest("autoscaling/v1", {f"{PREFIX}/metrics": text}))
+
+    assert hpa["spec"]["metrics"][0]["pods"]["target"]["averageValue"] == "1.500"
+
+
+# --- what cannot be decoded -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        pytest.param(
+            {"maxReplicas": "10"},
+            'spec.maxReplicas: expected an integer of 32 bits, got the string "10"',
+            id="text for a number",
+        ),
+        pytest.param(
+            {"maxReplicas": 2**31},
+            "spec.maxReplicas: expected an integer of 32 bits, got the number 2147483648",
+            id="beyond 32 bits",
+        ),
+        pytest.param(
+            {"maxReplicas": True},
+            "spec.maxReplicas: expected an integer of 32 bits, got the boolean true",
+            id="a boolean is no number",
+        ),
+        pytest.param(
+            {"minReplicas": 1.5},
+            "spec.minReplicas: expected an integer of 32 bits, got the number 1.5",
+            id="half a replica",
+        ),
+        pytest.param({"metrics": {}}, "spec.metrics: expected a list, got an object", id="an object for a list"),
+        pytest.param(
+            {"metrics": [resource(averageValue="5K")]},
+            'unable to parse quantity\'s suffix, got the string "5K"',
+            id="no quantity",
+        ),
+        pytest.param(
+            {"metrics": [resource(averageValue=[])]},
+            "averageValue: expected a quantity, got a list",
+            id="a list for a quantity",
+        ),
+        pytest.param(
+            {"behavior": "fast"}, 'spec.behavior: expected an object, got the string "fast"', id="text for an object"
+        ),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_field(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ManifestError) as raised:
+        hpa_from_manifest(manifest(**change))
+    assert len(raised.value.problems) == 1
+    assert raised.value.problems[0].endswith(problem)
+    assert str(raised.value) == f"HorizontalPodAutoscaler shop/web: {raised.value.problems[0]}"
+
+
+def test_all_problems_are_reported_together() -> None:
+    with pytest.raises(ManifestError) as raised:
+        hpa_from_manifest(manifest(maxReplicas="x", minReplicas="y", metrics=[{"type": 5}]))
+    assert len(raised.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        pytest.param(
+            {"kind": "Deployment"}, "kind: expected HorizontalPodAutoscaler, got 'Deployment'", id="another kind"
+        ),
+        pytest.param({"apiVersion": "autoscaling/v2beta1"}, "apiVersion: expected one of", id="an unknown version"),
+        pytest.param({"apiVersion": ["x"]}, "apiVersion: expected one of", id="no text"),
+        pytest.param({"metadata": "web"}, "metadata: expected an object", id="no metadata"),
+    ],
+)
+def test_another_object_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ManifestError, match=problem.replace("[", r"\[")):
+        hpa_from_manifest(manifest() | change)
+
+
+def test_unknown_fields_are_dropped() -> None:
+    assert hpa_from_manifest(manifest(maxSurge=3)) == hpa_from_manifest(manifest())
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        pytest.param("2001-02-03T04:05:06Z", "2001-02-03T04:05:06Z", id="UTC"),
+        pytest.param("2001-02-03T04:05:06.999+02:00", "2001-02-03T02:05:06Z", id="another zone, part seconds cut off"),
+        pytest.param("2001-02-03T04:05:06-00:30", "2001-02-03T04:35:06Z", id="west"),
+        pytest.param("0001-01-01T00:00:00Z", None, id="the zero time is none"),
+        pytest.param(None, None, id="null is none"),
+    ],
+)
+def test_times_are_utc_seconds(given: str | None, shown: str | None) -> None:
+    source = manifest()
+    source["metadata"]["creationTimestamp"] = given
+
+    assert hpa_from_manifest(source)["metadata"].get("creationTimestamp") == shown
+
+
+@pytest.mark.parametrize(
+    "time", ["2001-02-30T00:00:00Z", "2001-02-03", "0001-01-01T00:00:00+23:00", "٢001-02-03T00:00:00Z"]
+)
+def test_what_is_no_time_is_refused(time: str) -> None:
+    source = manifest()
+    source["metadata"]["creationTimestamp"] = time
+
+    with pytest.raises(ManifestError, match=r"metadata\.creationTimestamp: expected a time"):
+        hpa_from_manifest(source)
+
+
+# --- equality ---------------------------------------------------------------------------------------------------------
+
+
+def current(**values: Any) -> list[dict[str, Any]]:
+    return [{"type": "Resource", "resource": {"name": "cpu", "current": values}}]
+
+
+STATUS: dict[str, Any] = {
+    "currentReplicas": 2,
+    "desiredReplicas": 2,
+    "currentMetrics": current(averageValue="400m"),
+    "conditions": [{"type": "AbleToScale", "status": "True", "lastTransitionTime": "2001-02-03T04:05:06Z"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "equal"),
+    [
+        pytest.param({}, True, id="the same"),
+        pytest.param({"desiredReplicas": 3}, False, id="a count"),
+        pytest.param({"observedGeneration": 0}, False, id="null is not zero where null can be"),
+        pytest.param({"conditions": []}, False, id="no conditions"),
+        pytest.param({"currentMetrics": current(averageValue="0.4")}, True, id="a quantity by value"),
+        pytest.param({"currentMetrics": current(averageValue="401m")}, False, id="another quantity"),
+        pytest.param({"currentMetrics": current()}, False, id="no quantity"),
+    ],
+)
+def test_statuses_are_compared_by_meaning(change: dict[str, Any], equal: bool) -> None:
+    other = copy.deepcopy(STATUS) | change
+
+    assert semantically_equal_status(STATUS, other) is equal
+    assert semantically_equal_status(other, STATUS) is equal
+
+
+def test_missing_lists_and_zero_counts_equal_empty_ones() -> None:
+    assert semantically_equal_status(
+        {"desiredReplicas": 0, "currentMetrics": None}, {"currentMetrics": [], "currentReplicas": 0}
+    )
+    assert semantically_equal_spec(manifest()["spec"], manifest(metrics=[])["spec"])
+    assert not semantically_equal_spec(manifest()["spec"], manifest(behavior={})["spec"])
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def container(name: str) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    return {"type": "ContainerResource", "containerResource": {"name": name, "container": "app", "target": target}}
+
+
+STANDARD = "must be a standard resource type or fully qualified"
+NOT_EXTENDED = "doesn't follow extended resource name standard"
+FOR_CONTAINERS = "must be a standard resource for containers"
+
+
+@pytest.mark.parametrize(
+    ("name", "details"),
+    [
+        pytest.param("cpu", [], id="cpu"),
+        pytest.param("hugepages-2Mi", [], id="huge pages"),
+        pytest.param("nvidia.com/gpu", [], id="an extended resource"),
+        pytest.param("storage", [FOR_CONTAINERS], id="standard, but not of containers"),
+        pytest.param("requests.hugepages-2Mi", [FOR_CONTAINERS], id="a quota's name"),
+        pytest.param("gpu", [STANDARD, FOR_CONTAINERS], id="neither"),
+        pytest.param("x.kubernetes.io/anything", [], id="a native name with a prefix"),
+        pytest.param("requests.example.com/gpu", [NOT_EXTENDED], id="a quota's prefix"),
+        pytest.param(f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}/x", [NOT_EXTENDED], id="too long for a quota"),
+    ],
+)
+def test_container_resource_names(name: str, details: list[str]) -> None:
+    assert [error.detail for error in validate_create(manifest(metrics=[container(name)]))] == details
+
+
+def test_an_explicit_empty_policy_list_is_refused_and_an_absent_one_is_not() -> None:
+    refused = validate_create(manifest(behavior={"scaleUp": {"policies": []}, "scaleDown": {}}))
+
+    assert [error.string for error in refused] == [
+        "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy"
+    ]
+
+
+def test_an_update_looks_at_declared_minimums_only_where_they_changed() -> None:
+    bad = manifest(maxReplicas=0, minReplicas=0, metrics=[container("cpu"), {"type": "Object"}])
+    bad["metadata"]["resourceVersion"] = "1"
+    before = copy.deepcopy(bad)
+    changed = copy.deepcopy(bad)
+    before["spec"]["maxReplicas"] = 5
+
+    unchanged = [error.string for error in validate_update(bad, changed)]
+    assert unchanged[0] == "spec.maxReplicas: Required value: must be set and greater than 0"
+    assert [error.string for error in validate_update(bad, before)][-1] == "spec.maxReplicas: Required value"
+
+
+def test_an_update_tolerates_what_was_stored() -> None:
+    old = manifest()
+    old["metadata"]["resourceVersion"] = "1"
+    old["spec"]["scaleTargetRef"]["apiVersion"] = "a/b/c"
+    described = {"kind": "Service", "name": "svc", "apiVersion": "x/y/z"}
+    target = {"type": "Value", "value": "1"}
+    old["spec"]["metrics"] = [
+        {"type": "Object", "object": {"describedObject": described, "metric": {"name": "m"}, "target": target}}
+    ]
+
+    assert validate_update(old, old) == []
+    assert [error.field for error in validate_create(old)] == [
+        "spec.scaleTargetRef.apiVersion",
+        "spec.metrics[0].object.describedObject.apiVersion",
+    ]
+
+
+def test_an_update_must_name_the_version_it_saw() -> None:
+    assert [error.string for error in validate_update(manifest(), manifest())] == [
+        'metadata.resourceVersion: Invalid value: "": must be specified for an update'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        pytest.param(
+            {"annotations": {"a": "x" * 262_144}},
+            "metadata.annotations: Too long: may not be more than 262144 bytes",
+            id="annotations",
+        ),
+        pytest.param({"generateName": "web-", "name": None}, None, id="a generated name"),
+        pytest.param(
+            {"name": "a\nb"},
+            'metadata.name: Invalid value: "a\\nb": a lowercase RFC 1123 subdomain',
+            id="a line end in a name",
+        ),
+        pytest.param(
+            {"labels": {"é/x": "1"}}, 'metadata.labels: Invalid value: "é/x": prefix part a lowercase', id="a prefix"
+        ),
+        pytest.param(
+            {"finalizers": ["a b"]}, 'metadata.finalizers: Invalid value: "a b": name part must', id="a finalizer"
+        ),
+    ],
+)
+def test_metadata_is_checked(metadata: dict[str, Any], error: str | None) -> None:
+    given = manifest()
+    given["metadata"] |= metadata
+
+    found = [each.string for each in validate_create(given)]
+    assert len(found) == (error is not None)
+    assert "".join(found).startswith(error or "")
+
+
+def test_the_refusal_reads_as_the_api_servers() -> None:
+    errors = validate_create(manifest(maxReplicas=-1, minReplicas=-1))
+
+    assert api_error_message("web", errors) == (
+        'HorizontalPodAutoscaler.autoscaling "web" is invalid: ['
+        "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0, "
+        "spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1]"
+    )
+    assert api_error_message("web", []) == ""
+
+
+def test_the_generation_rises_with_the_meaning_of_the_spec() -> None:
+    old = manifest(metrics=[resource(type="AverageValue", averageValue="0.5")])
+    old["metadata"]["generation"] = 7
+
+    assert generation_after_update(manifest(metrics=[resource(type="AverageValue", averageValue="500m")]), old) == 7
+    assert generation_after_update(manifest(metrics=[resource(type="AverageValue", averageValue="501m")]), old) == 8
