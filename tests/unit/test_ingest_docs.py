@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from schemas.topics import TOPICS
+from streams import ingest
 from streams.ingest.check import check_record
+from streams.ingest.conversion import HARMLESS
+from streams.ingest.kinds import KINDS
 from streams.ingest.mapping import load_mapping
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "connect-your-metrics.md").read_text(encoding="utf-8")
@@ -32,3 +36,24 @@ def test_the_guide_has_messages_of_every_kind() -> None:
         "otlp_json",
         "prometheus",
     }
+
+
+TOPICS_PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "topics.md").read_text(encoding="utf-8")
+
+
+def test_the_reference_names_every_topic_kind_and_code() -> None:
+    for topic in TOPICS:
+        assert f"| `{topic.name}` |" in TOPICS_PAGE
+    for kind in {kind for taken in KINDS.values() for kind in taken}:
+        assert f"`{kind}`" in TOPICS_PAGE
+    sources = Path(ingest.__file__).parent.glob("*.py")
+    codes = {code for path in sources for code in re.findall(r'Refusal\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
+    assert codes >= {"badName", "unmatched"}
+    assert codes - HARMLESS | {"unmatched"} == set(
+        re.findall(r"`(\w+)`", TOPICS_PAGE.split("Codes: ")[1].split("\n\n")[0])
+    )
+
+
+def test_the_record_of_the_reference_is_taken() -> None:
+    [message] = re.findall(r"^```json\n(.*?)^```$", TOPICS_PAGE, re.MULTILINE | re.DOTALL)
+    assert check_record(message.encode()).result == "ok"

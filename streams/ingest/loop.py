@@ -1,0 +1,286 @@
+"""The ingest worker: a plain consumer group over the public topics, one ordered log out. It keeps no state.
+
+At least once: records are committed when the log has them. What a crash makes it read twice, the fold drops by source
+position. Anything unexpected ends the process; a restart is the recovery.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+from streams.ingest.batch import Batcher, log_entries
+from streams.ingest.config import IngestConfig
+from streams.ingest.conversion import Conversion, RawRecord, Refusal
+from streams.ingest.convert import convert
+from streams.ingest.mapping import Resolver
+from streams.ingest.merge import Merge
+from streams.ingest.metrics import IngestMetrics
+from streams.ingest.progress import Place, commits, starting_places
+from streams.ingest.reject import Rejected, rejected
+from streams.ingest.writer import LogWriter
+
+log = logging.getLogger("fleethpa.ingest")
+
+MAX_TAKEN = 2_000
+"""Records written in one go; bounds memory while behind."""
+
+MAX_HELD_BYTES = 4 * 1024 * 1024
+"""What one source partition may hold here before its reading pauses."""
+
+IDLE_S = 0.2
+STALLED_S = 30.0
+
+_LOST_ASSIGNMENT = (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+"""Commits that fail because the partitions are somebody else's now: what was written is read again, and dropped."""
+
+T = TypeVar("T")
+
+
+class Item(NamedTuple):
+    """A record that waits to be written."""
+
+    raw: RawRecord
+    found: Conversion
+
+
+class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Reads, converts, merges, writes, commits. One cycle after the other; `_lock` keeps a rebalance out of a cycle."""
+
+    def __init__(
+        self,
+        config: IngestConfig,
+        consumer: AIOKafkaConsumer,
+        writer: LogWriter,
+        metrics: IngestMetrics,
+        partitions: int,
+    ) -> None:
+        self._config = config
+        self._consumer = consumer
+        self._writer = writer
+        self._metrics = metrics
+        self._partitions = partitions
+        self._resolver = Resolver(config.mapping)
+        self._lock = asyncio.Lock()
+        self._merge: Merge[TopicPartition, Item] = Merge()
+        self._held_bytes: dict[TopicPartition, int] = {}
+        self._places: dict[TopicPartition, Place] | None = None
+        self._is_rebalancing = True
+        self._waiting_since: float | None = None
+        self._committed_at = time.monotonic()
+        self._cycled_at = time.monotonic()
+
+    # --- rebalance ----------------------------------------------------------------------------------------------------
+
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        """Let the running cycle end, commit what is written, forget the rest: the next owner reads it.
+
+        No cycle runs until the new assignment is told, so a cycle never sees half of one and half of another.
+        """
+        async with self._lock:
+            self._is_rebalancing = True
+            await self._commit()
+            self._forget()
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        """Let the next cycle find out where to start. Records may be in hand already, so nothing is forgotten here."""
+        self._is_rebalancing = False
+        log.info("partitions assigned", extra={"count": len(assigned)})
+
+    def _forget(self) -> None:
+        self._merge.clear()
+        self._held_bytes.clear()
+        self._places = None
+        self._waiting_since = None
+        self._metrics.lag.clear()
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def problems(self) -> list[str]:
+        """What keeps this worker from working, for `/readyz`."""
+        found = [] if self._places is not None else ["no partitions are assigned yet"]
+        idle_s = time.monotonic() - self._cycled_at
+        return [*found, f"nothing was done for {idle_s:.0f} s"] if idle_s > STALLED_S else found
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; then write what is in hand and commit.
+
+        Raises:
+            IngestError: a topic was made again.
+            KafkaError: a denial, or a write that failed.
+        """
+        while not stop.is_set():
+            if not await self._collect(stop):
+                break
+            async with self._lock:
+                await self._cycle()
+        async with self._lock:
+            await self._commit()
+
+    async def _cycle(self) -> None:
+        if self._is_rebalancing:
+            return
+        if self._places is None:
+            self._places = await starting_places(self._consumer, self._consumer.assignment())
+        if self._places is not None:
+            await self._write(self._places)
+            if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
+                await self._commit()
+        self._cycled_at = time.monotonic()
+
+    async def _collect(self, stop: asyncio.Event) -> bool:
+        """Read for as long as one log record is collected; False when asked to stop."""
+        deadline: float | None = None
+        while True:
+            now = time.monotonic()
+            wait_s = IDLE_S if deadline is None else deadline - now
+            if wait_s <= 0:
+                return True
+            if not await _unless(stop, self._read(int(wait_s * 1000))):
+                return False
+            if not len(self._merge):
+                return True
+            deadline = deadline or time.monotonic() + self._config.batch_ms / 1000
+
+    async def _read(self, timeout_ms: int) -> bool:
+        """Read and hold in one step: a rebalance in between would leave records in hand that are no longer ours."""
+        self._hold(await self._consumer.getmany(timeout_ms=timeout_ms, max_records=MAX_TAKEN))
+        return True
+
+    def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        for tp, records in got.items():
+            for record in records:
+                raw = raw_record(record)
+                found = convert(raw, self._resolver)
+                self._merge.add(tp, found.time_ms, Item(raw, found))
+                self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(raw.value or b"")
+            if self._places and tp in self._places:
+                self._places[tp].is_given_up = False
+            if self._held_bytes.get(tp, 0) > MAX_HELD_BYTES:
+                self._consumer.pause(tp)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, places: dict[TopicPartition, Place]) -> None:
+        await self._look(places)
+        taken = self._take(places)
+        batcher = Batcher(self._partitions, by_time=self._config.is_playback)
+        rejects = [reject for _, item in taken if (reject := self._put(item, batcher))]
+        batches = batcher.take()
+        if batches or rejects:
+            await self._writer.write(batches, rejects)
+        for tp, item in taken:
+            self._written(tp, item, places[tp])
+        self._metrics.log_records.inc(len(batches))
+        self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
+        self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
+        self._metrics.held.set(len(self._merge))
+
+    async def _look(self, places: dict[TopicPartition, Place]) -> None:
+        """Bring up to date how far each partition is read and where it ends."""
+        for tp, place in places.items():
+            end = self._consumer.highwater(tp)
+            if end is not None:  # something came from the broker, so there is a position
+                place.end = max(place.end, end)
+                # The reader's position, not the last record's offset: markers of transactions count as read.
+                place.next = await self._consumer.position(tp)
+            self._metrics.lag.labels(tp.topic, tp.partition).set(max(place.end - place.written, 0))
+
+    def _take(self, places: dict[TopicPartition, Place]) -> list[tuple[TopicPartition, Item]]:
+        behind = {tp: place.is_behind for tp, place in places.items()}
+        missing = self._merge.missing(behind) if len(self._merge) else []
+        if not missing:
+            self._waiting_since = None
+            return list(islice(self._merge.take(behind), MAX_TAKEN))
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        if self._config.is_playback or now - self._waiting_since < self._config.hold_ms / 1000:
+            return []
+        self._give_up(missing, places)
+        return list(islice(self._merge.take(behind, force=True), MAX_TAKEN))
+
+    def _give_up(self, missing: list[TopicPartition], places: dict[TopicPartition, Place]) -> None:
+        for tp in missing:
+            places[tp].is_given_up = True
+        self._waiting_since = None
+        self._metrics.forced.inc()
+        log.warning(
+            "going on without partitions that deliver nothing", extra={"partitions": [str(tp) for tp in missing]}
+        )
+
+    def _put(self, item: Item, batcher: Batcher) -> Rejected | None:
+        """Put a record's entries into the batch; gives what goes to the topic of rejected records."""
+        raw, found = item
+        kept = 0
+        for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):
+            if isinstance(entry, Refusal):
+                found.refuse(entry)
+            else:
+                batcher.add(entry)
+                kept += 1
+        if not kept:
+            found.pieces.clear()
+        self._metrics.count(raw.topic, found)
+        is_only_counted = found.result == "unmatched" and self._config.mapping.unmatched == "count"
+        if not found.is_rejected or is_only_counted:
+            return None
+        return rejected(raw, found.code, found.reason(), found.format)
+
+    def _written(self, tp: TopicPartition, item: Item, place: Place) -> None:
+        place.written = item.raw.offset + 1
+        self._held_bytes[tp] -= len(item.raw.value or b"")
+        if self._held_bytes[tp] <= MAX_HELD_BYTES // 2 and tp in self._consumer.paused():
+            self._consumer.resume(tp)
+        self._metrics.delay.observe(max(0.0, time.time() - item.raw.timestamp_ms / 1000))
+
+    async def _commit(self) -> None:
+        self._committed_at = time.monotonic()
+        offsets = commits(self._places or {})
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except _LOST_ASSIGNMENT as error:
+            log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
+            return
+        for tp, offset in offsets.items():
+            (self._places or {})[tp].committed = offset
+
+
+def raw_record(record: ConsumerRecord) -> RawRecord:
+    """What conversion needs of a consumed record."""
+    return RawRecord(
+        record.topic, record.partition, record.offset, record.timestamp, record.value, tuple(record.headers or ())
+    )
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None when `stop` is set first: a rebalance may keep a read waiting for long."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+            with suppress(asyncio.CancelledError, KafkaError):
+                await each
