@@ -79,28 +79,25 @@ class KafkaReader:
     """Reads the topics of a running fleet in no consumer group: it commits nothing and disturbs nobody."""
 
     def __init__(self, consumer: AIOKafkaConsumer, counts: Mapping[str, int], brokers: str) -> None:
+        from aiokafka import TopicPartition
+
         self._consumer, self._counts = consumer, counts
         self.name = brokers
+        # Assigned once: a change of topics makes the driver ask for metadata again, and one that meets an answer
+        # under way waits for the next, minutes later. What is not being read is paused.
+        everything = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+        consumer.assign(everything)
+        consumer.pause(*everything)
 
     @classmethod
     async def open(cls, config: Config) -> KafkaReader:
         """Connect and look at the topics."""
-        from aiokafka import AIOKafkaConsumer
-
-        from fleethpa.connection import client_settings, connecting, partition_counts
-        from streams import kafka
+        from fleethpa.connection import client_settings, connecting, open_consumer, partition_counts
 
         settings = client_settings(config)
         async with connecting(settings.bootstrap_servers):
-            consumer = AIOKafkaConsumer(
-                **kafka.aiokafka_kwargs(settings),
-                group_id=None,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                fetch_max_wait_ms=100,
-            )
+            consumer = await open_consumer(settings)
             try:
-                await consumer.start()
                 counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), settings.bootstrap_servers)
             except BaseException:
                 await consumer.stop()
@@ -143,8 +140,9 @@ class KafkaReader:
         # Short decisions repeat earlier full ones, so a stretch before the end is read first.
         for part, (first, end) in spans.items():
             self._consumer.seek(part, max(first, end - CHUNK))
+        self._consumer.resume(*spans)
         while True:
-            batches = await self._consumer.getmany(timeout_ms=500)
+            batches = await self._consumer.getmany(*spans, timeout_ms=500)
             for part, records in batches.items():
                 for record in records:
                     taken = expanders[part.partition].take(part.partition, record.offset, record.value)
@@ -160,8 +158,7 @@ class KafkaReader:
     async def _spans(self, topic: str, partitions: Iterable[int]) -> dict[Any, tuple[int, int]]:
         from aiokafka import TopicPartition
 
-        parts = [TopicPartition(topic, number) for number in partitions]
-        self._consumer.assign(parts)
+        parts = [TopicPartition(topic, number) for number in partitions if number < self._counts[topic]]
         first, end = await asyncio.gather(self._consumer.beginning_offsets(parts), self._consumer.end_offsets(parts))
         return {part: (first[part], end[part]) for part in parts}
 
@@ -172,14 +169,15 @@ class KafkaReader:
         """Read [first, end) of assigned partitions, all at the same time."""
         found: dict[Any, list[Any]] = {part: [] for part in ranges}
         left = {part: end for part, (first, end) in ranges.items() if first < end}
-        self._consumer.assign(list(left))
         for part in left:
             self._consumer.seek(part, ranges[part][0])
+        self._consumer.resume(*left)
         while left:
             for part, records in (await self._consumer.getmany(*left, timeout_ms=200)).items():
                 found[part] += [record for record in records if record.offset < left[part]]
             # Positions, not records: the last offsets of a range may be transaction markers or compacted away.
             done = [part for part, end in left.items() if await self._consumer.position(part) >= end]
+            self._consumer.pause(*done)
             for part in done:
                 del left[part]
         return found

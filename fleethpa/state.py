@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from fleethpa.decisions import Recorded
 from fleethpa.output.times import parse_time_ms
-from fleethpa.output.words import milli as quantity
 from fleethpa.readers import Reader
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, MetricDecision
@@ -24,6 +23,7 @@ from schemas.entries import (
     SettingsSet,
 )
 from schemas.keys import HpaId, split_namespace_key
+from schemas.quantity import format_milli, parse_quantity
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge
 
@@ -337,7 +337,13 @@ def _refresh(current: dict[str, Any], metric: MetricDecision) -> None:
     if metric.value is not None:
         for name in ("averageValue", "value"):
             if name in current:
-                current[name] = quantity(metric.value)
+                current[name] = _like(current[name], metric.value)
+
+
+def _like(before: str, milli: int) -> str:
+    """A milli value as a quantity in the format of the one that it replaces."""
+    old = parse_quantity(before)
+    return before if old.milli_value() == milli else format_milli(milli, old.format)
 
 
 def _object_of(decision: Decision) -> dict[str, Any]:

@@ -115,4 +115,4 @@ def _die_with_parent() -> None:
     """Ask the kernel to end this child when its parent is gone, however that ended."""
     import ctypes
 
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
