@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-SHARED = ("brokers", "kafka_config", "config", "kubeconfig", "source", "color", "time", "quiet", "debug", "timeout")
+COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
+"""Parameters that every command has."""
+SHARED = (*COMMON_NAMES, "source")
 
 
 @dataclass
