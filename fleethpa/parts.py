@@ -18,12 +18,26 @@ if TYPE_CHECKING:
 Part = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
 
+_ENDING_S: Final = 8.0
+"""How long the other parts may take to end in order."""
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class KeyValues(logging.Formatter):
+    """Constant messages, and what varies as `key=value` behind them."""
+
+    _KNOWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = [f"{name}={value}" for name, value in vars(record).items() if name not in self._KNOWN]
+        return " ".join([super().format(record), *extra])
 
 
 def set_up_logging(level: str) -> None:
     """Log to stderr."""
-    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(KeyValues(LOG_FORMAT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     for noisy in ("aiokafka", "kubernetes"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # A rejoin is how groups work; the driver calls it an error.
@@ -67,7 +81,7 @@ async def run_together(parts: Mapping[str, Part]) -> None:
     tasks = {name: asyncio.create_task(_until(part, stop), name=name) for name, part in parts.items()}
     await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
     stop.set()
-    await asyncio.wait(tasks.values(), timeout=15)
+    await asyncio.wait(tasks.values(), timeout=_ENDING_S)
     for name, task in tasks.items():
         error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.commands.writing import Write, write_all, write_options
+from fleethpa.completing import hpa_names
 from fleethpa.errors import OK, CommandError, unreachable, usage
 from fleethpa.selection import parse_ref
 from fleethpa.session import Session, command_options
@@ -21,7 +22,7 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 
 
 @click.command()
-@click.argument("name", metavar="CLUSTER/NAMESPACE/NAME")
+@click.argument("name", shell_complete=hpa_names, metavar="CLUSTER/NAMESPACE/NAME")
 @click.option(
     "--export", "folder", default=".", show_default=True, metavar="DIR", help="Where the native HPA is saved."
 )

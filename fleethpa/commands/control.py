@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.completing import hpa_names
 from fleethpa.errors import not_found, usage
 from fleethpa.output.times import parse_duration_ms
 from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_ref
@@ -63,7 +64,7 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
 @click.option("--for", "lasting", metavar="DURATION", help="End by itself after so long.")
 @click.option("--scale-in", is_flag=True, help="Only stop scaling down.")
@@ -94,7 +95,7 @@ def pause(
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
 @write_options
 @command_options()
@@ -108,7 +109,7 @@ def resume(session: Session, /, scope: Scope, **written: Any) -> int:
 
 @click.command()
 @click.argument("wanted", type=click.Choice(["off", "shadow", "enforce"]))
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
 @write_options
 @command_options()

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from fleethpa import selection as selecting
+from fleethpa.completing import hpa_names
 from fleethpa.decisions import Recorded, document
 from fleethpa.errors import usage
 from fleethpa.output import words
@@ -24,7 +25,7 @@ _DEFAULT_LAST: Final = 50
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with decisions as they are made.")
 @click.option("--since", metavar="DURATION", help="Only those of the last 10m, 2h, …")

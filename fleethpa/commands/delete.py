@@ -8,6 +8,7 @@ import click
 
 from fleethpa import selection as selecting
 from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.completing import hpa_names
 from fleethpa.errors import CommandError, usage
 from fleethpa.manifests import read_input
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection
@@ -15,7 +16,7 @@ from fleethpa.session import Session, command_options
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="HPAs named in manifests.")
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")

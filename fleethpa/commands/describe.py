@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fleethpa import selection as selecting
+from fleethpa.completing import hpa_names
 from fleethpa.decisions import Recorded
 from fleethpa.output import words
 from fleethpa.output.table import layout
@@ -18,7 +19,7 @@ LAST_DECISIONS = 10
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
 @selecting.options()
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:

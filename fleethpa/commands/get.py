@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa import selection as selecting
+from fleethpa.completing import hpa_names
 from fleethpa.errors import OK, PARTIAL, CommandError
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
@@ -27,7 +28,7 @@ def get() -> None:
 
 
 @get.command("hpa")
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Go on and print what changes.")
 @click.option("--problem", is_flag=True, help="Only those at max, stale, paused, refused or not scaling.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fleethpa import selection as selecting
+from fleethpa.completing import hpa_names
 from fleethpa.errors import ANSWER_IS_NO, OK
 from fleethpa.output.table import layout
 from fleethpa.selection import Selection
@@ -20,7 +21,7 @@ EVERY_S: Final = 1.0
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Wait until all have what they want; see --timeout.")
 @command_options(reads=True)

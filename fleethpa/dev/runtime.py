@@ -36,7 +36,7 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def publish(stack: DevStack, environ: Mapping[str, str]) -> list[Path]:
-    """Write the file where other terminals look, unless another running stack is found there; returns what was written."""
+    """Write the file where other terminals look, unless another stack runs; returns what was written."""
     written = []
     for folder in folders(environ):
         other = _read(folder / FILE)

@@ -305,3 +305,24 @@ def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) ->
 
 def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
     assert run("status", "east/shop/checkout", "--watch", "--timeout", "200ms").exit_code == 124
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "expected"),
+    [
+        pytest.param("fleethpa explain", "ea", ["east/shop/checkout"], id="an HPA's name"),
+        pytest.param("fleethpa get hpa", "we", [], id="nothing that begins so"),
+        pytest.param("fleethpa", "exp", ["explain"], id="a verb"),
+        pytest.param("fleethpa mode", "sh", ["shadow"], id="a choice"),
+    ],
+)
+def test_completion(run: Cli, words: str, typed: str, expected: list[str]) -> None:
+    from click.shell_completion import ShellComplete
+
+    from fleethpa.cli import cli
+
+    complete = ShellComplete(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE")
+    assert [item.value for item in complete.get_completions(words.split()[1:], typed)] == expected

@@ -1,0 +1,34 @@
+"""Shell completion of HPA names: read from the running fleet, quickly or not at all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+_LIMIT_S: Final = 2.0
+
+
+def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the whole names that begin as typed; nothing where the fleet does not answer in time."""
+    try:
+        return [name for name in _known(context) if name.startswith(incomplete)]
+    # A TAB must never print an error into the line that is being typed.
+    except Exception:
+        return []
+
+
+def _known(context: click.Context) -> list[str]:
+    import asyncio
+
+    from fleethpa.session import SHARED, Session
+    from fleethpa.state import read_state
+
+    options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
+    session = Session((context.find_root().obj or {}) | options)
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(_LIMIT_S), session.reader() as reader:
+            return [str(hpa) for hpa in (await read_state(reader)).hpas]
+
+    return asyncio.run(read())
