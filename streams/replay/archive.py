@@ -6,15 +6,15 @@
     DIR/<topic>/<partition>/HEAD.json                 how many segments there are and the hash of the newest manifest
     DIR/<topic>/<partition>/open.seg                  the segment being written
     DIR/snapshots/<partition>/<applied offset>.rows   the state rows at the end of a log segment
+    DIR/checkpoints/<number>.json                     signed heads of all partitions, once there is a key
 
 A segment is closed by writing its manifest and then HEAD, each by an atomic rename, so a crash leaves either the open
-file or a closed segment. A file
-that was renamed but is not named by HEAD yet is taken up again at the next start.
+file or a closed segment. A file that was renamed but is not named by HEAD yet is taken up again at the next start.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,8 +28,9 @@ from streams.replay.segments import (
     ArchivedRecord,
     ArchiveError,
     frame,
-    link_all,
+    link,
     read_frames,
+    record_digest,
 )
 
 T = TypeVar("T")
@@ -101,6 +102,44 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+class Tally:
+    """What is known of a segment while its records come in: counts, ends, and both hashes."""
+
+    def __init__(self, head: bytes) -> None:
+        self.records = 0
+        self.first: ArchivedRecord | None = None
+        self.last: ArchivedRecord | None = None
+        self.content, self.head = GENESIS, head
+
+    def add(self, records: Iterable[ArchivedRecord]) -> None:
+        """Take more records, in order."""
+        for record in records:
+            digest = record_digest(record)
+            self.content, self.head = link(self.content, digest), link(self.head, digest)
+            self.first = self.first or record
+            self.last = record
+            self.records += 1
+
+    def manifest(self, topic: str, partition: int, previous: Manifest | None) -> Manifest:
+        """The manifest of a segment of these records; there is at least one."""
+        assert self.first is not None
+        assert self.last is not None
+        return Manifest(
+            topic=topic,
+            partition=partition,
+            segment=previous.segment + 1 if previous else 0,
+            first_offset=self.first.offset,
+            last_offset=self.last.offset,
+            first_timestamp_ms=self.first.timestamp_ms,
+            last_timestamp_ms=self.last.timestamp_ms,
+            records=self.records,
+            content=self.content.hex(),
+            head=self.head.hex(),
+            previous=sha256_hex(encode(previous)) if previous else "",
+            file=f"{self.first.offset:020d}.seg",
+        )
+
+
 class PartitionWriter:
     """Appends the records of one topic partition; resumes where a former run stopped, without gap or duplicate."""
 
@@ -108,66 +147,106 @@ class PartitionWriter:
         self.folder = root / topic / str(partition)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.topic, self.partition = topic, partition
+        if not (self.folder / _HEAD).exists() and not any(self.folder.glob("[0-9]*.json")):
+            write_atomically(self.folder / _HEAD, encode(_head([])))
         self._manifests = PartitionReader(root, topic, partition).manifests()
         self._adopt_unlisted()
         self._pending: list[ArchivedRecord] = []
-        self._open_records: list[ArchivedRecord] = []
+        self._tally = Tally(self._closed_head())
+        self._bytes = 0
         self._recover_open()
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """The closed segments, oldest first."""
+        return self._manifests
 
     @property
     def next_offset(self) -> int | None:
         """The offset to read next from the topic; None: nothing is archived yet."""
         if self._pending:
             return self._pending[-1].offset + 1
-        if self._open_records:
-            return self._open_records[-1].offset + 1
-        return self._manifests[-1].last_offset + 1 if self._manifests else None
+        durable = self.durable_offset
+        return None if durable is None else durable + 1
+
+    @property
+    def durable_offset(self) -> int | None:
+        """Offset of the last record that is on disk; None: none is."""
+        if self._tally.last is not None:
+            return self._tally.last.offset
+        return self._manifests[-1].last_offset if self._manifests else None
+
+    @property
+    def head(self) -> bytes:
+        """Chain head after the last record that is on disk."""
+        return self._tally.head
 
     @property
     def open_bytes(self) -> int:
         """Size of the open segment file."""
-        path = self.folder / _OPEN
-        return path.stat().st_size if path.exists() else 0
+        return self._bytes
 
-    def append(self, record: ArchivedRecord) -> None:
-        """Take a record; one at or below the archived end is a duplicate and is dropped.
+    @property
+    def open_ms(self) -> int:
+        """Span of the record timestamps in the open segment, milliseconds."""
+        first, last = self._tally.first, self._tally.last
+        return last.timestamp_ms - first.timestamp_ms if first and last else 0
+
+    def append(self, record: ArchivedRecord) -> bool:
+        """Take a record; one at or below the archived end is a duplicate and is dropped (False).
 
         Raises:
             ArchiveError: the record leaves a gap.
         """
         expected = self.next_offset
         if expected is not None and record.offset < expected:
-            return
+            return False
         if expected is not None and record.offset > expected:
             raise ArchiveError(
                 f"{self.topic}-{self.partition}: offset {record.offset} follows {expected - 1}: records were lost "
                 "(retention shorter than the archive's delay?); start a new archive directory"
             )
         self._pending.append(record)
+        return True
 
-    def flush(self) -> None:
-        """Make what was appended durable and readable."""
-        if not self._pending:
+    def flush(self, upto: int | None = None) -> None:
+        """Make what was appended (the first `upto` records of it) durable and readable."""
+        ready = self._pending if upto is None else self._pending[:upto]
+        if not ready:
             return
+        data = frame(ready)
         with (self.folder / _OPEN).open("ab") as file:
-            file.write(frame(self._pending))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        self._open_records += self._pending
-        self._pending = []
+        self._bytes += len(data)
+        self._tally.add(ready)
+        self._pending = self._pending[len(ready) :]
+
+    def pending(self) -> list[ArchivedRecord]:
+        """What was appended and is not on disk yet."""
+        return self._pending
+
+    def open_records(self) -> Iterator[ArchivedRecord]:
+        """The records of the open segment that are on disk."""
+        path = self.folder / _OPEN
+        if path.exists():
+            for _, records in read_frames(path, torn_end_ok=True):
+                yield from records
 
     def close_segment(self) -> Manifest | None:
-        """Close the open segment; None when it holds nothing."""
-        self.flush()
-        if not self._open_records:
+        """Close the open segment with all that is on disk; None when it holds nothing."""
+        if not self._tally.records:
             return None
-        records, previous = self._open_records, self._manifests[-1] if self._manifests else None
-        manifest = _manifest(self.topic, self.partition, records, previous)
+        manifest = self._tally.manifest(self.topic, self.partition, self._manifests[-1] if self._manifests else None)
         (self.folder / _OPEN).replace(self.folder / manifest.file)
         _sync_folder(self.folder)
         self._list(manifest)
-        self._open_records = []
+        self._tally, self._bytes = Tally(self._closed_head()), 0
         return manifest
+
+    def _closed_head(self) -> bytes:
+        return bytes.fromhex(self._manifests[-1].head) if self._manifests else GENESIS
 
     def _list(self, manifest: Manifest) -> None:
         write_atomically(self.folder / manifest.file.replace(".seg", ".json"), encode(manifest))
@@ -179,46 +258,28 @@ class PartitionWriter:
         listed = {manifest.file for manifest in self._manifests}
         for path in sorted(self.folder.glob("[0-9]*.seg")):
             if path.name not in listed:
-                records = [record for _, part in read_frames(path, torn_end_ok=False) for record in part]
-                self._list(
-                    _manifest(self.topic, self.partition, records, self._manifests[-1] if self._manifests else None)
-                )
+                tally = Tally(self._closed_head())
+                for _, records in read_frames(path, torn_end_ok=False):
+                    tally.add(records)
+                self._list(tally.manifest(self.topic, self.partition, self._manifests[-1] if self._manifests else None))
 
     def _recover_open(self) -> None:
         path = self.folder / _OPEN
         if not path.exists():
             return
-        whole = 0
         for end, records in read_frames(path, torn_end_ok=True):
-            self._open_records += records
-            whole = end
+            self._tally.add(records)
+            self._bytes = end
         with path.open("rb+") as file:
-            file.truncate(whole)
+            file.truncate(self._bytes)
+            os.fsync(file.fileno())
 
 
-def _head(manifests: list[Manifest]) -> Head | None:
+def _head(manifests: list[Manifest]) -> Head:
     if not manifests:
-        return None
+        return Head(segments=0, manifest="", last_offset=-1)
     last = manifests[-1]
     return Head(segments=len(manifests), manifest=sha256_hex(encode(last)), last_offset=last.last_offset)
-
-
-def _manifest(topic: str, partition: int, records: list[ArchivedRecord], previous: Manifest | None) -> Manifest:
-    head = bytes.fromhex(previous.head) if previous else GENESIS
-    return Manifest(
-        topic=topic,
-        partition=partition,
-        segment=previous.segment + 1 if previous else 0,
-        first_offset=records[0].offset,
-        last_offset=records[-1].offset,
-        first_timestamp_ms=records[0].timestamp_ms,
-        last_timestamp_ms=records[-1].timestamp_ms,
-        records=len(records),
-        content=link_all(GENESIS, records).hex(),
-        head=link_all(head, records).hex(),
-        previous=sha256_hex(encode(previous)) if previous else "",
-        file=f"{records[0].offset:020d}.seg",
-    )
 
 
 class PartitionReader:
@@ -236,14 +297,24 @@ class PartitionReader:
         """
         head_path = self.folder / _HEAD
         if not head_path.exists():
-            if any(self.folder.glob("[0-9]*.json")):
-                raise ArchiveError(f"{head_path} is missing, but there are manifests")
-            return []
+            raise ArchiveError(f"{head_path} is missing")
         head = _read(head_path, Head)
         manifests = self._chain()[: head.segments]
         if head_path.read_bytes() != encode(_head(manifests)):
             raise ArchiveError(f"{head_path}: names {head.segments} segments ending at another manifest than found")
         return manifests
+
+    def last_offset(self) -> int:
+        """Offset of the last record, the open segment's included; -1: none."""
+        last = -1
+        for record in self._open():
+            last = record.offset
+        manifests = self.manifests()
+        return max(last, manifests[-1].last_offset if manifests else -1)
+
+    def first_offset(self) -> int | None:
+        """Offset of the first record; None: none."""
+        return next((record.offset for record in self.records()), None)
 
     def _chain(self) -> list[Manifest]:
         manifests: list[Manifest] = []
@@ -263,21 +334,52 @@ class PartitionReader:
     def records(self, from_offset: int = 0) -> Iterator[ArchivedRecord]:
         """The records from `from_offset` on, closed segments first, then the open one.
 
+        A segment that is closed meanwhile is read on under its new name.
+
         Raises:
             ArchiveError: a segment is damaged; hashes are checked by `verify_segment`, not here.
         """
-        for manifest in self.manifests():
-            if manifest.last_offset >= from_offset:
-                yield from self._segment(manifest.file, from_offset, torn_end_ok=False)
-        if (self.folder / _OPEN).exists():
-            yield from self._segment(_OPEN, from_offset, torn_end_ok=True)
+        position, seen = from_offset, -1
+        while True:
+            manifests = self.manifests()
+            for manifest in manifests[seen + 1 :]:
+                seen = manifest.segment
+                if manifest.last_offset >= position:
+                    for record in self._segment(self.folder / manifest.file, torn_end_ok=False):
+                        if record.offset >= position:
+                            position = record.offset + 1
+                            yield record
+            for record in self._open():
+                if record.offset >= position:
+                    position = record.offset + 1
+                    yield record
+            if len(self.manifests()) == len(manifests):
+                return
 
-    def _segment(self, file: str, from_offset: int, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:
-        for _, records in read_frames(self.folder / file, torn_end_ok=torn_end_ok):
-            yield from (record for record in records if record.offset >= from_offset)
+    def _open(self) -> Iterator[ArchivedRecord]:
+        path = self.folder / _OPEN
+        if path.exists():
+            try:
+                yield from self._segment(path, torn_end_ok=True)
+            except FileNotFoundError:  # closed between the two looks: `records` reads it under its new name
+                return
 
-    def verify_segment(self, manifest: Manifest, head: bytes) -> tuple[list[ArchivedRecord], bytes]:
-        """Check one closed segment against its manifest: (its records, the chain head after it).
+    def backwards(self) -> Iterator[list[ArchivedRecord]]:
+        """The records segment by segment, the newest segment first, each in order."""
+        last = list(self._open())
+        if last:
+            yield last
+        for manifest in reversed(self.manifests()):
+            records = list(self._segment(self.folder / manifest.file, torn_end_ok=False))
+            if not last or records[0].offset < last[0].offset:
+                yield records
+
+    def _segment(self, path: Path, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:
+        for _, records in read_frames(path, torn_end_ok=torn_end_ok):
+            yield from records
+
+    def verify_segment(self, manifest: Manifest, head: bytes) -> bytes:
+        """Check one closed segment against its manifest: the chain head after it.
 
         Args:
             manifest: of the segment.
@@ -289,17 +391,27 @@ class PartitionReader:
         path = self.folder / manifest.file
         if not path.exists():
             raise ArchiveError(f"{path} is missing")
-        records = [record for _, part in read_frames(path, torn_end_ok=False) for record in part]
-        previous = manifest.first_offset - 1
-        for record in records:
-            if record.offset != previous + 1:
-                raise ArchiveError(f"{path}: offset {record.offset} follows {previous}")
-            previous = record.offset
-        after = link_all(head, records)
-        found = _manifest(self.topic, self.partition, records, None) if records else None
-        if found is None or found.content != manifest.content or after.hex() != manifest.head:
-            raise ArchiveError(f"{path}: the records are not those that {path.with_suffix('.json').name} names")
-        return records, after
+        tally = Tally(head)
+        expected = manifest.first_offset
+        for _, records in read_frames(path, torn_end_ok=False):
+            for record in records:
+                if record.offset != expected:
+                    raise ArchiveError(f"{path}: offset {record.offset} stands where {expected} belongs")
+                expected += 1
+            tally.add(records)
+        if not tally.records:
+            raise ArchiveError(f"{path} is empty")
+        if tally.head.hex() != manifest.head or tally.content.hex() != manifest.content:
+            raise ArchiveError(
+                f"{path}: the records (offsets {manifest.first_offset} to {manifest.last_offset}) are not those that "
+                f"{path.with_suffix('.json').name} names: their chain ends in {tally.head.hex()[:16]}…, "
+                f"not {manifest.head[:16]}…"
+            )
+        rest = tally.manifest(self.topic, self.partition, None)
+        for name in ("last_offset", "first_timestamp_ms", "last_timestamp_ms", "records", "file"):
+            if getattr(rest, name) != getattr(manifest, name):
+                raise ArchiveError(f"{path.with_suffix('.json')}: {name} is not that of the records")
+        return tally.head
 
 
 def _read(path: Path, type_: type[T]) -> T:

@@ -1,20 +1,22 @@
 """Segment files of an archive: records of one topic partition, framed, zstd-compressed, immutable once closed.
 
 A segment is a row of zstd frames; each frame holds whole records, so that a file that is being written can be read,
-and a torn end be cut off, at a frame
-border. Hashes are over the uncompressed records, so recompressing a file changes nothing that is checked.
+and a torn end be cut off, at a frame border. Hashes are over the uncompressed records, so recompressing a file changes
+nothing that is checked.
 """
 
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import cramjam
 import msgspec
 
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
+_PLACE = struct.Struct(">qq")
+MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 
 class ArchiveError(ValueError):
@@ -31,7 +33,7 @@ class ArchivedRecord(NamedTuple):
     value: bytes
 
 
-_RecordTuple = tuple[int, int, bytes, list[tuple[str, bytes]], bytes]
+_RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]
 _decode = msgspec.msgpack.Decoder(list[_RecordTuple]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -39,22 +41,24 @@ GENESIS = bytes(32)
 """Head of a chain before its first record."""
 
 
-def link(head: bytes, record: ArchivedRecord) -> bytes:
-    """The chain head after `record`: SHA-256 over the head before it, the offset, the timestamp and hashes of key,
-    headers and value.
-    """
-    digest = hashlib.sha256(head)
-    digest.update(struct.pack(">qq", record.offset, record.timestamp_ms))
+def record_digest(record: ArchivedRecord) -> bytes:
+    """SHA-256 over offset, timestamp and the hashes of key, headers and value."""
+    digest = hashlib.sha256(_PLACE.pack(record.offset, record.timestamp_ms))
     digest.update(hashlib.sha256(record.key).digest())
     digest.update(hashlib.sha256(_encode(record.headers)).digest())
     digest.update(hashlib.sha256(record.value).digest())
     return digest.digest()
 
 
+def link(head: bytes, digest: bytes) -> bytes:
+    """The chain head after a record: SHA-256 over the head before it and the record's digest."""
+    return hashlib.sha256(head + digest).digest()
+
+
 def link_all(head: bytes, records: Iterable[ArchivedRecord]) -> bytes:
     """The chain head after all of `records`."""
     for record in records:
-        head = link(head, record)
+        head = link(head, record_digest(record))
     return head
 
 
@@ -75,32 +79,50 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
-    data = path.read_bytes()
     position = 0
-    while position < len(data):
-        end = _frame_end(data, position)
-        if end is None:
-            if torn_end_ok:
-                return
-            raise ArchiveError(f"{path}: the frame at byte {position} is cut off")
-        yield end, _unpack(path, position, data[position:end])
-        position = end
+    with path.open("rb") as file:
+        while (found := _next_frame(file)) is not None:
+            lengths, packed = found
+            if len(packed) < lengths[0]:
+                if torn_end_ok:
+                    return
+                raise ArchiveError(f"{path}: the frame at byte {position} is cut off")
+            records = _unpack(path, position, packed, lengths[1])
+            position += _FRAME_HEADER.size + len(packed)
+            yield position, records
 
 
-def _frame_end(data: bytes, position: int) -> int | None:
-    start = position + _FRAME_HEADER.size
-    if start > len(data):
+def torn_bytes(path: Path) -> int:
+    """How many bytes at the end of a segment file are no whole frame."""
+    end = 0
+    with path.open("rb") as file:
+        while (found := _next_frame(file)) is not None:
+            lengths, packed = found
+            if len(packed) < lengths[0]:
+                break
+            end = file.tell()
+    return path.stat().st_size - end
+
+
+def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
+    """The lengths and the packed bytes of the next frame, fewer bytes at a torn end; None at the end."""
+    header = file.read(_FRAME_HEADER.size)
+    if not header:
         return None
-    end = start + int(_FRAME_HEADER.unpack_from(data, position)[0])
-    return end if end <= len(data) else None
+    if len(header) < _FRAME_HEADER.size:
+        return (1, 0), b""
+    packed, plain = _FRAME_HEADER.unpack(header)
+    return (packed, plain), file.read(packed)
 
 
-def _unpack(path: Path, position: int, data: bytes) -> list[ArchivedRecord]:
+def _unpack(path: Path, position: int, packed: bytes, length: int) -> list[ArchivedRecord]:
     try:
-        plain = bytes(cramjam.zstd.decompress(data[_FRAME_HEADER.size :]))
-        if len(plain) != _FRAME_HEADER.unpack_from(data)[1]:
+        if length > MAX_FRAME_BYTES:
+            raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
+        plain = bytes(cramjam.zstd.decompress(packed))
+        if len(plain) != length:
             raise ArchiveError(f"{path}: the frame at byte {position} has another length than its header says")
         rows = _decode(plain)
-    except (cramjam.DecompressionError, msgspec.DecodeError) as error:
+    except (cramjam.DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error
-    return [ArchivedRecord(o, t, k, tuple((n, v) for n, v in h), value) for o, t, k, h, value in rows]
+    return [ArchivedRecord(*row) for row in rows]
