@@ -48,6 +48,7 @@ async def _demo(session: Session, folder: Path) -> int:
         screen.plain(
             "fleethpa demo: an embedded Kafka broker, three simulated clusters, every part of fleethpa", "bold"
         )
+        screen.line("starting …")
         async with AsyncExitStack() as exits:
             stack = await exits.enter_async_context(Stack(plan, screen.line))
             clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from fleethpa.dev.cluster.fleet import Fleet
 from fleethpa.dev.cluster.load import Constant
@@ -11,13 +12,16 @@ from fleethpa.dev.story.told import Told, missing_held, until
 from fleethpa.dev.story.world import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
 from schemas.keys import HpaId
 
+HIGH: Final = 560.0
+"""East's load at its height: it needs 8 pods."""
+
 
 async def load_rises(fleet: Fleet, told: Told) -> None:
     """Load rises in east; a policy limits each step."""
     what = f"shop/checkout in east gets four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
     told.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
     mark = len(told.decisions)
-    set_load(fleet, EAST, 560)
+    set_load(fleet, EAST, HIGH)
     reached = await until(lambda: told.replicas.get(EAST) == 8, 30)
     steps = [
         r.decision for r in told.since(mark, EAST) if r.decision.final_desired_replicas != r.decision.current_replicas
@@ -35,8 +39,7 @@ async def rolling_update(fleet: Fleet, told: Told) -> None:
     mark, old = len(told.decisions), {pod["metadata"]["name"] for pod in await told.pods(EAST)}
     told.highest[EAST] = told.replicas.get(EAST, 0)
     await until(lambda: _settled(told, EAST, mark), 10)
-    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=told.replicas[EAST]))
-    set_load(fleet, EAST, 560)
+    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=told.replicas[EAST], load=HIGH))
 
     shown = 0
 

@@ -79,12 +79,12 @@ LOADS: Final = {EAST: 130.0, WEST: 400.0, NORTH: 130.0}
 REPLICAS: Final = {EAST: 2, WEST: 6, NORTH: 2}
 
 
-def workload(hpa: HpaId, image: str = "app:1", replicas: int | None = None) -> str:
+def workload(hpa: HpaId, image: str = "app:1", replicas: int | None = None, load: float | None = None) -> str:
     """The target's manifest."""
     return _WORKLOAD.format(
         name=hpa.name,
         namespace=hpa.namespace,
-        load=LOADS[hpa],
+        load=LOADS[hpa] if load is None else load,
         replicas=replicas or REPLICAS[hpa],
         image=image,
     )
