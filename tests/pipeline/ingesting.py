@@ -149,7 +149,9 @@ async def running(config: IngestConfig) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def commit(kafka: KafkaSettings, source: TopicPartition, offset: int) -> None:
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topics.INGEST_GROUP)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=topics.INGEST_GROUP, enable_auto_commit=False
+    )
     await consumer.start()
     try:
         consumer.assign([source])
