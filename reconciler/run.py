@@ -63,6 +63,8 @@ class Reconciler:
         self._metrics = ReconcilerMetrics(self.health.registry)
         self._inbox = Inbox()
         self._settings = GuardSettings()
+        self._settings_known = asyncio.Event()
+        self._ended = asyncio.Event()
         self._progress: dict[int, Progress] = {}
         self._committed: dict[int, int] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -127,12 +129,18 @@ class Reconciler:
     # --- settings -----------------------------------------------------------------------------------------------------
 
     async def _follow_settings(self) -> None:
-        await follow_settings(self._config.kafka, self._settings.apply, lambda: self.health.ready("settings"))
+        def caught_up() -> None:
+            self.health.ready("settings")
+            self._settings_known.set()
+
+        await follow_settings(self._config.kafka, self._settings.apply, caught_up)
 
     async def _until_settings_known(self, stop: asyncio.Event) -> None:
         # A frozen cluster must be known as frozen before the first write.
-        while "settings" in self.health.waiting_for and not stop.is_set():
-            await asyncio.sleep(0.05)
+        waits = {asyncio.create_task(event.wait()) for event in (self._settings_known, stop)}
+        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +236,7 @@ class Reconciler:
     def _done(self, partition: int, offset: int) -> None:
         if (progress := self._progress.get(partition)) is not None:
             progress.done(offset)
+        self._ended.set()
 
     async def _commit(self, consumer: AIOKafkaConsumer) -> None:
         offsets = {
@@ -251,7 +260,8 @@ class Reconciler:
         try:
             async with asyncio.timeout(_LAST_WORDS_S):
                 while any(progress.open for progress in self._progress.values()):
-                    await asyncio.sleep(0.02)
+                    self._ended.clear()
+                    await self._ended.wait()
         except TimeoutError:
             log.warning("ended with work open; it is done again at the next start")
         await self._commit(consumer)

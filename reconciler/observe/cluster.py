@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from reconciler.clusters import ClusterClient
@@ -56,12 +57,13 @@ class ClusterObserver:
         config: ObserverConfig,
         outlet: Outlet,
         metrics: ObserverMetrics,
-        sync_period_ms: Any,
+        sync_period_ms: Callable[[], int],
+        note: Callable[[str, str | None], None],
     ) -> None:
         self.name = client.name
         self.session = f"{client.name}-{uuid.uuid4().hex[:12]}"
         self._client, self._config, self._outlet, self._metrics = client, config, outlet, metrics
-        self._state = ClusterState()
+        self._state, self._note = ClusterState(), note
         self._lists = 0
         self._asked_for: set[tuple[str, Target, str]] = set()
         self._soon: set[str] = set()
@@ -254,7 +256,9 @@ class ClusterObserver:
         await self._outlet.put(SAMPLES, self.name, namespace, bodies)
 
     def problem(self, watch: str, namespace: str, text: str | None) -> None:
+        """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
         self._state.problem(watch, namespace, text)
+        self._note(f"{self.name}/{namespace or '*'} {watch}", text)
 
 
 class _Hpas:

@@ -72,7 +72,7 @@ class Observer:
         def sync_period_ms() -> int:
             return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
 
-        observer = ClusterObserver(client, self._config, outlet, self._metrics, sync_period_ms)
+        observer = ClusterObserver(client, self._config, outlet, self._metrics, sync_period_ms, self.health.note)
         self._clusters[client.name] = observer
         return observer
 

@@ -185,7 +185,9 @@ async def running(part: Any, stop: asyncio.Event, timeout_s: float = 30.0) -> As
     ready = asyncio.create_task(part.health.became_ready.wait())
     try:
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
-        assert ready.done() or task.done(), f"not ready: {part.health.waiting_for}"
+        if task.done():
+            task.result()
+        assert ready.done(), f"not ready: {part.health.waiting_for}"
         yield task
     finally:
         ready.cancel()

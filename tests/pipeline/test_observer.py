@@ -115,6 +115,17 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
         assert len(sessions) == 1
 
 
+async def test_an_observer_that_stops_says_farewell_so_that_another_is_followed_at_once(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        made.sims["east"].apply(hpa("web"))
+        async with observed(made):
+            await made.topics.until(lambda: made.topics.of(Heartbeat), "a heartbeat")
+        last = await made.topics.until(
+            lambda: next((beat for beat in made.topics.of(Heartbeat) if not beat.watches), None), "the farewell"
+        )
+        assert last.session == made.topics.of(Heartbeat)[0].session
+
+
 async def test_a_target_that_is_not_there_is_told_in_the_servers_words_until_it_is(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import signal
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -369,3 +371,42 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
         await fleet.topics.until(lambda: len(told()) == 2 * len(names), "both tell every outcome")
     assert {each.result for each in told()} == {"applied"}
     assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
+
+
+@pytest.mark.slow
+async def test_kill_9_between_the_write_and_its_outcome_ends_as_applied(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, group, write_scale = app.made, "killed", app.sim.writes.write_scale
+
+    def write_and_fall_silent(*arguments: Any, **options: Any) -> Any:
+        written = write_scale(*arguments, **options)
+        app.sim.add_fault(Fault(path=app.scale, action="hang"))
+        return written
+
+    # The write happens, its answer and every later one get lost.
+    monkeypatch.setattr(app.sim.writes, "write_scale", write_and_fall_silent)
+    app.sim.add_fault(Fault(path=app.scale, method="PUT", action="drop", after=True))
+    arguments = ["--brokers", made.kafka.bootstrap_servers, "--kubeconfig", str(made.kubeconfig), "--group", group]
+    victim = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "reconciler", "reconcile", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    assert victim.stdout is not None
+    async with asyncio.timeout(30):
+        while b'"message": "ready"' not in await victim.stdout.readline():
+            assert victim.returncode is None
+    decision = await made.decider.publish(await app.decided(ttl_ms=60_000))
+    await made.topics.until(lambda: app.replicas == 5, "the write")
+    victim.send_signal(signal.SIGKILL)
+    await victim.wait()
+    app.sim.clear_faults()
+
+    def told() -> list[Outcome]:
+        return [each for each in made.topics.of(Outcome) if each.decision == decision.id]
+
+    await made.topics.until(lambda: len(told()) == 1, "the outcome of the fixture's reconciler")
+    # The group waits for the dead member's session to end.
+    async with running(Reconciler(config(made, group=group)), asyncio.Event(), timeout_s=70):
+        await made.topics.until(lambda: len(told()) == 2, "the outcome of the one that came back", 60)
+    assert {each.result for each in told()} == {"applied"}
+    assert app.replicas == 5
