@@ -27,6 +27,7 @@ VERBS: Final = {
         "Show a decision step by step, with every number that led to it.",
     ),
     "decisions": ("fleethpa.commands.decisions", "decisions", "List or follow decisions."),
+    "audit": ("fleethpa.commands.audit", "audit", "The audit trail: list, tail."),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
     "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
@@ -52,7 +53,7 @@ VERBS: Final = {
 """Verb: module, attribute, one-line help (so that the list needs no import)."""
 
 _GROUPS: Final = (
-    ("See", ("get", "describe", "explain", "decisions", "status")),
+    ("See", ("get", "describe", "explain", "decisions", "audit", "status")),
     ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "topics", "ingest", "clusters")),
     ("More", ("conformance", "completion", "version")),

@@ -1,0 +1,33 @@
+"""`fleethpa audit`: the trail of decisions: listed, followed, verified."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+COMMANDS: Final = {
+    "list": ("fleethpa.commands.audit_list", "audit_list"),
+    "tail": ("fleethpa.commands.audit_list", "audit_tail"),
+}
+"""Name: module and attribute of the command, imported when it is called."""
+
+
+class AuditGroup(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.group(cls=AuditGroup)
+def audit() -> None:
+    """The audit trail: every decision, who changed a spec, and the proof that nothing was altered."""

@@ -1,0 +1,156 @@
+"""`fleethpa audit list` and `audit tail`: decisions and spec changes by time, filtered."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from fleethpa import filters
+from fleethpa import selection as selecting
+from fleethpa.decisions import Recorded, document
+from fleethpa.errors import usage
+from fleethpa.filters import Filter, moment
+from fleethpa.output import words
+from fleethpa.output.formats import Listing, render, to_json_line
+from fleethpa.output.table import Column
+from fleethpa.output.times import shown
+from fleethpa.readers import Reader
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options, output_option
+
+_DEFAULT_LAST: Final = 50
+_WIDTHS: Final = (24, 28, 4, 4, 24, 12)
+
+
+@click.command("list")
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options(labels=False)
+@filters.options
+@click.option("--since", metavar="2h|TIME", help="From then on.")
+@click.option("--until", metavar="2h|TIME", help="Until then.")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {_DEFAULT_LAST}, all with --since].")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@command_options(reads=True)
+def audit_list(
+    session: Session,
+    selection: Selection,
+    only: dict[str, Any],
+    since: str | None,
+    until: str | None,
+    last: int | None,
+    no_headers: bool,
+    output: str,
+) -> None:
+    """List decisions, oldest first: what was decided, why, what limited it, what became of the write."""
+    now_ms = session.now_ms()
+    wanted = Filter(selection, moment(since, now_ms, "--since"), moment(until, now_ms, "--until"), **only)
+    if wanted.since_ms is not None and wanted.until_ms is not None and wanted.since_ms >= wanted.until_ms:
+        raise usage("--since is not before --until", cause="The window is empty.")
+    found, endings = session.run(_found(session, wanted, last))
+    if not found and output in ("table", "wide"):
+        session.note(f"No decisions of {selection} match. Next: fleethpa audit list -A")
+        return
+    listing = _listing(session, found, endings)
+    session.out(render(listing, output, headers=not no_headers, color=session.color))
+
+
+async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
+    limit = last or (None if wanted.since_ms is not None else _DEFAULT_LAST)
+
+    def enough(_: int, decisions: list[Recorded]) -> bool:
+        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
+
+    async with session.reader() as reader:
+        tails = await reader.tail(enough)
+    everything = [recorded for tail in tails.values() for recorded in tail]
+    endings = {r.decision.completes: r for r in everything if r.decision.completes}
+    found = sorted(
+        filter(wanted.matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq)
+    )
+    return (found[-limit:] if limit else found), endings
+
+
+@click.command("tail")
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options(labels=False)
+@filters.options
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option(formats=("table", "wide", "jsonl"))
+@command_options(reads=True)
+def audit_tail(session: Session, selection: Selection, only: dict[str, Any], no_headers: bool, output: str) -> None:
+    """Follow decisions as they are made; the filters are those of `audit list`."""
+
+    async def work() -> None:
+        async with session.reader() as reader:
+            await _follow(session, reader, Filter(selection, **only), output, not no_headers)
+
+    session.run(work())
+
+
+async def _follow(session: Session, reader: Reader, wanted: Filter, output: str, headers: bool) -> None:
+    columns = [column for column in _columns(session, {}) if output == "wide" or not column.wide]
+    if output != "jsonl" and headers:
+        session.out(_aligned([column.header for column in columns]))
+    async for recorded in reader.follow():
+        if not wanted.matches(recorded):
+            continue
+        if output == "jsonl":
+            session.out(to_json_line(_positioned(recorded)))
+        else:
+            session.out(_aligned([column.cell(recorded) for column in columns]))
+
+
+def _aligned(cells: list[str]) -> str:
+    padded = [cell.ljust(_WIDTHS[i]) if i < len(_WIDTHS) else cell for i, cell in enumerate(cells)]
+    return "  ".join(padded).rstrip()
+
+
+def _columns(session: Session, endings: dict[str, Recorded]) -> tuple[Column[Recorded], ...]:
+    return (
+        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
+        Column("HPA", lambda r: str(r.hpa)),
+        Column("FROM", lambda r: str(r.decision.current_replicas)),
+        Column("TO", lambda r: str(r.decision.final_desired_replicas)),
+        Column("REASON", _reason),
+        Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-"),
+        Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-"),
+        Column("APPLIED", lambda r: _applied(r, endings)),
+        Column("MODE", lambda r: r.decision.mode, wide=True),
+        Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
+        Column("BY", lambda r: r.decision.author or "-", wide=True),
+        Column("ID", lambda r: r.decision.id),
+    )
+
+
+def _reason(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return f"write {decision.outcome.get('result', 'ended')}"
+    return words.rescale_reason(decision) if decision.direction != "None" else decision.reason or "-"
+
+
+def _applied(recorded: Recorded, endings: dict[str, Recorded]) -> str:
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return str(decision.outcome.get("result", "ended"))
+    if decision.wants is None:
+        return "-"
+    ending = endings.get(decision.id)
+    return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
+
+
+def _positioned(recorded: Recorded) -> dict[str, Any]:
+    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
+
+
+def _listing(session: Session, found: list[Recorded], endings: dict[str, Recorded]) -> Listing[Recorded]:
+    return Listing(
+        kind="Decision",
+        items=found,
+        columns=_columns(session, endings),
+        document=_positioned,
+        name=lambda recorded: f"decision/{recorded.decision.id}",
+        style=lambda r: "yellow" if r.decision.error else "green" if r.decision.direction != "None" else "",
+    )

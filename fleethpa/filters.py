@@ -1,0 +1,112 @@
+"""Which decisions a question is about: whose, since when, why, held by what, in which direction."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar, get_args
+
+import click
+
+from fleethpa.decisions import Recorded
+from fleethpa.errors import usage
+from fleethpa.output.times import parse_duration_ms, parse_time_ms
+from fleethpa.selection import Selection
+from schemas.decisions import Limit
+
+R = TypeVar("R")
+DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
+LIMITS: Final = get_args(Limit)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test of decisions; what is None does not count. Times: from `since_ms` to before `until_ms`."""
+
+    selection: Selection
+    since_ms: int | None = None
+    until_ms: int | None = None
+    changes: bool = False
+    reason: str | None = None
+    limit: str | None = None
+    direction: str | None = None
+
+    def matches(self, recorded: Recorded) -> bool:
+        """Whether a decision is asked for."""
+        return self.selection.matches(recorded.hpa) and self._in_time(recorded.time_ms) and self._fits(recorded)
+
+    def _in_time(self, time_ms: int) -> bool:
+        after = self.since_ms is None or time_ms >= self.since_ms
+        return after and (self.until_ms is None or time_ms < self.until_ms)
+
+    def _fits(self, recorded: Recorded) -> bool:
+        decision = recorded.decision
+        if self.changes and decision.kind == "evaluation" and decision.direction == "None":
+            return False
+        if self.limit and self.limit not in decision.constraints_applied:
+            return False
+        if self.direction and decision.direction != DIRECTIONS[self.direction]:
+            return False
+        return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
+
+    def reached(self, decisions: list[Recorded]) -> bool:
+        """Whether decisions, oldest first, go back to the start of the time that is asked for."""
+        return self.since_ms is not None and (not decisions or decisions[0].time_ms < self.since_ms)
+
+
+def reasons(recorded: Recorded) -> list[str]:
+    """Every reason that a decision bears: its own, its metrics', its conditions' and its events'."""
+    decision = recorded.decision
+    conditions = (decision.status or {}).get("conditions") or []
+    texts = [decision.reason, *(metric.reason for metric in decision.metrics)]
+    texts += [str(condition.get("reason", "")) for condition in conditions]
+    texts += [event[1] for event in decision.events]
+    return [text for text in texts if text]
+
+
+def moment(text: str | None, now_ms: int, option: str) -> int | None:
+    """Read `2h` (ago) or an RFC 3339 time.
+
+    Raises:
+        CommandError: neither (exit 2).
+    """
+    if text is None:
+        return None
+    if text[:4].isdigit() and "-" in text:
+        try:
+            return parse_time_ms(text)
+        except ValueError as error:
+            raise usage(
+                f"{option} {text!r} is no time", cause="Write 2h, or a time such as 2026-11-21T08:00:15Z."
+            ) from error
+    return now_ms - parse_duration_ms(text, option)
+
+
+def options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--changes`, `--reason`, `--limit`, `--direction`; the function gets one argument `only`, a dict for `Filter`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> R:
+        only = {name: kwargs.pop(name) for name in ("changes", "reason", "limit", "direction")}
+        return function(*args, only=only, **kwargs)
+
+    decorated: Callable[..., R] = wrapper
+    for option in (
+        click.option(
+            "--direction", type=click.Choice(list(DIRECTIONS)), help="Only scale-ups, scale-downs or neither."
+        ),
+        click.option(
+            "--limit",
+            type=click.Choice(LIMITS),
+            metavar="LIMIT",
+            help=f"Only those that this held or cut: {', '.join(LIMITS)}.",
+        ),
+        click.option("--reason", metavar="GLOB", help="Only those with such a reason, as 'FailedGet*'."),
+        click.option(
+            "--changes", is_flag=True, help="Only those that change the replicas, and how their writes ended."
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated
