@@ -84,7 +84,7 @@ def why(decision: Decision) -> str:
         return f"not written: paused ({decision.paused})"
     held = held_by(decision)
     if decision.final_desired_replicas != decision.current_replicas:
-        reason = rescale_reason(decision)
+        reason = rescale_reason(decision) + _numbers(decision)
         return f"{reason}; limited by {held}" if held else reason
     if held:
         return f"held by {held}" + _would_be(decision)
@@ -97,6 +97,16 @@ def rescale_reason(decision: Decision) -> str:
     """Upstream's reason of a rescale, with the metric's bare name."""
     metric, above, rest = decision.reason.partition(" above target")
     return f"{short(metric)}{above}{rest}" if above else decision.reason or "the replicas are out of bounds"
+
+
+def _numbers(decision: Decision) -> str:
+    """The value and the target of the metric that decided: ` (224%/60%)`."""
+    winner = next((metric for metric in decision.metrics if metric.name == decision.selected_metric), None)
+    if winner is None or winner.value is None:
+        return ""
+    if winner.utilization is not None:
+        return f" ({winner.utilization}%/{winner.target_utilization}%)"
+    return f" ({number(winner.value)}/{number(winner.target)})" if winner.target else ""
 
 
 def _missing(decision: Decision) -> str:
