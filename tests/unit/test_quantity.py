@@ -339,3 +339,48 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
     except QuantityError:
         return
     assert MIN_I64 <= parsed.milli_value() <= MAX_I64
+
+
+@pytest.mark.parametrize(
+    ("text", "fmt", "shown"),
+    [
+        pytest.param("+12345678901Ki", "BinarySI", "+12345678901Ki", id="eleven digits of kibi still are in int form"),
+        pytest.param("+123456789013Ki", "BinarySI", "123456789013Ki", id="twelve are not, and lose what was typed"),
+        pytest.param("0.005Ki", "BinarySI", "5120m", id="one or more stays binary, though it prints decimal"),
+        pytest.param("0.0009Ki", "DecimalSI", "921600u", id="below one does not"),
+        pytest.param("+123456789012345678", "DecimalSI", "+123456789012345678", id="18 digits"),
+        pytest.param("+1234567890123456789", "DecimalSI", "1234567890123456789", id="19 digits"),
+        pytest.param("+0.000000001", "DecimalSI", "1n", id="nine places"),
+        pytest.param("1.0000000011", "DecimalSI", "1000000002n", id="ten places round up"),
+    ],
+)
+def test_forms_at_their_edges(text: str, fmt: str, shown: str) -> None:
+    parsed = parse_quantity(text)
+
+    assert (parsed.format, str(parsed)) == (fmt, shown)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "factor"),
+    [
+        pytest.param(18, 10**18, id="the largest power that is a 64-bit integer"),
+        pytest.param(19, MIN_I64, id="the first that is not"),
+    ],
+)
+def test_scaling_up_multiplies_by_a_64_bit_power(exponent: int, factor: int) -> None:
+    total = Quantity(MAX_I64, exponent, "DecimalSI").add(Quantity(2, exponent, "DecimalSI"))
+
+    assert total.value() == wrap_i64((MIN_I64 + 1) * factor)
+
+
+def test_a_sum_leaves_int_form_only_when_it_must() -> None:
+    lowest = Quantity(MIN_I64 + 1, 0, "DecimalSI").add(Quantity(-1, 0, "DecimalSI"))
+
+    assert (lowest.scale, lowest.value(), lowest.milli_value()) == (None, MIN_I64, 0)
+    assert lowest.add(Quantity(-1, 0, "DecimalSI")).scale == 0
+    assert parse_quantity("12345678901234567890").add(parse_quantity("1")).scale == 9
+    assert parse_quantity("5").add(parse_quantity("0.0000000000")).scale == 10
+
+
+def test_the_smallest_power_of_ten_is_not_zero() -> None:
+    assert quantity._pow10(-323) == 1e-323 > 0
