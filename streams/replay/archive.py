@@ -78,6 +78,10 @@ class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     cluster_id: str = ""
 
 
+class _Numbered(Struct):
+    seq: int
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, fsync of the folder."""
     temporary = path.with_name(path.name + ".tmp")
@@ -345,7 +349,7 @@ class PartitionReader:
             for manifest in manifests[seen + 1 :]:
                 seen = manifest.segment
                 if manifest.last_offset >= position:
-                    for record in self._segment(self.folder / manifest.file, torn_end_ok=False):
+                    for record in self.segment(manifest):
                         if record.offset >= position:
                             position = record.offset + 1
                             yield record
@@ -370,9 +374,28 @@ class PartitionReader:
         if last:
             yield last
         for manifest in reversed(self.manifests()):
-            records = list(self._segment(self.folder / manifest.file, torn_end_ok=False))
+            records = list(self.segment(manifest))
             if not last or records[0].offset < last[0].offset:
                 yield records
+
+    def segment(self, manifest: Manifest) -> Iterator[ArchivedRecord]:
+        """The records of a closed segment.
+
+        Raises:
+            ArchiveError: it is missing or cannot be read.
+        """
+        path = self.folder / manifest.file
+        if not path.exists():
+            raise ArchiveError(f"{path} is missing")
+        return self._segment(path, torn_end_ok=False)
+
+    def first_seq(self, manifest: Manifest) -> int:
+        """The number of the first decision of a closed segment of decisions; only its first frame is read."""
+        record = next(self.segment(manifest))
+        try:
+            return msgspec.json.decode(record.value, type=_Numbered).seq
+        except msgspec.DecodeError as error:
+            raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
 
     def _segment(self, path: Path, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:
         for _, records in read_frames(path, torn_end_ok=torn_end_ok):

@@ -1,0 +1,62 @@
+"""The answer of one evaluation, made again from its inputs: the decision's numbers and what held them."""
+
+from msgspec import Struct, structs
+
+from streams.core.decide import decide
+from streams.core.evaluation import Evaluation
+from streams.core.guards import overflow
+from streams.core.probe import EvaluationInputs
+from streams.core.records import constraints
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What an evaluation gives. `final`: replicas, the current ones where nothing is to change."""
+
+    evaluation: Evaluation
+    final: int
+    constraints: list[str]
+
+    @property
+    def current(self) -> int:
+        """Replicas before it."""
+        return self.evaluation.current_replicas or 0
+
+
+def answer(inputs: EvaluationInputs) -> Answer:
+    """Evaluate and apply the guards, as the decider does."""
+    evaluation = decide(
+        inputs.autoscaler, inputs.status, inputs.observation, inputs.history, inputs.settings, inputs.now_ms
+    )
+    made = constraints(evaluation)
+    current = evaluation.current_replicas or 0
+    desired = current if evaluation.desired_replicas is None else evaluation.desired_replicas
+    if evaluation.pending is not None and inputs.mode == "enforce":
+        held = _held(inputs, evaluation, desired > current)
+        made += held
+        desired = current if held else _within_step(inputs, desired, current, made)
+    return Answer(evaluation=evaluation, final=desired, constraints=made)
+
+
+def _held(inputs: EvaluationInputs, evaluation: Evaluation, up: bool) -> list[str]:
+    guards = inputs.guards
+    facts = {
+        "Frozen": guards.frozen,
+        "Paused": bool(guards.paused_up if up else guards.paused_down),
+        "Overflow": guards.hold_on_overflow and bool(overflow(evaluation)),
+    }
+    return [name for name, holds in facts.items() if holds]
+
+
+def _within_step(inputs: EvaluationInputs, desired: int, current: int, made: list[str]) -> int:
+    limit = inputs.guards.max_step
+    if limit is None or abs(desired - current) <= limit:
+        return desired
+    made.append("MaxStep")
+    return current + limit if desired > current else current - limit
+
+
+def with_answer(inputs: EvaluationInputs, index: int, changed: object) -> EvaluationInputs:
+    """Give the inputs with another answer for the metric at `index`."""
+    answers = list(inputs.observation.answers)
+    answers[index] = changed  # type: ignore[call-overload]  # a MetricAnswer; decide checks its kind
+    return structs.replace(inputs, observation=structs.replace(inputs.observation, answers=tuple(answers)))

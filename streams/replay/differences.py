@@ -1,0 +1,113 @@
+"""What differs between a decision as recorded and as made again: the first step, field and number."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+_CHAIN = ("prev", "seq")
+_PLACE = {"input.hash"}
+_ORDER = (
+    "cluster",
+    "namespace",
+    "name",
+    "uid",
+    "time",
+    "kind",
+    "specHash",
+    "generation",
+    "engine",
+    "mode",
+    "origin",
+    "currentReplicas",
+    "metrics",
+    "m",
+    "steps",
+    "rawDesiredReplicas",
+    "constraintsApplied",
+    "finalDesiredReplicas",
+)
+"""Fields in the order in which a decision comes about; the rest follows in the record's own order."""
+
+
+class Difference(NamedTuple):
+    """One field: where it is, what is recorded there, and what was made again."""
+
+    path: str
+    recorded: Any
+    recomputed: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: recorded {_text(self.recorded)}, recomputed {_text(self.recomputed)}"
+
+
+def _text(value: Any) -> str:
+    if value is _NOTHING:
+        return "nothing"
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
+
+
+def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> list[Difference]:
+    """The fields that differ, in the order in which a decision comes about.
+
+    Args:
+        recorded: value of the decision that stands.
+        recomputed: value of the one made again.
+        chain: also compare what only places it: number, hash of the record before, running hash of the log.
+    """
+    try:
+        ours, theirs = msgspec.json.decode(recomputed), msgspec.json.decode(recorded)
+    except msgspec.DecodeError as error:
+        return [Difference("value", f"not JSON: {error}", "a decision")]
+    found = list(_compare("", theirs, ours))
+    if not chain:
+        found = [d for d in found if d.path not in _CHAIN and d.path not in _PLACE]
+    return sorted(found, key=_rank)
+
+
+def _rank(difference: Difference) -> int:
+    head = difference.path.split(".")[0].split("[")[0]
+    if head in _CHAIN or difference.path in _PLACE:
+        return len(_ORDER) + 1
+    return _ORDER.index(head) if head in _ORDER else len(_ORDER)
+
+
+def _compare(path: str, recorded: Any, recomputed: Any) -> list[Difference]:
+    if isinstance(recorded, dict) and isinstance(recomputed, dict):
+        names = [*recomputed, *(name for name in recorded if name not in recomputed)]
+        return [
+            found
+            for name in names
+            for found in _compare(
+                f"{path}.{name}" if path else name, recorded.get(name, _NOTHING), recomputed.get(name, _NOTHING)
+            )
+        ]
+    if isinstance(recorded, list) and isinstance(recomputed, list) and path:
+        longest = max(len(recorded), len(recomputed))
+        return [
+            found
+            for at in range(longest)
+            for found in _compare(
+                f"{path}[{_label(recorded, recomputed, at)}]",
+                recorded[at] if at < len(recorded) else _NOTHING,
+                recomputed[at] if at < len(recomputed) else _NOTHING,
+            )
+        ]
+    if type(recorded) is type(recomputed) and recorded == recomputed:
+        return []
+    return [Difference(path or "value", recorded, recomputed)]
+
+
+def _label(recorded: list[Any], recomputed: list[Any], at: int) -> str:
+    """A step or metric by its name, anything else by its number."""
+    item = recomputed[at] if at < len(recomputed) else recorded[at]
+    name = item.get("step") or item.get("name") if isinstance(item, dict) else None
+    return str(name) if name else str(at)

@@ -1,0 +1,157 @@
+"""Verification of an archive's files: layout, manifests, heads, the records of every segment, signed checkpoints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from schemas.codec import encode
+from streams.replay.archive import DECISIONS, LOG, Manifest, PartitionReader, open_archive, snapshots
+from streams.replay.archiver import is_written
+from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, read_frames, record_digest, torn_bytes
+from streams.replay.signing import Heads
+
+_ROOT = {"archive.json", "lock", LOG, DECISIONS, "snapshots", "checkpoints"}
+Wanted = Mapping[int, str]
+"""Offset -> chain head (hex) that a signed checkpoint names."""
+
+
+def check_layout(root: Path) -> int:
+    """Check that the archive has exactly the folders and files that belong to it; gives the partition count.
+
+    Raises:
+        ArchiveError: something is missing or does not belong there.
+    """
+    info = open_archive(root)
+    if (root / "archive.json").read_bytes() != encode(info):
+        raise ArchiveError(f"{root / 'archive.json'}: is not in canonical form")
+    if odd := sorted(path.name for path in root.iterdir() if path.name not in _ROOT):
+        raise ArchiveError(f"{root / odd[0]} does not belong to the archive")
+    wanted = {str(number) for number in range(info.partitions)}
+    for topic in (LOG, DECISIONS):
+        found = {path.name for path in (root / topic).iterdir()} if (root / topic).is_dir() else set()
+        if found != wanted:
+            odd = sorted(found ^ wanted)
+            raise ArchiveError(f"{root / topic / odd[0]} is missing or does not belong to {info.partitions} partitions")
+    return info.partitions
+
+
+def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since_ms: int | None = None) -> int:
+    """Check the files of one topic partition; gives the number of segments checked.
+
+    Args:
+        root: the archive.
+        topic: `log` or `decisions`.
+        partition: its number.
+        wanted: chain heads that signed checkpoints name.
+        since_ms: pass over segments that end before this time.
+
+    Raises:
+        ArchiveError: names the first file that is not right, and what differs.
+    """
+    reader = PartitionReader(root, topic, partition)
+    manifests = reader.manifests()
+    if not is_written(root):
+        _check_names(reader, manifests)
+    head, checked, last = GENESIS, 0, -1
+    for manifest in manifests:
+        if since_ms is not None and manifest.last_timestamp_ms < since_ms:
+            head = bytes.fromhex(manifest.head)
+        else:
+            signed = {at: text for at, text in wanted.items() if manifest.first_offset <= at <= manifest.last_offset}
+            _check_heads(reader, reader.folder / manifest.file, head, signed)
+            head = reader.verify_segment(manifest, head)
+            checked += 1
+        last = manifest.last_offset
+    last = _check_open(reader, head, {at: text for at, text in wanted.items() if at > last}, last)
+    if beyond := [at for at in wanted if at > last]:
+        raise ArchiveError(
+            f"{reader.folder}: ends at offset {last}, but a signed checkpoint names offset {max(beyond)}: "
+            "the end has been cut off"
+        )
+    return checked
+
+
+def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
+    """An archive that nobody writes holds no file that its HEAD does not name."""
+    wanted = {"HEAD.json", "open.seg"}
+    for manifest in manifests:
+        wanted |= {manifest.file, manifest.file.replace(".seg", ".json")}
+    odd = sorted(path.name for path in reader.folder.iterdir() if path.name not in wanted)
+    if odd:
+        raise ArchiveError(
+            f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
+            "(then `fleethpa archive --to` goes on from it)"
+        )
+    path = reader.folder / "open.seg"
+    if path.exists() and (torn := torn_bytes(path)):
+        raise ArchiveError(
+            f"{path}: its last {torn} bytes are no whole frame: it was damaged, or the writer was killed just then "
+            "(then `fleethpa archive --to` goes on from it)"
+        )
+
+
+def _check_open(reader: PartitionReader, head: bytes, wanted: Wanted, last: int) -> int:
+    path = reader.folder / "open.seg"
+    return _check_heads(reader, path, head, wanted, last) if path.exists() else last
+
+
+def _check_heads(reader: PartitionReader, path: Path, head: bytes, wanted: Wanted, last: int | None = None) -> int:
+    """Compare the chain head after each signed offset; `last`: also check that offsets have no gaps after it."""
+    if not wanted and last is None:
+        return -1
+    if not path.exists():
+        raise ArchiveError(f"{path} is missing")
+    end = -1 if last is None else last
+    for _, records in read_frames(path, torn_end_ok=last is not None):
+        for record in records:
+            if last is not None and end >= 0 and record.offset != end + 1:
+                raise ArchiveError(f"{path}: offset {record.offset} follows {end}")
+            end = record.offset
+            head = next_head(head, record, wanted, f"{reader.topic}-{reader.partition}")
+    return end
+
+
+def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) -> bytes:
+    """The chain head after a record, compared with what a signed checkpoint names there.
+
+    Raises:
+        ArchiveError: it differs.
+    """
+    head = link(head, record_digest(record))
+    signed = wanted.get(record.offset)
+    if signed is not None and head.hex() != signed:
+        raise ArchiveError(
+            f"{name}: the records up to offset {record.offset} are not those that were signed (their chain ends in "
+            f"{head.hex()[:16]}…, the checkpoint says {signed[:16]}…): one at or before it was changed"
+        )
+    return head
+
+
+def signed_heads(checkpoints: list[Heads], topic: str, partition: int) -> dict[int, str]:
+    """What the checkpoints say of one topic partition.
+
+    Raises:
+        ArchiveError: two checkpoints name different heads at one offset.
+    """
+    wanted: dict[int, str] = {}
+    for heads in checkpoints:
+        at, head = heads.heads.get(f"{topic}/{partition}", (-1, ""))
+        if at >= 0 and wanted.setdefault(at, head) != head:
+            raise ArchiveError(f"checkpoint {heads.number} names another head of {topic}/{partition} at offset {at}")
+    return wanted
+
+
+def check_snapshots(root: Path, partition: int) -> None:
+    """Check that snapshots stand at the ends of log segments only (a first one may stand before the log's start).
+
+    Raises:
+        ArchiveError: one does not.
+    """
+    ends = {manifest.last_offset for manifest in PartitionReader(root, LOG, partition).manifests()}
+    folder = root / "snapshots" / str(partition)
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    stored = snapshots(root, partition)
+    for offset, path in stored[1:] if stored and PartitionReader(root, LOG, partition).first_offset() else stored:
+        if offset not in ends:
+            raise ArchiveError(f"{path}: no log segment ends at offset {offset}")
+    if odd := sorted(names - {path.name for _, path in stored}):
+        raise ArchiveError(f"{folder / odd[0]} does not belong to the archive")

@@ -1,0 +1,185 @@
+"""Following the log and the decisions into an archive: all partitions, in no consumer group, from strict offsets."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.core.rows import applied_offset
+from streams.kafka import aiokafka_kwargs, read_range
+from streams.replay.archive import DECISIONS, LOG
+from streams.replay.archiver import Archiver, Limits, torn
+from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.signing import CheckpointWriter, read_private
+
+log = logging.getLogger("fleethpa.archive")
+NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}
+FETCH_MS = 200
+_TRIES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveConfig:
+    """What the archiver is told.
+
+    `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made.
+    """
+
+    root: Path
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    once: bool = False
+    limits: Limits = field(default_factory=Limits)
+    flush_ms: int = 500
+    key: Path | None = None
+    sign_ms: int = 60_000
+
+
+def archived(record: ConsumerRecord) -> ArchivedRecord:
+    """A record of a topic as the archive keeps it."""
+    headers = tuple((str(name), bytes(value)) for name, value in record.headers or ())
+    return ArchivedRecord(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
+
+
+def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
+    """The writer of signed checkpoints, if there is a key.
+
+    Raises:
+        ArchiveError: the key file cannot be used.
+    """
+    return None if config.key is None else CheckpointWriter(config.root, read_private(config.key))
+
+
+async def run_archive(config: ArchiveConfig, stop: asyncio.Event) -> dict[str, int]:
+    """Archive until `stop` is set or, with `once`, until the end as of now; gives the number of records per topic.
+
+    Raises:
+        ArchiveError: the directory is not usable, or the topics no longer hold what comes next.
+    """
+    consumer = AIOKafkaConsumer(
+        **aiokafka_kwargs(config.kafka),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        fetch_max_wait_ms=FETCH_MS,
+    )
+    await consumer.start()
+    try:
+        return await _Follower(config, consumer, stop).run()
+    except OffsetOutOfRangeError as error:
+        raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
+    finally:
+        await consumer.stop()
+
+
+class _Follower:
+    def __init__(self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+        self._config, self._consumer, self._stop = config, consumer, stop
+        self._counts = {LOG: 0, DECISIONS: 0}
+
+    async def run(self) -> dict[str, int]:
+        partitions = await self._partitions()
+        archiver = await asyncio.to_thread(
+            Archiver, self._config.root, partitions, self._config.limits, checkpoint_writer(self._config)
+        )
+        ends = await self._seek(archiver, [TopicPartition(t, n) for t in NAMES for n in range(partitions)])
+        log.info("archiving to %s", self._config.root)
+        try:
+            await self._follow(archiver, ends)
+        finally:
+            await asyncio.to_thread(archiver.finish)
+        return self._counts
+
+    async def _partitions(self) -> int:
+        # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+        cluster = await self._consumer._client.fetch_all_metadata()
+        counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in NAMES}
+        for topic, count in counts.items():
+            if not count:
+                raise ArchiveError(f"topic {topic} does not exist; next: fleethpa topics init")
+        if len(set(counts.values())) > 1:
+            raise ArchiveError(f"{topics.LOG} and {topics.DECISIONS} have different partition counts: {counts}")
+        return counts[topics.LOG]
+
+    async def _seek(self, archiver: Archiver, parts: list[TopicPartition]) -> dict[TopicPartition, int]:
+        self._consumer.assign(parts)
+        firsts, ends = await self._consumer.beginning_offsets(parts), await self._consumer.end_offsets(parts)
+        late = [part.partition for part in parts if part.topic == topics.LOG and firsts[part]]
+        late = [number for number in late if archiver.next_offset(LOG, number) is None]
+        if late:
+            for number, rows in (await self._state_rows(late)).items():
+                archiver.begin_with(number, rows)
+            self._consumer.assign(parts)
+        for part in parts:
+            wanted = archiver.next_offset(NAMES[part.topic], part.partition)
+            if wanted is not None and not firsts[part] <= wanted <= ends[part]:
+                raise ArchiveError(
+                    f"{part.topic}-{part.partition} holds offsets {firsts[part]} to {ends[part] - 1}, the archive goes "
+                    f"on at {wanted}: what lies between is lost; start a new archive directory"
+                )
+            self._consumer.seek(part, firsts[part] if wanted is None else wanted)
+        return dict(ends)
+
+    async def _state_rows(self, numbers: list[int]) -> Mapping[int, Mapping[bytes, bytes]]:
+        """State rows from the changelog for partitions whose log no longer begins at its first record."""
+        for _ in range(_TRIES):
+            rows = await self._changelog()
+            found = {n: {k: v for k, v in rows.items() if k.startswith(b"%d|" % n)} for n in numbers}
+            if all(mine and not torn(mine, number) for number, mine in found.items()):
+                return found
+            await asyncio.sleep(FETCH_MS / 1000)
+        raise ArchiveError(
+            f"the log no longer begins at its first record, and {topics.CHANGELOG} holds no whole state to start from; "
+            "start the decider, or start the archive before the log's retention has passed"
+        )
+
+    async def _changelog(self) -> dict[bytes, bytes]:
+        cluster = await self._consumer._client.fetch_all_metadata()
+        numbers = cluster.partitions_for_topic(topics.CHANGELOG) or ()
+        parts = [TopicPartition(topics.CHANGELOG, number) for number in numbers]
+        self._consumer.assign(parts)
+        firsts, ends = await self._consumer.beginning_offsets(parts), await self._consumer.end_offsets(parts)
+        newest: dict[bytes, bytes] = {}
+        for part in parts:
+            self._consumer.assign([part])
+            async for record in read_range(self._consumer, part, firsts[part], ends[part]):
+                held = newest.get(record.key)
+                # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
+                if record.value and (held is None or applied_offset(held) <= applied_offset(record.value)):
+                    newest[record.key] = record.value
+        return newest
+
+    async def _follow(self, archiver: Archiver, ends: dict[TopicPartition, int]) -> None:
+        flushed = signed = time.monotonic()
+        while not self._stop.is_set():
+            batches = await self._consumer.getmany(timeout_ms=FETCH_MS)
+            for part, records in batches.items():
+                self._take(archiver, part, records, ends[part])
+            now = time.monotonic()
+            done = self._config.once and await self._at_end(ends)
+            if done or now - flushed >= self._config.flush_ms / 1000:
+                await asyncio.to_thread(archiver.flush)
+                flushed = now
+            if now - signed >= self._config.sign_ms / 1000:
+                await asyncio.to_thread(archiver.sign)
+                signed = now
+            if done:
+                return
+
+    def _take(self, archiver: Archiver, part: TopicPartition, records: list[ConsumerRecord], end: int) -> None:
+        name = NAMES[part.topic]
+        for record in records:
+            if self._config.once and record.offset >= end:
+                return
+            archiver.append(name, part.partition, archived(record))
+            self._counts[name] += 1
+
+    async def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
+        return all([await self._consumer.position(part) >= end for part, end in ends.items()])

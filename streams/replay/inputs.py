@@ -1,0 +1,60 @@
+"""From a log to the inputs of its evaluations: fold it with a probe and give each evaluation with its record."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from schemas.keys import HpaId
+from streams.core.partition import Partition
+from streams.core.probe import EvaluationInputs, WriteEnded
+
+LogEntry = tuple[int, int, bytes]
+"""(offset, timestamp ms, value) of a log record."""
+
+
+class Evaluated(NamedTuple):
+    """An evaluation of the log: what it read and the decision record that the log gives for it."""
+
+    inputs: EvaluationInputs
+    value: bytes
+
+
+Event = Evaluated | WriteEnded
+
+
+def events(partition: Partition, records: Iterable[LogEntry], wanted: Callable[[HpaId], bool]) -> Iterator[Event]:
+    """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log."""
+    told: list[EvaluationInputs | WriteEnded] = []
+
+    def probe(each: EvaluationInputs | WriteEnded) -> None:
+        if wanted(each.hpa):
+            told.append(each)
+
+    for offset, timestamp_ms, value in records:
+        told.clear()
+        decisions = partition.apply(offset, timestamp_ms, value, probe=probe)
+        if not told:
+            continue
+        values = {decision.id: decision.value for decision in decisions}
+        for each in told:
+            yield Evaluated(each, values[each.decision]) if isinstance(each, EvaluationInputs) else each
+
+
+def evaluation_of(partition: Partition, records: Iterable[LogEntry], decision: str) -> Evaluated | None:
+    """Give the evaluation that made a decision; None: these records hold none of that id."""
+    offset = int(decision.split("-", 2)[1])
+    upto = (record for record in records if record[0] <= offset)
+    for each in events(partition, upto, lambda _: True):
+        if isinstance(each, Evaluated) and each.inputs.decision == decision:
+            return each
+    return None
+
+
+def evaluation_at(partition: Partition, records: Iterable[LogEntry], hpa: HpaId, time_ms: int) -> Evaluated | None:
+    """Give the last evaluation of an HPA at or before a log time; None: there is none."""
+    found = None
+    for each in events(partition, records, lambda name: name == hpa):
+        if isinstance(each, Evaluated):
+            if each.inputs.now_ms > time_ms:
+                break
+            found = each
+    return found

@@ -1,0 +1,169 @@
+"""Signed checkpoints: now and then the archive signs the chain heads of all its topic partitions with Ed25519.
+
+A chain of hashes can be recomputed by whoever may write the files; a signature cannot. What a checkpoint names cannot
+be changed any more without a verifier with the public key noticing.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec import Struct
+
+from schemas.codec import WireError, decode, encode
+from streams.replay.archive import sha256_hex, write_atomically
+from streams.replay.segments import ArchiveError
+
+FOLDER = "checkpoints"
+KEY_FILE = "audit.key"
+PUBLIC_FILE = "audit.pub"
+_DOMAIN = b"fleethpa audit checkpoint v1\n"
+
+
+class Heads(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is signed. `heads`: `topic/partition` -> (offset of its last record, chain head in hex).
+
+    `previous`: SHA-256 (hex) of the checkpoint file before it, empty for the first. `time_ms`: newest record timestamp.
+    """
+
+    number: int
+    previous: str
+    time_ms: int
+    heads: dict[str, tuple[int, str]]
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A checkpoint file: the signed text and its signature, both as text (JSON, hex)."""
+
+    signed: str
+    signature: str
+    public_key: str
+
+
+def make_key(private: Path, public: Path) -> str:
+    """Make a key pair, PEM; the private file is readable by its owner only. Gives the public key in hex.
+
+    Raises:
+        FileExistsError: there is a key already; it is never overwritten.
+    """
+    key = Ed25519PrivateKey.generate()
+    private.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+    public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return _hex(key.public_key())
+
+
+def read_private(path: Path) -> Ed25519PrivateKey:
+    """Read a private key file.
+
+    Raises:
+        ArchiveError: no Ed25519 key in it.
+    """
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise ArchiveError(f"{path}: no private key: {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ArchiveError(f"{path}: not an Ed25519 key; make one: fleethpa audit keygen")
+    return key
+
+
+def read_public(path: Path) -> Ed25519PublicKey:
+    """Read a public key file.
+
+    Raises:
+        ArchiveError: no Ed25519 public key in it.
+    """
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArchiveError(f"{path}: no public key: {error}") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ArchiveError(f"{path}: not an Ed25519 public key")
+    return key
+
+
+def _hex(key: Ed25519PublicKey) -> str:
+    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw).hex()
+
+
+class CheckpointWriter:
+    """Writes DIR/checkpoints/<number>.json, each naming the one before."""
+
+    def __init__(self, root: Path, key: Ed25519PrivateKey) -> None:
+        self._folder = root / FOLDER
+        self._key = key
+        self._heads: Mapping[str, tuple[int, str]] = {}
+
+    def write(self, heads: Mapping[str, tuple[int, str]], time_ms: int = 0) -> Path | None:
+        """Sign these heads; None where they have not moved since the last time."""
+        if heads == self._heads:
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files = checkpoint_files(self._folder.parent)
+        previous = sha256_hex(files[-1].read_bytes()) if files else ""
+        number = int(files[-1].stem) + 1 if files else 0
+        signed = encode(Heads(number=number, previous=previous, time_ms=time_ms, heads=dict(heads)))
+        made = Checkpoint(
+            signed=signed.decode(),
+            signature=self._key.sign(_DOMAIN + signed).hex(),
+            public_key=_hex(self._key.public_key()),
+        )
+        path = self._folder / f"{number:012d}.json"
+        write_atomically(path, encode(made))
+        self._heads = dict(heads)
+        return path
+
+
+def checkpoint_files(root: Path) -> list[Path]:
+    """The checkpoint files of an archive, oldest first."""
+    return sorted((root / FOLDER).glob("[0-9]*.json"))
+
+
+def read_checkpoints(root: Path, public: Ed25519PublicKey | None) -> list[Heads]:
+    """Read and check all checkpoints: form, chain, and (with a key) signatures.
+
+    Raises:
+        ArchiveError: names the first file that is not right, and why.
+    """
+    made: list[Heads] = []
+    previous = ""
+    for number, path in enumerate(checkpoint_files(root)):
+        heads = _read(path, public)
+        if heads.number != number or path.name != f"{number:012d}.json" or heads.previous != previous:
+            raise ArchiveError(f"{path}: does not follow the checkpoint before it")
+        previous = sha256_hex(path.read_bytes())
+        made.append(heads)
+    return made
+
+
+def _read(path: Path, public: Ed25519PublicKey | None) -> Heads:
+    data = path.read_bytes()
+    try:
+        checkpoint = decode(data, Checkpoint)
+        heads = decode(checkpoint.signed.encode(), Heads)
+        signature = bytes.fromhex(checkpoint.signature)
+        own = Ed25519PublicKey.from_public_bytes(bytes.fromhex(checkpoint.public_key))
+        key = public or own
+    except (WireError, ValueError) as error:
+        raise ArchiveError(f"{path}: {error}") from error
+    if data != encode(checkpoint):
+        raise ArchiveError(f"{path}: is not in canonical form")
+    if _hex(key) != checkpoint.public_key:
+        raise ArchiveError(f"{path}: signed with another key ({checkpoint.public_key[:16]}…, not {_hex(key)[:16]}…)")
+    try:
+        key.verify(signature, _DOMAIN + checkpoint.signed.encode())
+    except InvalidSignature as error:
+        raise ArchiveError(f"{path}: the signature is not that of these heads") from error
+    return heads

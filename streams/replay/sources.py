@@ -1,0 +1,155 @@
+"""Where replay and verification read log and decisions from: an archive's folder, or the topics of a running fleet."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.replay.archive import DECISIONS, LOG, PartitionReader, open_archive, read_snapshot, snapshots
+from streams.replay.archiver import is_written
+from streams.replay.segments import ArchivedRecord, ArchiveError
+
+TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
+
+
+class Source(Protocol):
+    """Log, decisions and snapshots of all partitions; picklable, so that every process opens its own."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        ...
+
+    async def partitions(self) -> int:
+        """How many partitions log and decisions have."""
+        ...
+
+    def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+        """Records from offset `first` to the end as of now."""
+        ...
+
+    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
+        """The newest snapshot of which every log record is older than `before_ms` (None: the first there is, if the
+        log does not begin at its first record): (applied offset, rows).
+        """
+        ...
+
+    def marks(self, partition: int) -> frozenset[int]:
+        """The log offsets at which a snapshot belongs: the ends of closed segments."""
+        ...
+
+    def stored(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        """The rows of the snapshot at a log offset; None: there is none."""
+        ...
+
+    def is_live(self) -> bool:
+        """Whether more is being written now."""
+        ...
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        """An offset at or before that of decision number `seq`, as near as can cheaply be known."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArchiveSource:
+    """An archive's folder."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.root)
+
+    async def partitions(self) -> int:
+        return open_archive(self.root).partitions
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+        for record in PartitionReader(self.root, topic, partition).records(first):
+            yield record
+
+    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
+        stored = snapshots(self.root, partition)
+        reader = PartitionReader(self.root, LOG, partition)
+        if before_ms is None:
+            begins = reader.first_offset()
+            return (stored[0][0], read_snapshot(stored[0][1])) if begins and stored else None
+        newest_ms = {manifest.last_offset: manifest.last_timestamp_ms for manifest in reader.manifests()}
+        for offset, path in reversed(stored):
+            if newest_ms.get(offset, before_ms) < before_ms:
+                return offset, read_snapshot(path)
+        return self.snapshot(partition, None)
+
+    def marks(self, partition: int) -> frozenset[int]:
+        return frozenset(manifest.last_offset for manifest in PartitionReader(self.root, LOG, partition).manifests())
+
+    def stored(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        path = dict(snapshots(self.root, partition)).get(offset)
+        return None if path is None else read_snapshot(path)
+
+    def is_live(self) -> bool:
+        return is_written(self.root)
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        reader = PartitionReader(self.root, DECISIONS, partition)
+        # Numbers have no gaps and copies only add records: number n stands at offset n - 1 or later, but for an
+        # archive whose decisions begin late; there the first record says how much.
+        manifests = reader.manifests()
+        low = 0
+        for manifest in manifests:
+            if reader.first_seq(manifest) <= seq:
+                low = manifest.first_offset
+            else:
+                break
+        return low
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """The topics of a running fleet, read in no consumer group."""
+
+    settings: KafkaSettings
+
+    @property
+    def name(self) -> str:
+        return self.settings.bootstrap_servers
+
+    async def partitions(self) -> int:
+        from streams import kafka
+
+        async with kafka.reader(self.settings) as consumer:
+            cluster = await consumer._client.fetch_all_metadata()
+            count = len(cluster.partitions_for_topic(topics.LOG) or ())
+        if not count:
+            raise ArchiveError(f"topic {topics.LOG} does not exist at {self.name}; next: fleethpa topics init")
+        return count
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+        from aiokafka import TopicPartition
+
+        from streams import kafka
+        from streams.replay.follow import archived
+
+        part = TopicPartition(TOPICS[topic], partition)
+        async with kafka.reader(self.settings, [part]) as consumer:
+            begin = (await consumer.beginning_offsets([part]))[part]
+            end = (await consumer.end_offsets([part]))[part]
+            async for record in kafka.read_range(consumer, part, max(begin, first), end):
+                yield archived(record)
+
+    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
+        return None
+
+    def marks(self, partition: int) -> frozenset[int]:
+        return frozenset()
+
+    def stored(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        return None
+
+    def is_live(self) -> bool:
+        return True
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        return 0

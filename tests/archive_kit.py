@@ -1,0 +1,78 @@
+"""Archives of generated fleets: the log as the generator makes it, the decisions as the core makes them of it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from schemas.entries import ClusterSettings
+from streams.core.ledger import DecisionRecord
+from streams.core.partition import Partition
+from streams.replay.archive import DECISIONS, LOG
+from streams.replay.archiver import Archiver, Limits
+from streams.replay.generate import Fleet, GeneratedRecord, generate
+from streams.replay.segments import ArchivedRecord
+from streams.replay.signing import CheckpointWriter
+
+SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)
+ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")
+Topics = dict[tuple[str, int], list[ArchivedRecord]]
+"""(topic, partition) -> its records."""
+
+
+def decided(records: Iterable[GeneratedRecord], partitions: int) -> Iterator[tuple[str, int, ArchivedRecord]]:
+    """(topic, partition, record) of a log and of the decisions that follow from it, in the order in which they come."""
+    made = {number: Partition.empty(number) for number in range(partitions)}
+    offsets = dict.fromkeys(made, 0)
+    for record in records:
+        yield LOG, record.partition, ArchivedRecord(record.offset, record.timestamp_ms, b"", (), record.value)
+        for decision in made[record.partition].apply(record.offset, record.timestamp_ms, record.value):
+            yield DECISIONS, record.partition, as_record(offsets[record.partition], record.timestamp_ms, decision)
+            offsets[record.partition] += 1
+
+
+def as_record(offset: int, timestamp_ms: int, decision: DecisionRecord) -> ArchivedRecord:
+    """A decision as it stands on its topic."""
+    return ArchivedRecord(offset, timestamp_ms, decision.key.encode(), tuple(decision.headers), decision.value)
+
+
+def topics_of(fleet: Fleet) -> Topics:
+    """Both topics of a generated fleet."""
+    found: Topics = {(topic, number): [] for topic in (LOG, DECISIONS) for number in range(fleet.partitions)}
+    for topic, number, record in decided(generate(fleet), fleet.partitions):
+        found[topic, number].append(record)
+    return found
+
+
+def write_archive(
+    root: Path,
+    fleet: Fleet = SMALL,
+    *,
+    segment_ms: int = 60_000,
+    finish: bool = True,
+    checkpoints: CheckpointWriter | None = None,
+    topics: Mapping[tuple[str, int], list[ArchivedRecord]] | None = None,
+    sign_every: int = 400,
+) -> Path:
+    """Write an archive of a generated fleet, or of these topics; some segments per partition."""
+    made = topics if topics is not None else topics_of(fleet)
+    archiver = Archiver(root, fleet.partitions, Limits(segment_ms=segment_ms), checkpoints)
+    everything = sorted(
+        (
+            (record.timestamp_ms, topic != LOG, number, record)
+            for (topic, number), all_ in made.items()
+            for record in all_
+        ),
+        key=lambda item: (*item[:3], item[3].offset),
+    )
+    for count, (_, is_decision, number, record) in enumerate(everything):
+        archiver.append(DECISIONS if is_decision else LOG, number, record)
+        if count % 50 == 49:
+            archiver.flush()
+        if count % sign_every == sign_every - 1:
+            archiver.sign()
+    archiver.flush()
+    if finish:
+        archiver.finish()
+    else:
+        archiver.sign()
+        archiver.release()
+    return root
