@@ -179,8 +179,7 @@ class _Builder:
             for hpa in body.hpas:
                 self._take_object(key, AutoscalerSet(hpa=hpa))
         elif isinstance(body, AutoscalerDeleted):
-            cluster, namespace = split_namespace_key(key)
-            self.objects[HpaId(cluster, namespace, body.name)] = None
+            self._take_deletion(key, body)
 
     def _take_object(self, key: str, change: AutoscalerSet) -> None:
         cluster, namespace = split_namespace_key(key)
@@ -189,6 +188,14 @@ class _Builder:
         # A cluster's HPA that bears the name of a central one is not shown in its place.
         if change.origin == "central" or row is None or row.origin == "cluster":
             self.objects[hpa] = change
+
+    def _take_deletion(self, key: str, deletion: AutoscalerDeleted) -> None:
+        cluster, namespace = split_namespace_key(key)
+        hpa = HpaId(cluster, namespace, deletion.name)
+        known = self.objects.get(hpa) or self.hpas.get(hpa)
+        # Once adopted, the cluster's own HPA goes and the central one of the same name stays.
+        if known is None or known.origin == deletion.origin:
+            self.objects[hpa] = None
 
     def _take_command(self, key: str, command: Command, now_ms: int) -> None:
         scope = command.cluster or ALL if key == ALL else f"{key}/{command.name}" if command.name else key

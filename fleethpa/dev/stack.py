@@ -157,7 +157,7 @@ class Stack:
         self._exit.callback(runtime.withdraw, stack, plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
-        """Wait until so many HPAs have been evaluated.
+        """Wait until every cluster has been heard and so many HPAs have been evaluated.
 
         Raises:
             CommandError: they were not in time, or a part cannot start; names the log to read.
@@ -176,7 +176,8 @@ class Stack:
         try:
             while True:
                 state = await read_state(reader)
-                if sum(view.decision is not None for view in state.hpas.values()) >= hpas:
+                evaluated = sum(view.decision is not None for view in state.hpas.values())
+                if evaluated >= hpas and all(name in state.clusters for name in self.clusters):
                     return
                 if failing := [child for child in self.supervisor.children if child.restarts >= 3]:
                     raise self._not_ready(f"{failing[0].name} does not stay up")

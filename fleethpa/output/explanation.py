@@ -112,7 +112,8 @@ def _final(decision: Decision) -> str:
     if not decision.status:
         return ""
     conditions = decision.status.get("conditions") or []
-    false = [c for c in conditions if c.get("type") != "ScalingLimited" and c.get("status") == "False"]
+    telling = ("AbleToScale", "ScalingActive")
+    false = [c for c in conditions if c.get("type") in telling and c.get("status") == "False"]
     return "; ".join(f"{c.get('type')}=False {c.get('reason')}" for c in false)
 
 
@@ -170,8 +171,9 @@ def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
 
 
 def _judgement(metric: MetricDecision) -> str:
+    filled = " with missing pods filled in" if metric.pods_missing or metric.pods_not_ready else ""
     texts = {
-        "withinTolerance": "within tolerance: no change",
+        "withinTolerance": f"within tolerance{filled}: no change",
         "directionFlip": "with missing pods filled in the direction flips: no change",
         "countGuard": "the result would go against the direction: no change",
     }

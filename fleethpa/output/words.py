@@ -88,8 +88,9 @@ def why(decision: Decision) -> str:
         return f"{reason}; limited by {held}" if held else reason
     if held:
         return f"held by {held}" + _would_be(decision)
-    if any(metric.note == "withinTolerance" for metric in decision.metrics):
-        return f"within tolerance ({_largest_ratio(decision)})"
+    if tolerated := [metric for metric in decision.metrics if metric.note == "withinTolerance"]:
+        filled = any(metric.pods_missing or metric.pods_not_ready for metric in tolerated)
+        return f"within tolerance ({_largest_ratio(decision)}{', missing pods filled in' if filled else ''})"
     return REASONS.get(decision.reason, decision.reason) or "the metrics ask for what is there"
 
 

@@ -145,6 +145,14 @@ async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
     assert CHECKOUT not in (await read_state(fleet.reader())).hpas
 
 
+async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa(), origin="central", mode="enforce"))
+    fleet.append(AutoscalerDeleted(name="checkout", origin="cluster"))
+    assert (await read_state(fleet.reader())).hpas[CHECKOUT].origin == "central"
+    fleet.append(AutoscalerDeleted(name="checkout", origin="central"))
+    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+
+
 async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:
     fleet.append(Command(command="pause", name="checkout", until=fleet.now_ms + 5_000))
     assert (await read_state(fleet.reader())).hpas[CHECKOUT].paused
