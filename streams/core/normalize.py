@@ -40,7 +40,7 @@ def _legacy(
         elif replicas > stabilized:
             stabilized = replicas
     rate_limit = int32(max(2.0 * float(current), 4.0))
-    limited, bound = _legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
+    limited, bound = legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
     held = None
     if stabilized != desired:
         held = _latest(each for each in recommendations if each[1] >= cutoff_ms and each[0] >= stabilized)
@@ -61,7 +61,8 @@ def _legacy(
     return normalization, _store(recommendations, slot, desired, now_ms)
 
 
-def _legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_replicas: int) -> tuple[int, str]:
+def legacy_limits(stabilized: int, rate_limit: int, min_replicas: int, max_replicas: int) -> tuple[int, str]:
+    """Give (replicas, bound) where there is no `behavior`."""
     ceiling, label = (rate_limit, "ScaleUpLimit") if max_replicas > rate_limit else (max_replicas, "TooManyReplicas")
     if stabilized < min_replicas:
         return min_replicas, "TooFewReplicas"

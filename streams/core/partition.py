@@ -20,6 +20,7 @@ from streams.core.fold import EntryFold
 from streams.core.hpa import Hpa
 from streams.core.ledger import DecisionRecord, Ledger
 from streams.core.namespace import Namespace
+from streams.core.probe import Probe
 from streams.core.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
 from streams.core.state import State
 
@@ -101,7 +102,12 @@ class Partition:
         return self.state.row.clock_ms
 
     def apply(
-        self, offset: int, timestamp_ms: int, value: bytes, standing: Mapping[str, bytes] = _NOTHING_STANDS
+        self,
+        offset: int,
+        timestamp_ms: int,
+        value: bytes,
+        standing: Mapping[str, bytes] = _NOTHING_STANDS,
+        probe: Probe | None = None,
     ) -> list[DecisionRecord]:
         """Fold one record and evaluate what is due, in key order.
 
@@ -110,6 +116,7 @@ class Partition:
             timestamp_ms: of the record, Unix milliseconds.
             value: of the record.
             standing: id -> value of the decisions of this record that already stand on the decisions topic.
+            probe: told the inputs of every evaluation of this record, and the end of every write.
 
         Returns:
             The decisions to publish, in order of `seq`: those that do not stand already.
@@ -121,6 +128,7 @@ class Partition:
         """
         record = self._open(offset, timestamp_ms, value)
         state = self.state
+        state.probe = probe
         if record.entries:
             fold = EntryFold(state)
             for index, entry in enumerate(record.entries):

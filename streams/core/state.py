@@ -6,6 +6,7 @@ from schemas.keys import HpaId
 from streams.core.hpa import Hpa
 from streams.core.namespace import Namespace
 from streams.core.observe import plan
+from streams.core.probe import Probe
 from streams.core.rows import HpaRow, PartitionRow
 from streams.core.schedule import Schedule
 from streams.core.settings import Effective, effective
@@ -27,6 +28,8 @@ class State:
         """HPAs to look at in this record."""
         self.checkpoint_offset = row.offset
         """Offset of the newest partition row that is written."""
+        self.probe: Probe | None = None
+        """Told the inputs of each evaluation of this record; None: nobody asks."""
         self._settings: dict[str, Effective] = {}
 
     def settings(self, cluster: str) -> Effective:

@@ -1,0 +1,70 @@
+"""What a probe of `Partition.apply` is told: the exact inputs of each evaluation, and the end of each write."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from schemas.entries import Mode, Origin
+from schemas.keys import HpaId
+from streams.core.autoscaler import Autoscaler, ControllerSettings
+from streams.core.evaluation import History
+from streams.core.observation import Observation
+
+
+class Guards(Struct, frozen=True, gc=False):
+    """What may keep a wanted write of an enforced HPA from being made. `paused_*`: why, empty: not paused."""
+
+    frozen: bool = False
+    paused_up: str = ""
+    paused_down: str = ""
+    hold_on_overflow: bool = True
+    max_step: int | None = None
+
+
+class EvaluationInputs(Struct, frozen=True, kw_only=True):
+    """Everything that one evaluation reads: `decide` and the guards give its decision from nothing else.
+
+    `status`: the stored status before it. `history`: memory before it, already emptied where the log said restart
+    (`restart`: why). `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
+    """
+
+    decision: str
+    hpa: HpaId
+    partition: int
+    offset: int
+    now_ms: int
+    mode: Mode
+    origin: Origin
+    generation: int
+    spec: dict[str, Any]
+    autoscaler: Autoscaler
+    status: dict[str, Any]
+    observation: Observation
+    history: History
+    settings: ControllerSettings
+    period_ms: int
+    guards: Guards
+    restart: str = ""
+    native_moves: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def follows_native(self) -> bool:
+        """The native controller's writes take the place of outcomes: its scale events are the HPA's."""
+        return self.origin == "cluster" and self.mode != "enforce"
+
+
+class WriteEnded(Struct, frozen=True, kw_only=True):
+    """A wanted write came to its end. `restart`: the log said restart since, so the memory was emptied before."""
+
+    hpa: HpaId
+    decision: str
+    current_replicas: int
+    desired_replicas: int
+    now_ms: int
+    wanted_ms: int
+    applied: bool
+    restart: bool
+
+
+Probe = Callable[[EvaluationInputs | WriteEnded], None]
