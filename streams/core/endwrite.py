@@ -1,0 +1,97 @@
+"""End a wanted write: by its outcome, or because none came back in time."""
+
+from typing import Any
+
+import msgspec
+
+from schemas.decisions import Decision
+from schemas.entries import Outcome
+from streams.core import records
+from streams.core.complete import complete
+from streams.core.evaluation import Result, ScaleApplied, ScaleFailed
+from streams.core.hpa import Hpa
+from streams.core.ledger import Draft
+from streams.core.probe import WriteEnded
+from streams.core.rows import PendingWrite
+from streams.core.schedule import OUTCOME_WAIT_MS, WRITE_TTL_MS
+from streams.core.state import State
+from streams.core.subject import identity, labels, own_status, take_restart
+
+_OUTCOME_TEXTS = {
+    "superseded": "a newer decision took its place",
+    "stale": f"it was not made within {WRITE_TTL_MS // 1000}s",
+    "refused": "it was refused",
+    "failed": "it failed",
+}
+_NO_OUTCOME = f"no outcome came back within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) // 1000}s"
+
+
+def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
+    """End a write whose outcome is here or whose time is up; give its record, or none while it is pending."""
+    outcome, row = hpa.outcome, hpa.row
+    hpa.outcome = None
+    if outcome is None and state.now_ms < write.expires_ms + OUTCOME_WAIT_MS:
+        return []
+    restart = take_restart(state, hpa)
+    applied = outcome is not None and outcome.result == "applied"
+    if state.probe is not None:
+        state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
+    end = ScaleApplied() if applied else ScaleFailed(_failure(outcome))
+    result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms)
+    row.history, row.pending = result.history, None
+    if write.uid == row.uid:
+        row.status = result.status
+    if applied:
+        row.written = (write.pending.desired_replicas, write.decision)
+    period_ms = state.settings(hpa.id.cluster).sync_period_ms
+    row.next_due_ms = state.now_ms if row.due_again else state.now_ms + period_ms
+    row.due_again = False
+    hpa.dirty = True
+    state.schedule.plan(hpa)
+    return [_completion(state, hpa, write, outcome, result, restart)]
+
+
+def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, restart: bool) -> WriteEnded:
+    return WriteEnded(
+        hpa=hpa.id,
+        decision=write.decision,
+        current_replicas=write.pending.current_replicas,
+        desired_replicas=write.pending.desired_replicas,
+        now_ms=state.now_ms,
+        wanted_ms=write.wanted_ms,
+        applied=applied,
+        restart=restart,
+    )
+
+
+def _failure(outcome: Outcome | None) -> str:
+    return _NO_OUTCOME if outcome is None else outcome.error or _OUTCOME_TEXTS[outcome.result]
+
+
+def _completion(
+    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | None, result: Result, restart: str
+) -> Draft:
+    row, pending = hpa.row, write.pending
+    made: dict[str, Any] = {"result": "timeout", "error": _NO_OUTCOME}
+    if outcome is not None:
+        made = msgspec.to_builtins(outcome)
+        for known in ("kind", "decision", "name", "uid"):
+            made.pop(known, None)
+    decision = Decision(
+        **identity(state, hpa, f"{state.row.number}-{state.offset}-{write.uid}-c", []),
+        kind="completion",
+        mode="enforce",
+        current_replicas=pending.current_replicas,
+        final_desired_replicas=pending.desired_replicas if result.action != "none" else pending.current_replicas,
+        direction=records.direction(pending.current_replicas, pending.desired_replicas),
+        reason=pending.reason,
+        observed={"restart": restart} if restart else {},
+        completes=write.decision,
+        outcome=made,
+        status=result.status,
+        events=list(result.events),
+        error=result.error,
+        labels=labels(result),
+    )
+    row.last_decision, row.last_decision_ms, row.last_offset = decision.id, state.now_ms, state.offset
+    return Draft(decision.id, hpa.id.namespace_key, hpa.headers, False, msgspec.to_builtins(decision))

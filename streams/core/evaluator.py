@@ -1,0 +1,313 @@
+"""Evaluate one HPA at one record: observe, decide, guard, remember, record."""
+
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
+from streams.core import records
+from streams.core.complete import complete
+from streams.core.decide import decide
+from streams.core.errors import StateError
+from streams.core.evaluation import Evaluation, Pending, Result, ScaleApplied
+from streams.core.guards import Standing, overflow, pause_in_force, standing
+from streams.core.hpa import Hpa
+from streams.core.ledger import Draft
+from streams.core.membership import is_selector
+from streams.core.namespace import Namespace
+from streams.core.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
+from streams.core.observe import observe_metric, observe_scale
+from streams.core.probe import EvaluationInputs, Guards
+from streams.core.rows import PendingWrite, ScaleRow
+from streams.core.schedule import WRITE_TTL_MS
+from streams.core.settings import Effective
+from streams.core.shadow import attribute
+from streams.core.state import State
+from streams.core.statuses import new_status
+from streams.core.subject import compiled, identity, labels, own_status, take_restart
+
+
+class Evaluator:
+    """One evaluation; the steps share what it is about."""
+
+    def __init__(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> None:
+        self.state = state
+        self.namespace = namespace
+        self.hpa = hpa
+        self.row = hpa.row
+        self.settings = settings
+        self.now_ms = state.now_ms
+        self.autoscaler = compiled(hpa)
+        self.standing: Standing = standing(namespace, hpa, settings)
+        self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
+        self.constraints: list[str] = []
+        self.paused = ""
+        self.held = False
+        self.sources: list[str] = []
+
+    def run(self) -> Draft:
+        """Evaluate and give the record."""
+        row, state = self.row, self.state
+        restart = take_restart(state, self.hpa)
+        follows_native = row.origin == "cluster" and self.standing.mode != "enforce"
+        if follows_native:
+            row.status = None
+        status = own_status(self.hpa)
+        observation = self._observe()
+        if state.probe is not None:
+            state.probe(self._inputs(status, observation, restart))
+        evaluation = decide(self.autoscaler, status, observation, row.history, self.settings.controller, self.now_ms)
+        row.history = evaluation.history
+        self._register(observation, evaluation)
+        observed = self._observed(observation, restart)
+        wanted, result = self._end(evaluation, status)
+        draft = self._draft(evaluation, result, observed, wanted)
+        if not follows_native and wanted is None:
+            row.status = result.status
+        row.next_due_ms = self.now_ms + self.settings.sync_period_ms
+        row.seen_replicas = (
+            observation.scale.spec_replicas if isinstance(observation.scale, Scale) else row.seen_replicas
+        )
+        row.native_moves, row.written = [], None
+        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
+        row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, state.offset
+        if wanted is not None:
+            current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
+            row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current)
+        return draft
+
+    def _inputs(self, status: dict[str, Any], observation: Observation, restart: str) -> EvaluationInputs:
+        """Say for a probe what this evaluation reads."""
+        row, state, settings = self.row, self.state, self.settings
+        name, pauses = self.hpa.id.name, self.state.row.pauses
+        paused_up, paused_down = (pause_in_force(self.namespace, name, pauses, up, self.now_ms) for up in (True, False))
+        return EvaluationInputs(
+            decision=f"{state.row.number}-{state.offset}-{row.uid}",
+            hpa=self.hpa.id,
+            partition=state.row.number,
+            offset=state.offset,
+            now_ms=self.now_ms,
+            mode=self.standing.mode,
+            origin=row.origin,
+            generation=row.generation,
+            spec=self.hpa.spec,
+            autoscaler=self.autoscaler,
+            status=status,
+            observation=observation,
+            history=row.history,
+            settings=settings.controller,
+            period_ms=settings.sync_period_ms,
+            guards=Guards(settings.frozen, paused_up, paused_down, settings.hold_on_overflow, settings.max_step),
+            restart=restart,
+            native_moves=tuple(row.native_moves),
+        )
+
+    # observing
+
+    def _observe(self) -> Observation:
+        namespace, queries = self.namespace, self.hpa.queries
+        scale = observe_scale(namespace, self.autoscaler, self.scale_row, self.now_ms)
+        if not isinstance(scale, Scale):
+            self.sources = [""] * len(queries)
+            return Observation(scale)
+        pods = namespace.membership.matching(scale.selector)
+        answers = self._answers(pods)
+        return Observation(scale, pods, answers, self._ambiguous(scale.selector, pods))
+
+    def _answers(self, pods: PodList) -> tuple[MetricAnswer | None, ...]:
+        answers = []
+        for query in self.hpa.queries:
+            answer, source = observe_metric(self.namespace, query, pods, self.settings, self.now_ms)
+            answers.append(answer)
+            self.sources.append(source)
+        return tuple(answers)
+
+    def _ambiguous(self, selector: str, pods: PodList) -> tuple[str, ...]:
+        """Name the HPAs whose targets share a pod with this one, where there are others."""
+        if pods is NO_PODS or not is_selector(selector):
+            return ()
+        names = {self.hpa.id.name}
+        for text in self.namespace.membership.overlapping(selector):
+            for name in self.namespace.registered.get(text, ()):
+                if self._knows(name, text):
+                    names.add(name)
+        return tuple(f"{self.namespace.name}/{name}" for name in sorted(names)) if len(names) > 1 else ()
+
+    def _knows(self, name: str, selector: str) -> bool:
+        other = self.state.hpas.get(self.hpa.id._replace(name=name))
+        if other is None or other is self.hpa or other.row.origin != self.hpa.row.origin:
+            # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
+            return False
+        return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
+
+    def _register(self, observation: Observation, evaluation: Evaluation) -> None:
+        """The overlap check knows an HPA from the first evaluation on that asked for metrics with a valid selector."""
+        scale = observation.scale
+        if not isinstance(scale, Scale) or evaluation.path not in ("metrics", "metricsFailed"):
+            return
+        if is_selector(scale.selector):
+            self.hpa.register(2 * self.state.offset + 1, scale.selector, self.state.row.restart_offset)
+            self.namespace.registered.setdefault(scale.selector, set()).add(self.hpa.id.name)
+
+    def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
+        observed: dict[str, Any] = {}
+        scale = observation.scale
+        if isinstance(scale, Scale):
+            observed = {
+                "specReplicas": scale.spec_replicas,
+                "statusReplicas": scale.status_replicas,
+                "selector": scale.selector,
+            }
+            if self.scale_row is not None and self.scale_row.resource_version:
+                observed["resourceVersion"] = self.scale_row.resource_version
+        change = attribute(self.hpa, self.scale_row)
+        if change:
+            observed["change"] = change
+        if restart:
+            observed["restart"] = restart
+        return observed
+
+    # the end of it
+
+    def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, Result]:
+        """Give the write to want (None: none) and the result to show meanwhile."""
+        self.constraints = records.constraints(evaluation)
+        pending = evaluation.pending
+        if pending is None:
+            if evaluation.result is None:
+                raise StateError(f"HPA {self.hpa.id}: an evaluation gave neither a result nor a write")
+            return None, evaluation.result
+        if self.standing.mode != "enforce":
+            return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
+        self._hold(evaluation, pending)
+        if self.held:
+            return None, self._kept(pending, status)
+        pending = self._within_step(pending)
+        return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
+
+    def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
+        """Find what keeps a wanted write from being made."""
+        up = pending.desired_replicas > pending.current_replicas
+        if self.settings.frozen:
+            self.constraints.append("Frozen")
+            self.paused = f"cluster {self.hpa.id.cluster} is frozen"
+        pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row.pauses, up, self.now_ms)
+        if pause:
+            self.constraints.append("Paused")
+            self.paused = self.paused or pause
+        wrapped = overflow(evaluation) if self.settings.hold_on_overflow else ""
+        if wrapped:
+            self.constraints.append("Overflow")
+            self.paused = self.paused or f"held: {wrapped}"
+        self.held = bool(self.paused)
+
+    def _kept(self, pending: Pending, status: dict[str, Any]) -> Result:
+        """Show the evaluation without its write: the count stays."""
+        current = pending.current_replicas
+        shown = new_status(
+            pending.generation,
+            status.get("lastScaleTime"),
+            current,
+            current,
+            pending.current_metrics,
+            pending.conditions,
+        )
+        return Result(
+            status=shown,
+            status_changed=True,
+            events=pending.events,
+            error=pending.error,
+            error_label=pending.error_label,
+            metric_results=pending.metric_results,
+            history=self.row.history,
+        )
+
+    def _within_step(self, pending: Pending) -> Pending:
+        """Cut the change to the maximal step."""
+        limit, current = self.settings.max_step, pending.current_replicas
+        if limit is None or abs(pending.desired_replicas - current) <= limit:
+            return pending
+        self.constraints.append("MaxStep")
+        desired = current + limit if pending.desired_replicas > current else current - limit
+        return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
+
+    # the record
+
+    def _draft(self, evaluation: Evaluation, result: Result, observed: dict[str, Any], wanted: Pending | None) -> Draft:
+        row, state = self.row, self.state
+        name = f"{state.row.number}-{state.offset}-{row.uid}"
+        metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
+        current = evaluation.current_replicas or 0
+        final = self._final(evaluation, wanted, current)
+        made = records.steps(evaluation)
+        if final != evaluation.desired_replicas and evaluation.desired_replicas is not None:
+            made.append(Step(step="guard", in_=evaluation.desired_replicas, out=final))
+        shown = result.status if wanted is None else None
+        facts: dict[str, Any] = {
+            "mode": self.standing.mode,
+            "current_replicas": current,
+            "final_desired_replicas": final,
+            "direction": records.direction(current, final),
+            "reason": records.reason_of(evaluation, result.status),
+            "selected_metric": evaluation.selected_metric,
+            "constraints_applied": self.constraints,
+            "wants": wanted.desired_replicas if wanted is not None else None,
+            "events": [*result.events, *result.events_after_write] if wanted is None else [],
+            "error": result.error,
+            "paused": self.paused,
+            "refused": self.standing.refused,
+            "labels": labels(result) if wanted is None else {},
+        }
+        steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
+        shape = (
+            list(facts.values()),
+            steady,
+            records.shape_of(metrics, made, result.status),
+            *(row.spec_hash, row.origin, row.generation, state.row.engine),
+        )
+        if wanted is None and self._repeats(shape):
+            return self._short(name, evaluation, metrics)
+        decision = Decision(
+            **identity(state, self.hpa, name, self.sources),
+            **facts,
+            raw_desired_replicas=evaluation.proposal,
+            metrics=metrics,
+            steps=made,
+            expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
+            observed=observed,
+            status=shown,
+            author=row.author,
+            change_reason=row.change_reason,
+        )
+        row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
+        return Draft(name, self.namespace.key, self.hpa.headers, False, msgspec.to_builtins(decision))
+
+    def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
+        if wanted is not None:
+            return wanted.desired_replicas
+        if self.held or evaluation.desired_replicas is None:
+            return current
+        return evaluation.desired_replicas
+
+    def _repeats(self, shape: tuple[Any, ...]) -> bool:
+        """Tell whether the last full record differs in values only."""
+        row, known = self.row, self.hpa.shape
+        if not row.full_decision or self.now_ms - row.full_ms >= records.FULL_EVERY_MS:
+            return False
+        return known == shape if known is not None else row.full_digest == records.digest(shape)
+
+    def _short(self, name: str, evaluation: Evaluation, metrics: list[MetricDecision]) -> Draft:
+        state = self.state
+        short = ShortDecision(
+            id=name,
+            seq=0,
+            prev="",
+            same_as=self.row.full_decision,
+            time=records.print_time(self.now_ms),
+            input=records.input_position(state.row.number, state.offset, state.row.log_hash, []),
+            m=[(metric.value, metric.utilization, metric.proposal, metric.ratio) for metric in metrics],
+            raw_desired_replicas=evaluation.proposal,
+            newest=[metric.newest for metric in metrics],
+        )
+        return Draft(name, self.namespace.key, self.hpa.headers, True, msgspec.to_builtins(short))

@@ -1,0 +1,69 @@
+"""What every look at an HPA shares: its spec, its status, a restart it has to take part in, its name in records."""
+
+from typing import Any
+
+from schemas.entries import Target
+from streams.core import records
+from streams.core.autoscaler import Autoscaler
+from streams.core.errors import StateError
+from streams.core.evaluation import EMPTY_HISTORY, Result
+from streams.core.hpa import Hpa
+from streams.core.state import State
+
+
+def take_restart(state: State, hpa: Hpa) -> str:
+    """Lose the memory of windows and scale events if the log says so since the last look; give the reason."""
+    if state.row.restart_offset <= hpa.row.restart_seen:
+        return ""
+    hpa.row.restart_seen = state.row.restart_offset
+    hpa.row.history = EMPTY_HISTORY
+    return state.row.restart_reason
+
+
+def own_status(hpa: Hpa) -> dict[str, Any]:
+    """Give the status that fleethpa's own decisions left, else the native object's."""
+    return hpa.row.native_status if hpa.row.status is None else hpa.row.status
+
+
+def labels(result: Result) -> dict[str, Any]:
+    """Labels of upstream's own metrics: of the reconcile and of each metric."""
+    return {
+        "action": result.action,
+        "error": result.error_label,
+        "metrics": [list(each) for each in result.metric_results],
+    }
+
+
+def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[str, Any]:
+    """Fields that every full record has."""
+    row, autoscaler = hpa.row, compiled(hpa)
+    return {
+        "id": decision,
+        "seq": 0,
+        "prev": "",
+        "cluster": row.cluster,
+        "namespace": row.namespace,
+        "name": row.name,
+        "uid": row.uid,
+        "time": records.print_time(state.now_ms),
+        "input": records.input_position(state.row.number, state.offset, state.row.log_hash, sources),
+        "scale_target_ref": hpa.spec["scaleTargetRef"],
+        "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
+        "origin": row.origin,
+        "min_replicas": autoscaler.min_replicas,
+        "max_replicas": autoscaler.max_replicas,
+        "spec_hash": row.spec_hash,
+        "generation": row.generation,
+        "engine": state.row.engine,
+    }
+
+
+def compiled(hpa: Hpa) -> Autoscaler:
+    """Give the compiled spec of a live HPA.
+
+    Raises:
+        StateError: it has been forgotten.
+    """
+    if hpa.autoscaler is None:
+        raise StateError(f"HPA {hpa.id} has no spec: its row is a tombstone")
+    return hpa.autoscaler
