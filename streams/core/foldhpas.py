@@ -1,0 +1,154 @@
+"""Fold what concerns HPAs: their objects, full lists of them, and commands."""
+
+from schemas import entries as wire
+from schemas.keys import HpaId
+from streams.core.folding import Folding
+from streams.core.guards import HIDDEN, standing
+from streams.core.hpa import Hpa, made_uid
+from streams.core.namespace import advance
+from streams.core.rows import DirectoryEntry, ListProgress, Pause, TargetKey
+from streams.core.shadow import take_native_status
+
+
+def autoscaler_set(fold: Folding, body: wire.AutoscalerSet) -> None:
+    """An HPA was created or changed."""
+    if body.origin == "central" or fold.follows("autoscalers", body.session):
+        _take_hpa(fold, body, fold.namespace.hpa_list.mark)
+
+
+def _take_hpa(fold: Folding, body: wire.AutoscalerSet, mark: str) -> None:
+    namespace, name = fold.namespace, body.hpa["metadata"]["name"]
+    known = namespace.directory.get(name)
+    if body.origin == "cluster" and known is not None and known.origin == "central":
+        # The central one keeps the name; the cluster's is only known as a rival.
+        namespace.enter_hpa(name + HIDDEN, DirectoryEntry(_target(body), "cluster", mark))
+        return
+    if body.origin == "central" and known is not None and known.origin == "cluster":
+        namespace.enter_hpa(name + HIDDEN, DirectoryEntry(known.target, "cluster", known.mark))
+    hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
+    if not fold.state.holds(hpa, namespace):
+        try:
+            _change_hpa(fold, hpa, body)
+        except (ValueError, KeyError, TypeError) as error:
+            # Ingest lets only valid specs pass; one that is not must not stop the partition.
+            namespace.count_ignored(f"HPA {name}: {error}")
+    namespace.enter_hpa(name, DirectoryEntry(_target(body), body.origin, mark))
+    if body.mode is not None:
+        _set_command(fold, name, body.mode, None)
+
+
+def _change_hpa(fold: Folding, hpa: Hpa, body: wire.AutoscalerSet) -> None:
+    state, old_uid, was_live = fold.state, hpa.row.uid, not hpa.row.gone and not hpa.row.deleted
+    if hpa.row.gone:
+        hpa.row.restart_seen = state.row.restart_offset
+    uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
+    changed = hpa.take_object(body, fold.now_ms, uid)
+    reborn = hpa.row.uid != old_uid or not was_live
+    if reborn:
+        _register_nothing(fold, hpa)
+    elif body.origin == "cluster":
+        follows = standing(fold.namespace, hpa, state.settings(hpa.id.cluster)).mode != "enforce"
+        take_native_status(hpa, body.hpa.get("status") or {}, fold.now_ms, follows)
+    hpa.dirty = True
+    if changed:
+        state.refresh(hpa)
+        state.schedule.plan(hpa)
+        hpa.parked = False
+
+
+def _register_nothing(fold: Folding, hpa: Hpa) -> None:
+    """A new or deleted HPA matches nothing for the overlap check until it reads its scale."""
+    hpa.register(2 * fold.state.offset, "")
+
+
+def autoscaler_deleted(fold: Folding, body: wire.AutoscalerDeleted) -> None:
+    """An HPA was deleted: its next due evaluation forgets it."""
+    if body.origin == "cluster" and not fold.follows("autoscalers", body.session):
+        return
+    _delete_hpa(fold, body.name, body.origin, body.uid)
+
+
+def _delete_hpa(fold: Folding, name: str, origin: wire.Origin, uid: str = "") -> None:
+    namespace = fold.namespace
+    known = namespace.directory.get(name)
+    if known is None or known.origin != origin:
+        namespace.leave_hpa(name + HIDDEN)
+        return
+    hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
+    if uid and hpa.row.uid != uid and not fold.state.holds(hpa, namespace):
+        return
+    if not fold.state.holds(hpa, namespace) and not hpa.row.gone:
+        hpa.row.deleted = hpa.dirty = True
+        _register_nothing(fold, hpa)
+        hpa.parked = False
+        fold.state.schedule.plan(hpa)
+    namespace.leave_hpa(name)
+    if origin == "central" and name in namespace.commands and namespace.open():
+        del namespace.commands[name]
+
+
+def autoscaler_list(fold: Folding, body: wire.AutoscalerList) -> None:
+    """A chunk of a full list of the cluster's HPAs and of what else drives targets."""
+    if not fold.follows("autoscalers", body.session, starts_list=body.chunk == 0, in_list=True):
+        return
+    namespace = fold.namespace
+    progress = advance(namespace.hpa_list, body.list_id, body.chunk, fold.place())
+    rivals = [*(namespace.rivals_coming if body.chunk else ()), *body.rivals]
+    for hpa in body.hpas:
+        _take_hpa(fold, wire.AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
+    if not namespace.open():
+        return
+    namespace.hpa_list, namespace.rivals_coming = progress, rivals
+    if body.chunk == body.chunks - 1:
+        if progress.next_chunk == body.chunks:
+            _remove_unlisted(fold, progress.mark)
+            namespace.rivals = rivals
+        namespace.hpa_list, namespace.rivals_coming = ListProgress(), []
+
+
+def _remove_unlisted(fold: Folding, mark: str) -> None:
+    directory = fold.namespace.directory
+    stale = [name for name, known in directory.items() if known.origin == "cluster" and known.mark != mark]
+    for name in sorted(stale):
+        if name.endswith(HIDDEN):
+            fold.namespace.leave_hpa(name)
+        else:
+            _delete_hpa(fold, name, "cluster")
+
+
+def command(fold: Folding, body: wire.Command) -> None:
+    """Mode, pause or resume of an HPA or (no name) of the namespace."""
+    if body.command == "mode":
+        _set_command(fold, body.name, body.mode, None)
+    else:
+        _, pauses = fold.namespace.commands.get(body.name, (None, {}))
+        _set_command(fold, body.name, None, paused_by(pauses, body, fold.now_ms))
+
+
+def _set_command(fold: Folding, name: str, mode: wire.Mode | None, pauses: dict[str, Pause] | None) -> None:
+    namespace = fold.namespace
+    if not namespace.open():
+        return
+    old_mode, old_pauses = namespace.commands.get(name, (None, {}))
+    kept = (mode, old_pauses) if pauses is None else (old_mode, pauses)
+    if kept == (None, {}):
+        namespace.commands.pop(name, None)
+    else:
+        namespace.commands[name] = kept
+    fold.state.wake_parked()
+
+
+def paused_by(pauses: dict[str, Pause], body: wire.Command, now_ms: int) -> dict[str, Pause]:
+    """Give the pauses of a scope after a pause or resume."""
+    if body.command == "pause":
+        return {**pauses, body.pause_kind: Pause(body.until, body.author, body.reason, now_ms)}
+    if body.pause_kind == "all":
+        return {}
+    return {kind: pause for kind, pause in pauses.items() if kind != body.pause_kind}
+
+
+def _target(body: wire.AutoscalerSet) -> TargetKey:
+    reference = body.hpa["spec"]["scaleTargetRef"]
+    version = reference.get("apiVersion", "")
+    group = version.split("/")[0] if version.count("/") == 1 else ""
+    return group, str(reference["kind"]), str(reference["name"])

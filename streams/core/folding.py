@@ -1,0 +1,85 @@
+"""What the fold of every kind of entry shares: the entry's place, its namespace, and whose word counts there."""
+
+from schemas import entries as wire
+from schemas.entries import Source
+from streams.core.namespace import Namespace
+from streams.core.rows import Session, WatchRow
+from streams.core.state import State
+
+SILENCE_MS = 30_000
+"""After this much silence of the observer session that is followed, another one takes over."""
+_BEGINS_WITH_LIST = ("pods", "autoscalers")
+
+
+class Folding:
+    """The entry that is being folded, and where."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.now_ms = state.now_ms
+        self.index = 0
+        self.source: Source | None = None
+        self.namespace = Namespace("", "")
+        """Namespace of the entry at hand."""
+
+    def position(self) -> str:
+        """Source position of the entry, `topic-partition@offset`; empty for one without source."""
+        source = self.source
+        return "" if source is None else f"{source.topic}-{source.partition}@{source.offset}"
+
+    def place(self) -> str:
+        """Place of the entry in the log."""
+        return f"{self.state.offset}.{self.index}"
+
+    # --- observer sessions ------------------------------------------------------------------------------------------
+
+    def follows(self, watch: str, session: str, starts_list: bool = False, in_list: bool = False) -> bool:
+        """Tell whether an entry of this session counts; an entry without a session always does."""
+        if not session:
+            return True
+        namespace, sessions = self.namespace, self.state.row.sessions
+        key = f"{namespace.cluster}/{watch}"
+        known = sessions.get(key)
+        if known is not None and known.session != session:
+            silent = self.now_ms - known.heard_ms > SILENCE_MS
+            if not silent or (watch in _BEGINS_WITH_LIST and not starts_list):
+                sessions[key] = Session(known.session, known.heard_ms, known.ignored + 1)
+                return False
+        ignored = known.ignored if known is not None else 0
+        sessions[key] = Session(session, self.now_ms, ignored)
+        return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
+
+    def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
+        """A session's changes count in a namespace once it began a full list there, or was the first to be heard."""
+        namespace = self.namespace
+        held = namespace.listed.get(watch, "")
+        if held == session:
+            return True
+        if starts_list or (not held and not in_list):
+            if namespace.open():
+                namespace.listed[watch] = session
+            return True
+        namespace.count_ignored(f"{watch} of a session that has not begun with a full list")
+        return False
+
+    def heartbeat(self, body: wire.Heartbeat) -> None:
+        """Note what the followed session still watches; one that watches nothing any more hands over at once."""
+        sessions, namespace = self.state.row.sessions, self.namespace
+        for watch in sorted({*body.watches, *body.problems}):
+            known = sessions.get(f"{namespace.cluster}/{watch}")
+            if known is None or known.session != body.session:
+                continue
+            problem = body.problems.get(watch, "")
+            sessions[f"{namespace.cluster}/{watch}"] = Session(body.session, self.now_ms, known.ignored)
+            before = namespace.watches.get(watch, WatchRow(body.session))
+            heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
+            if namespace.open():
+                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem)
+        if not body.watches and not body.problems:
+            self._release(body.session)
+
+    def _release(self, session: str) -> None:
+        sessions, prefix = self.state.row.sessions, f"{self.namespace.cluster}/"
+        for key, known in sessions.items():
+            if key.startswith(prefix) and known.session == session:
+                sessions[key] = Session(session, self.now_ms - SILENCE_MS - 1, known.ignored)
