@@ -27,7 +27,7 @@ VERBS: Final = {
         "Show a decision step by step, with every number that led to it.",
     ),
     "decisions": ("fleethpa.commands.decisions", "decisions", "List or follow decisions."),
-    "audit": ("fleethpa.commands.audit", "audit", "The audit trail: list, tail."),
+    "audit": ("fleethpa.commands.audit", "audit", "The audit trail: list, tail, verify."),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
     "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
@@ -39,6 +39,7 @@ VERBS: Final = {
     "topics": ("fleethpa.commands.topics", "topics", "Create or check the topics."),
     "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
     "clusters": ("fleethpa.commands.clusters", "clusters", "Print the permissions that member clusters must give."),
+    "archive": ("fleethpa.commands.archive", "archive", "Follow log and decisions into a folder for --from DIR."),
     "conformance": (
         "fleethpa.conformance.command",
         "conformance",
@@ -55,7 +56,7 @@ VERBS: Final = {
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "status")),
     ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
-    ("Run", ("dev", "demo", "run", "topics", "ingest", "clusters")),
+    ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("conformance", "completion", "version")),
 )
 

@@ -69,10 +69,9 @@ async def open_reader(source: str, config: Config) -> Reader:
         return await KafkaReader.open(config)
     if not Path(source).is_dir():
         raise usage(f"--from {source}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
-    raise usage(
-        f"--from {source}: this folder is no archive that this version reads",
-        next_step="leave --from out to read the running fleet",
-    )
+    from fleethpa.archivereader import ArchiveReader
+
+    return ArchiveReader(Path(source))
 
 
 class KafkaReader:

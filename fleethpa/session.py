@@ -62,8 +62,24 @@ class Session:
         return use_color(str(self.options.get("color") or "auto"), sys.stdout)
 
     def now_ms(self) -> int:
-        """Return the wall clock; ages only, never decisions."""
+        """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
+        source = self.source
+        if source != "kafka":
+            return self._archive_clock_ms
         return time.time_ns() // 1_000_000
+
+    @functools.cached_property
+    def _archive_clock_ms(self) -> int:
+        from pathlib import Path
+
+        from fleethpa.archivereader import clock_ms
+
+        return clock_ms(Path(self.source))
+
+    @property
+    def source(self) -> str:
+        """What `--from` names: `kafka` or a folder."""
+        return str(self.options.get("source") or "kafka")
 
     def out(self, text: str) -> None:
         """Write data to stdout."""
@@ -109,7 +125,7 @@ class Session:
         """Open what `--from` names: the running fleet's topics, or an archive folder."""
         from fleethpa.readers import open_reader
 
-        reader = await open_reader(self.options.get("source") or "kafka", self.config)
+        reader = await open_reader(self.source, self.config)
         try:
             yield reader
         finally:

@@ -10,6 +10,8 @@ import click
 COMMANDS: Final = {
     "list": ("fleethpa.commands.audit_list", "audit_list"),
     "tail": ("fleethpa.commands.audit_list", "audit_tail"),
+    "verify": ("fleethpa.commands.audit_verify", "audit_verify"),
+    "keygen": ("fleethpa.commands.audit_verify", "audit_keygen"),
 }
 """Name: module and attribute of the command, imported when it is called."""
 

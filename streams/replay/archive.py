@@ -316,6 +316,14 @@ class PartitionReader:
         manifests = self.manifests()
         return max(last, manifests[-1].last_offset if manifests else -1)
 
+    def last_timestamp_ms(self) -> int:
+        """Timestamp of the last record, the open segment's included; 0: none."""
+        manifests = self.manifests()
+        last = manifests[-1].last_timestamp_ms if manifests else 0
+        for record in self._open():
+            last = record.timestamp_ms
+        return last
+
     def first_offset(self) -> int | None:
         """Offset of the first record; None: none."""
         return next((record.offset for record in self.records()), None)

@@ -1,0 +1,129 @@
+"""Reads an archive's folder for read verbs, with nothing running: rows, decisions and log as they were archived."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from fleethpa.decisions import Expander, Recorded, expand_all
+from fleethpa.errors import CommandError, usage
+from fleethpa.readers import Enough, LogRecordAt
+from streams.replay.archive import DECISIONS, LOG, PartitionReader, open_archive, read_snapshot, snapshots
+from streams.replay.segments import ArchivedRecord, ArchiveError
+
+_POLL_S: Final = 0.5
+
+
+def damaged(error: ArchiveError, root: Path) -> CommandError:
+    """The error for an archive that cannot be read."""
+    return usage(
+        str(error), cause="The archive is damaged or incomplete.", next_step=f"fleethpa audit verify --from {root}"
+    )
+
+
+def clock_ms(root: Path) -> int:
+    """The timestamp of the newest log record of an archive; the wall clock where there is none.
+
+    Raises:
+        CommandError: the folder is no archive, or is damaged (exit 2).
+    """
+    newest = 0
+    try:
+        for number in range(ArchiveReader(root).partitions):
+            newest = max(newest, PartitionReader(root, LOG, number).last_timestamp_ms())
+    except ArchiveError as error:
+        raise damaged(error, root) from error
+    return newest or time.time_ns() // 1_000_000
+
+
+class ArchiveReader:
+    """A `fleethpa.readers.Reader` of an archive, also while it is being written.
+
+    Raises:
+        CommandError: the folder is no archive that this version reads (exit 2).
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.name = root, str(root)
+        try:
+            self.partitions = open_archive(root).partitions
+        except ArchiveError as error:
+            raise usage(f"--from {root}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error
+
+    async def close(self) -> None:
+        pass
+
+    async def rows(self) -> Mapping[bytes, bytes]:
+        """The rows of the newest snapshots; `log` from there on holds what came since."""
+        return await asyncio.to_thread(self._rows)
+
+    def _rows(self) -> Mapping[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for number in range(self.partitions):
+            found |= self._newest(number)
+        return found
+
+    def _newest(self, number: int) -> Mapping[bytes, bytes]:
+        stored = snapshots(self.root, number)
+        try:
+            return read_snapshot(stored[-1][1]) if stored else {}
+        except ArchiveError as error:
+            raise damaged(error, self.root) from error
+
+    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+        wanted = range(self.partitions) if partitions is None else list(partitions)
+        for number in wanted:
+            if number not in range(self.partitions):
+                raise KeyError(number)
+        return {number: await asyncio.to_thread(self._tail, number, enough) for number in wanted}
+
+    def _tail(self, number: int, enough: Enough) -> list[Recorded]:
+        records: list[ArchivedRecord] = []
+        decisions: list[Recorded] = []
+        try:
+            for part in PartitionReader(self.root, DECISIONS, number).backwards():
+                records = part + records
+                decisions, lacking = expand_all(number, ((r.offset, r.value) for r in records))
+                if not lacking and enough(number, decisions):
+                    break
+        except ArchiveError as error:
+            raise damaged(error, self.root) from error
+        return decisions
+
+    async def follow(self) -> AsyncIterator[Recorded]:
+        """Decisions that are archived from now on."""
+        expanders: dict[int, Expander] = {}
+        positions: dict[int, int] = {}
+        for number in range(self.partitions):
+            expanders[number], positions[number] = await asyncio.to_thread(self._caught_up, number)
+        while True:
+            for number, expander in expanders.items():
+                for record in await asyncio.to_thread(self._since, number, positions[number]):
+                    positions[number] = record.offset + 1
+                    taken = expander.take(number, record.offset, record.value)
+                    if taken is not None:
+                        yield taken
+            await asyncio.sleep(_POLL_S)
+
+    def _caught_up(self, number: int) -> tuple[Expander, int]:
+        expander, position = Expander(), 0
+        for record in self._since(number, 0):
+            expander.take(number, record.offset, record.value)
+            position = record.offset + 1
+        return expander, position
+
+    def _since(self, number: int, first: int) -> list[ArchivedRecord]:
+        return list(self._records(DECISIONS, number, first))
+
+    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+        for record in self._records(LOG, partition, first):
+            yield LogRecordAt(partition, record.offset, record.timestamp_ms, record.value)
+
+    def _records(self, topic: str, number: int, first: int) -> Iterator[ArchivedRecord]:
+        try:
+            yield from PartitionReader(self.root, topic, number).records(first)
+        except ArchiveError as error:
+            raise damaged(error, self.root) from error

@@ -1,0 +1,104 @@
+"""`fleethpa archive`: log and decisions into a folder that every read verb takes with `--from`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleethpa.errors import OK, CommandError, unreachable, usage
+from fleethpa.output.times import parse_duration_ms
+from fleethpa.session import Session, command_options
+
+if TYPE_CHECKING:
+    from schemas.connection import KafkaSettings
+    from streams.replay.follow import ArchiveConfig
+
+
+@click.command()
+@click.option("--to", "folder", required=True, metavar="DIR", help="The archive's folder; made if it is not there.")
+@click.option("--once/--follow", default=False, help="End at what the topics hold now, or go on [default: --follow].")
+@click.option(
+    "--segment-size", type=click.IntRange(1), default=16, show_default=True, help="Close a segment at so many MiB."
+)
+@click.option("--segment-time", default="1h", show_default=True, metavar="DURATION", help="Or at so long a time.")
+@click.option(
+    "--flush", default="500ms", show_default=True, metavar="DURATION", help="How long a record may wait for fsync."
+)
+@click.option("--key", metavar="FILE", help="Sign checkpoints with it [default: the file of `audit keygen`, if there].")
+@click.option("--sign-every", default="1m", show_default=True, metavar="DURATION", help="How often heads are signed.")
+@command_options()
+def archive(
+    session: Session,
+    folder: str,
+    once: bool,
+    segment_size: int,
+    segment_time: str,
+    flush: str,
+    key: str | None,
+    sign_every: str,
+) -> int:
+    """Follow log and decisions into a folder: immutable segments, hash chains, snapshots, signed checkpoints.
+
+    It goes on where it stopped, also after kill -9. SIGTERM closes the open segments.
+    """
+    from streams.replay.archiver import Limits
+    from streams.replay.follow import ArchiveConfig
+
+    config = ArchiveConfig(
+        root=Path(folder),
+        kafka=_settings(session),
+        once=once,
+        limits=Limits(segment_bytes=segment_size << 20, segment_ms=parse_duration_ms(segment_time, "--segment-time")),
+        flush_ms=parse_duration_ms(flush, "--flush"),
+        key=_key(key),
+        sign_ms=parse_duration_ms(sign_every, "--sign-every"),
+    )
+    session.run(_run(session, config))
+    return OK
+
+
+def _settings(session: Session) -> KafkaSettings:
+    from fleethpa.connection import client_settings
+
+    return client_settings(session.config)
+
+
+def _key(named: str | None) -> Path | None:
+    from fleethpa.auditkey import private_path
+
+    path = Path(named) if named else private_path()
+    if path.exists():
+        return path
+    if named:
+        raise usage(f"--key {named}: no such file", next_step=f"fleethpa audit keygen --key {named}")
+    return None
+
+
+async def _run(session: Session, config: ArchiveConfig) -> None:
+    from aiokafka.errors import KafkaError
+
+    from streams.core.errors import CoreError
+    from streams.replay.follow import run_archive
+    from streams.replay.segments import ArchiveError
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
+    try:
+        counts = await run_archive(config, stop)
+    except (ArchiveError, CoreError) as error:
+        raise CommandError(f"the archive {config.root} cannot go on: {error}") from error
+    except OSError as error:
+        raise usage(f"the archive {config.root} cannot be written: {error}") from error
+    except KafkaError as error:
+        step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"
+        raise unreachable(
+            f"cannot talk to Kafka at {config.kafka.bootstrap_servers}: {error}", next_step=step
+        ) from error
+    session.note(f"archived {counts['log']} log records and {counts['decisions']} decisions")

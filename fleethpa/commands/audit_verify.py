@@ -1,0 +1,162 @@
+"""`fleethpa audit verify` and `audit keygen`: the proof that nothing was altered."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleethpa.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.output.formats import one
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from streams.replay.check import Report
+    from streams.replay.signing import Heads
+    from streams.replay.sources import Source
+
+
+@click.command("verify")
+@click.option("--since", metavar="24h|TIME", help="Only from then on; an archive's snapshot before it is the start.")
+@click.option("--public-key", metavar="FILE", help="Hold the records to the checkpoints signed with this key.")
+@click.option("--checkpoints", metavar="DIR", help="The archive whose signed checkpoints count [default: --from DIR].")
+@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def audit_verify(
+    session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
+) -> int:
+    """Check numbers, chain, log hashes, keys, headers, files, and make every decision again; exit 1 if one differs."""
+    from fleethpa.filters import moment
+    from fleethpa.sources import progress, source_of
+    from streams.replay.parallel import Pool, cores
+    from streams.replay.verify import verify, verify_partition
+
+    source = source_of(session)
+    since_ms = moment(since, session.now_ms(), "--since")
+    if since_ms is not None and since_ms > session.now_ms():
+        raise usage("--since lies beyond the newest record", cause="The window is empty.")
+    heads = _heads(session, public_key, checkpoints)
+    pool = Pool(verify_partition, jobs or cores())
+
+    async def work() -> list[Report]:
+        async with progress(session, "verifying", pool):
+            return [report async for report in verify(source, since_ms, heads, pool)]
+
+    began = time.monotonic()
+    reports, fault = _checked(session, work)
+    took_s = time.monotonic() - began
+    document = _document(source, sorted(reports, key=lambda r: r.partition), heads, fault, since_ms)
+    session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
+    return OK if document["ok"] else ANSWER_IS_NO
+
+
+def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
+    from fleethpa.connection import connecting
+    from streams.replay.segments import ArchiveError
+
+    async def run() -> list[Report]:
+        async with connecting(session.config.brokers):
+            found: list[Report] = await work()
+            return found
+
+    try:
+        return session.run(run()), ""
+    except ArchiveError as error:
+        return [], str(error)
+
+
+def _heads(session: Session, public_key: str | None, folder: str | None) -> list[Heads]:
+    from streams.replay.segments import ArchiveError
+    from streams.replay.verify import checkpoints_of
+
+    root = folder or (session.source if session.source != "kafka" else "")
+    if public_key and not root:
+        raise usage(
+            "--public-key needs signed checkpoints", next_step="name the archive that has them: --checkpoints DIR"
+        )
+    if not root:
+        return []
+    if public_key and not Path(public_key).is_file():
+        raise usage(f"--public-key {public_key}: no such file", next_step="fleethpa audit keygen")
+    try:
+        return checkpoints_of(Path(root), Path(public_key) if public_key else None)
+    except ArchiveError as error:
+        if public_key:
+            from fleethpa.errors import CommandError
+
+            raise CommandError(f"the signed checkpoints do not hold: {error}") from error
+        raise usage(str(error)) from error
+
+
+def _document(
+    source: Source, reports: list[Report], heads: list[Heads], fault: str, since_ms: int | None
+) -> dict[str, Any]:
+    import msgspec
+
+    from fleethpa.output.times import rfc3339
+
+    faults = [fault] if fault else [report.fault for report in reports if report.fault]
+    total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
+    return {
+        "ok": not faults,
+        "source": source.name,
+        "since": None if since_ms is None else rfc3339(since_ms),
+        "decisions": total["decisions"],
+        "logRecords": total["log_records"],
+        "duplicates": sum(report.duplicates for report in reports),
+        "segments": sum(report.segments for report in reports),
+        "snapshots": sum(report.snapshots for report in reports),
+        "checkpoints": len(heads),
+        "signedUntil": rfc3339(heads[-1].time_ms) if heads and heads[-1].time_ms else None,
+        "faults": faults,
+        "partitions": [msgspec.to_builtins(report) for report in reports],
+    }
+
+
+def _text(found: dict[str, Any], took_s: float) -> str:
+    speed = f"{found['decisions'] / took_s:,.0f}/s" if took_s > 0 else "-"
+    lines = [
+        f"verified {found['decisions']:,} decisions of {found['logRecords']:,} log records from {found['source']} "
+        f"in {took_s:.1f}s ({speed})"
+    ]
+    good = [
+        f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers",
+        f"duplicates    {found['duplicates']} copies collapsed",
+        f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
+        if found["segments"]
+        else "",
+        f"checkpoints   {found['checkpoints']} signed, up to {found['signedUntil'] or '-'}"
+        if found["checkpoints"]
+        else "",
+    ]
+    starts = [p for p in found["partitions"] if p["start"] >= 0]
+    if starts:
+        good.append(f"start         from snapshots in {len(starts)} partitions: nothing older was checked")
+    if found["ok"]:
+        return "\n".join(lines + [line for line in good if line] + ["OK"])
+    return "\n".join([*lines, *(f"FAULT  {fault}" for fault in found["faults"])])
+
+
+@click.command("keygen")
+@click.option("--key", metavar="FILE", help="Private key file [default: ~/.config/fleethpa/audit.key].")
+@command_options()
+def audit_keygen(session: Session, key: str | None) -> None:
+    """Make the Ed25519 key with which `fleethpa archive` signs checkpoints; the .pub file is for verifiers."""
+    from fleethpa.auditkey import private_path, public_path
+    from streams.replay.signing import make_key
+
+    private = Path(key) if key else private_path()
+    public = public_path(private)
+    try:
+        text = make_key(private, public)
+    except FileExistsError as error:
+        raise usage(
+            f"{private} exists", cause="A key is never overwritten.", next_step="name another file: --key FILE"
+        ) from error
+    except OSError as error:
+        raise usage(f"{private} cannot be written: {error}") from error
+    session.out(f"private key  {private}\npublic key   {public}  ({text})")
+    session.note("Keep the private key away from whoever may write the archive. Next: fleethpa archive --to DIR")

@@ -1,0 +1,67 @@
+"""`--from` for verbs that recompute: an archive, or the topics of a running fleet; and how their progress is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleethpa.errors import usage
+from fleethpa.session import Session
+
+if TYPE_CHECKING:
+    from streams.replay.sources import Source
+
+
+def source_of(session: Session) -> Source:
+    """The source that `--from` names.
+
+    Raises:
+        CommandError: no such folder, no archive, or no brokers are known (exit 2).
+    """
+    from streams.replay.sources import ArchiveSource, KafkaSource
+
+    if session.source == "kafka":
+        from fleethpa.connection import client_settings
+
+        return KafkaSource(client_settings(session.config))
+    root = Path(session.source)
+    if not root.is_dir():
+        raise usage(f"--from {root}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
+    from fleethpa.archivereader import ArchiveReader
+
+    ArchiveReader(root)
+    return ArchiveSource(root)
+
+
+@asynccontextmanager
+async def progress(session: Session, what: str, pool: Any) -> AsyncIterator[None]:
+    """Tell on stderr how far a pool has come: once a second on a terminal, else every ten seconds."""
+    live = sys.stderr.isatty() and not session.options.get("quiet")
+    task = asyncio.create_task(_tell(session, what, pool, live))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+async def _tell(session: Session, what: str, pool: Any, live: bool) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(1 if live else 10)
+        log_records, decisions = pool.progress
+        speed = decisions / (time.monotonic() - began)
+        text = f"{what} {decisions:,} decisions, {log_records:,} log records ({speed:,.0f}/s)"
+        if live:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        else:
+            session.note(text)
