@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"
+_DECIDER: Final = ("--web-port", "0", "--session-timeout", "10")
+"""Killed, it comes back when its session has ended; the embedded broker knows no static members."""
 DEV_SETTINGS: Final = ClusterSettings(
     sync_period_ms=5_000,
     downscale_stabilization_ms=60_000,
@@ -128,7 +130,7 @@ class Stack:
         read_only = [] if self._plan.fleet else ["--without", "reconciler"]
         return {
             "parts": [*base, "all", "--without", "decider", *read_only, *reach, *members],
-            "decider": [*base, "decider", *reach, "--web-port", "0", "--session-timeout", "10"],
+            "decider": [*base, "decider", *reach, *_DECIDER],
         }
 
     async def _child(self, name: str, arguments: Sequence[str]) -> None:

@@ -104,6 +104,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
         process = subprocess.Popen([*FLEETHPA, "dev"], env=made.environ, stdout=out, stderr=out, cwd=folder)
         try:
             until(lambda: _is_up(process, folder), "fleethpa dev is up", 60)
+            made.ok("settings", "*", "sync-period=2s", "--reason", "quick tests")
             yield made
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0
