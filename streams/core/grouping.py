@@ -64,7 +64,7 @@ def group(
         if sample is None:
             missing += 1
             missing_request += request
-        elif cpu and _is_unready(pod, sample, init_ms, delay_ms, now_ms):
+        elif cpu and is_unready(pod, sample, init_ms, delay_ms, now_ms):
             unready += 1
             unready_request += request
             removed += 1
@@ -104,7 +104,7 @@ def _inactive(pods: PodList, samples: dict[str, tuple[int, int, int]]) -> tuple[
     return removed, total
 
 
-def _is_unready(pod: PodRow, sample: tuple[int, int, int], init_ms: int, delay_ms: int, now_ms: int) -> bool:
+def is_unready(pod: PodRow, sample: tuple[int, int, int], init_ms: int, delay_ms: int, now_ms: int) -> bool:
     """Tell whether a running pod's cpu sample does not count yet. Unknown readiness is not False; bounds are strict."""
     ready, start_ms = pod.ready, pod.start_ms
     if ready is None or start_ms is None:

@@ -57,7 +57,7 @@ def combine(
     `reported_replicas` is the status' currentReplicas before this reconcile: what the labels of a metric compare with.
     Sets the ScalingActive condition.
     """
-    band = _band(autoscaler, settings)
+    band = tolerance_band(autoscaler, settings)
     metrics: list[MetricEvaluation] = []
     statuses: list[dict[str, Any]] = []
     events: list[Event] = []
@@ -168,7 +168,8 @@ def _ages(answer: MetricAnswer | None) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _band(autoscaler: Autoscaler, settings: ControllerSettings) -> Bounds:
+def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> Bounds:
+    """Give the ratios between which nothing changes: the HPA's own tolerances, else the controller's."""
     up = down = settings.tolerance
     if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:
         up = autoscaler.scale_up.tolerance

@@ -1,0 +1,269 @@
+"""What would have changed the answer of an evaluation: other metric values, or a limit less.
+
+Everything found is checked on the core before it is given: the value named gives the new answer and the value one
+milli nearer to the recorded one still gives the recorded answer.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from streams.core.evaluation import Calculation
+from streams.core.metrics import evaluate_metric, tolerance_band
+from streams.core.observation import Scale
+from streams.core.probe import EvaluationInputs
+from streams.replay.answer import Answer, answer
+from streams.replay.unlimited import without
+from streams.replay.varied import Varied, varied
+
+LARGEST = 1 << 53
+"""No metric value is searched beyond this: from here on doubles skip integers."""
+Direction = Literal["lower", "higher"]
+
+
+class CounterfactualError(Exception):
+    """A counterfactual does not flip where it says: a fault of the search, never shown as a result."""
+
+
+class Flip(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A metric's nearest other value that changes the answer.
+
+    `varied`: what was varied. `now`, `value`: its number as it was and at the flip, milli. `answer`: replicas then.
+    `shown_now`, `shown`: the metric's value as its status shows it (percent where `percent`, else milli).
+    """
+
+    metric: int
+    name: str
+    direction: Direction
+    varied: str
+    now: int
+    value: int
+    answer: int
+    percent: bool
+    shown_now: int
+    shown: int
+
+
+class Unmoved(Struct, frozen=True, kw_only=True, rename="camel"):
+    """No value of the metric in this direction changes the answer. `searched`: as far as this (milli)."""
+
+    metric: int
+    name: str
+    direction: Direction
+    searched: int
+
+
+class Without(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer without one limit that bound it. `how`: what was done to take it away."""
+
+    limit: str
+    answer: int
+    how: str
+
+
+class Release(Struct, frozen=True, kw_only=True, rename="camel"):
+    """When what holds the count lets go (Unix ms), and the answer from then on if all else stays as it was."""
+
+    at: int
+    answer: int
+
+
+class Counterfactuals(Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that would have changed the answer `final` (`current`: replicas before)."""
+
+    current: int
+    final: int
+    flips: list[Flip]
+    unmoved: list[Unmoved]
+    without: list[Without]
+    release: Release | None = None
+
+
+def counterfactuals(inputs: EvaluationInputs) -> Counterfactuals:
+    """Search and check.
+
+    Raises:
+        CounterfactualError: one that was found does not hold; nothing is given then.
+    """
+    recorded = answer(inputs)
+    flips: list[Flip] = []
+    unmoved: list[Unmoved] = []
+    if recorded.evaluation.path in ("metrics", "metricsFailed"):
+        for each in _of_metrics(inputs, recorded):
+            if isinstance(each, Flip):
+                flips.append(each)
+            else:
+                unmoved.append(each)
+    taken = [Without(limit=limit, answer=made.final, how=how) for limit, made, how in without(inputs, recorded)]
+    return Counterfactuals(
+        current=recorded.current,
+        final=recorded.final,
+        flips=flips,
+        unmoved=unmoved,
+        without=taken,
+        release=_release(inputs, recorded),
+    )
+
+
+def _of_metrics(inputs: EvaluationInputs, recorded: Answer) -> Iterator[Flip | Unmoved]:
+    for index in range(len(inputs.autoscaler.metrics)):
+        number = varied(inputs, index)
+        if number is None or not 0 <= number.now < LARGEST:
+            continue
+        search = _Search(inputs, number, recorded.final)
+        for direction in ("lower", "higher"):
+            yield search.flip(direction)
+
+
+class _Search:
+    """The nearest value of one number that changes the answer."""
+
+    def __init__(self, inputs: EvaluationInputs, number: Varied, final: int) -> None:
+        self.inputs, self.number, self.final = inputs, number, final
+        self._known: dict[int, int] = {}
+        self._calculated: dict[int, Calculation | None] = {}
+
+    def flip(self, direction: Direction) -> Flip | Unmoved:
+        """Go from edge to edge, between which the answer is monotone, until it has changed; halve there."""
+        number = self.number
+        edges = self._edges(direction)
+        before = number.now
+        for edge in edges:
+            if self._answer(edge) != self.final:
+                return self._checked(self._between(before, edge), direction)
+            before = edge
+        name = number.spec.name
+        return Unmoved(metric=number.index, name=name, direction=direction, searched=before)
+
+    def _between(self, same: int, other: int) -> int:
+        """Find the value nearest to `same` where the answer is no longer the recorded one."""
+        while abs(other - same) > 1:
+            middle = (same + other) // 2
+            if self._answer(middle) == self.final:
+                same = middle
+            else:
+                other = middle
+        return other
+
+    def _checked(self, value: int, direction: Direction) -> Flip:
+        nearer = value + 1 if direction == "lower" else value - 1
+        new, old = (answer(self.number.at(self.inputs, each)).final for each in (value, nearer))
+        if new == self.final or old != self.final:
+            raise CounterfactualError(f"{self.number.spec.name}: {value} gives {new}, {nearer} gives {old}")
+        now, then = self._shown(self.number.now), self._shown(value)
+        return Flip(
+            metric=self.number.index,
+            name=self.number.spec.name,
+            direction=direction,
+            varied=self.number.what,
+            now=self.number.now,
+            value=value,
+            answer=new,
+            percent=self.number.spec.calculation == "utilization",
+            shown_now=now,
+            shown=then,
+        )
+
+    def _answer(self, value: int) -> int:
+        known = self._known.get(value)
+        if known is None:
+            known = self._known[value] = answer(self.number.at(self.inputs, value)).final
+        return known
+
+    def _shown(self, value: int) -> int:
+        calculation = self._calculation(value)
+        return value if calculation is None else calculation.value
+
+    def _calculation(self, value: int) -> Calculation | None:
+        """The metric alone at a value: cheaper than the whole answer."""
+        if value not in self._calculated:
+            self._calculated[value] = self._calculate(value)
+        return self._calculated[value]
+
+    def _calculate(self, value: int) -> Calculation | None:
+        inputs, number = self.inputs, self.number
+        scale = inputs.observation.scale
+        if not isinstance(scale, Scale):
+            return None
+        band = tolerance_band(inputs.autoscaler, inputs.settings)
+        made = number.make(value)
+        pods = inputs.observation.pods
+        return evaluate_metric(number.spec, made, scale, pods, band, inputs.settings, inputs.now_ms).calculation
+
+    # where the formula changes its branch
+
+    def _edges(self, direction: Direction) -> list[int]:
+        """Values at which the formula may change its branch, outwards, and the end of the search."""
+        end = 0 if direction == "lower" else self._farthest()
+        start = self.number.now
+        low, high = min(start, end), max(start, end)
+        found = {end}
+        for test in self._branches():
+            place = _first(low, high, test)
+            found |= {each for each in (place - 1, place, place + 1) if low <= each <= high}
+        found.discard(start)
+        return sorted(found, reverse=direction == "lower")
+
+    def _farthest(self) -> int:
+        """A value from which on more changes nothing: the metric asks for over twice the maximum, at a ratio over 8."""
+        value = max(1, self.number.now, self.number.spec.target)
+        enough = 2 * max(self.inputs.autoscaler.max_replicas, self.final) + 2
+        while value < LARGEST // 2:
+            made = self._calculation(value)
+            if made is None or (made.ratio > 8.0 and made.proposal >= enough):
+                break
+            value *= 2
+        return value
+
+    def _branches(self) -> Iterator[Callable[[int], bool]]:
+        """Tests that turn from false to true as the value grows: ratio and filled ratio past each edge of a band."""
+        low, high = tolerance_band(self.inputs.autoscaler, self.inputs.settings)
+        now = self._calculation(self.number.now)
+        filled = now is None or now.missing or now.not_ready
+        for edge in (low, 1.0, high):
+            yield lambda value, edge=edge: self._ratio(value) >= edge  # type: ignore[misc]
+            yield lambda value, edge=edge: self._ratio(value) > edge  # type: ignore[misc]
+            for side in (-1, 1) if filled else ():
+                yield lambda value, edge=edge, side=side: self._final(value, side) >= edge  # type: ignore[misc]
+                yield lambda value, edge=edge, side=side: self._final(value, side) > edge  # type: ignore[misc]
+
+    def _ratio(self, value: int) -> float:
+        made = self._calculation(value)
+        return 0.0 if made is None else made.ratio
+
+    def _final(self, value: int, side: int) -> float:
+        """The filled ratio as a function that grows over all values: that of one side of 1, endless beyond it."""
+        made = self._calculation(value)
+        if made is None or made.final_ratio is None:
+            return self._ratio(value)
+        if side < 0:
+            return made.final_ratio if made.ratio < 1.0 else float("inf")
+        return made.final_ratio if made.ratio > 1.0 else float("-inf")
+
+
+def _first(low: int, high: int, test: Callable[[int], bool]) -> int:
+    """Find the first value from `low` on that passes a test which stays passed; above `high`: none does."""
+    high += 1
+    while low < high:
+        middle = (low + high) // 2
+        if test(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _release(inputs: EvaluationInputs, recorded: Answer) -> Release | None:
+    """When the recommendation that holds the count no longer counts, and the answer then."""
+    from msgspec import structs
+
+    normalization = recorded.evaluation.normalization
+    if (
+        normalization is None
+        or normalization.held_until_ms is None
+        or "StabilizationWindow" not in recorded.constraints
+    ):
+        return None
+    at = normalization.held_until_ms
+    return Release(at=at, answer=answer(structs.replace(inputs, now_ms=at)).final)
