@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fleethpa import kubectl
+from fleethpa.conformance import emptylists
 from fleethpa.conformance.compare import Difference, differences
 from schemas import conversion
 from schemas.fielderrors import FieldError
@@ -129,11 +130,7 @@ def _conversion_answer(case: Json) -> Json:
 
 
 def _validation_answer(case: Json) -> Json:
-    """Answer from the input as the file shows it.
-
-    Some inputs had an explicit empty `policies` list, which the files' encoder left out; upstream refused it, and
-    nothing in such an input tells it from one without policies. These cases differ here, and must.
-    """
+    """Answer from the input as the file shows it (see `emptylists` for what it may have lost)."""
     new, old = case["in"], case.get("old")
     name = (new.get("metadata") or {}).get("name", "")
     if case["op"] == "status":
@@ -158,11 +155,18 @@ def _shown_errors(errors: Iterable[FieldError]) -> list[Json]:
 
 
 def check_validation(cases: Iterable[Json]) -> Iterator[list[Difference]]:
-    """Check what is refused. No errors may stand in the file as null."""
-    lists = ("errors", "handwritten")
-    return _each(_validation_answer)(
-        case | {name: case[name] or [] for name in lists if name in case} for case in cases
-    )
+    """Check what is refused."""
+    return _each(_validation_answer)(map(_with_lists, cases))
+
+
+def _with_lists(case: Json) -> Json:
+    """No errors may stand in the file as null."""
+    return case | {name: case[name] or [] for name in ("errors", "handwritten") if name in case}
+
+
+def explain_validation(case: Json) -> str | None:
+    """Name the class of a difference in a validation case, None when nothing explains it."""
+    return emptylists.explain(case, _answers(_with_lists(case)), _validation_answer)
 
 
 # --- selectors --------------------------------------------------------------------------------------------------------
@@ -239,3 +243,6 @@ API_CHECKS: dict[str, Check] = {
     "selectors": check_selectors,
     "kubectl": check_kubectl,
 }
+
+EXPLANATIONS: dict[str, Callable[[Json], str | None]] = {"validation": explain_validation}
+"""Kinds with differences that the files themselves cause: what names the class of a case that differs."""

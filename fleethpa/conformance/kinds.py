@@ -18,6 +18,9 @@ CHECKS: dict[str, Check] = {
     "calculator": calculator.check,
     "metrics-client": metricsclient.check,
 }
+"""Kinds of the controller and what is below it."""
+
+STANDALONE = frozenset({*CHECKS, "quantity", "defaulting", "validation", "conversion"})
 """Kinds whose cases stand alone, so that chunks of a file can be checked by different processes."""
 
 _RECORDING_PARTS = frozenset({"header", "watch", "action", "answer", "scale_get", "metrics_call", "log", "end"})

@@ -20,7 +20,7 @@ from msgspec import Struct
 from fleethpa.conformance import recording
 from fleethpa.conformance.compare import ABSENT, Difference
 from fleethpa.conformance.errors import InputError, MissingFileError, UnknownKindError
-from fleethpa.conformance.kinds import API_KINDS, CHECKS, RECORDING, kind_of
+from fleethpa.conformance.kinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
 
 Json = dict[str, Any]
 
@@ -106,7 +106,7 @@ def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _App
     kind = _kind(path, lines)
     if kind == RECORDING:
         parts = [_check_recording(path, limit, show)]
-    elif kind in CHECKS:
+    elif kind in STANDALONE:
         chunks = _chunks(lines[:limit], jobs * CHUNKS_PER_JOB)
         parts = list(apply(partial(_check_chunk, str(path), kind, show), chunks))
     else:
@@ -171,16 +171,30 @@ def _chunks(lines: list[bytes], count: int) -> Iterator[_Chunk]:
 def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
     """Check cases that stand alone; runs in a process of its own."""
     ticks, found = 0, []
+    explained: Counter[str] = Counter()
     for number, line in enumerate(chunk[1], chunk[0]):
         case = _decode(path, line)
         try:
-            each_ticks, differences = next(CHECKS[kind]([case]))
+            each_ticks, differences, reason = _check_case(kind, case)
         # An engine that breaks on a case differs from upstream there; the other cases still count.
         except Exception as error:
-            each_ticks, differences = 0, [_broken(error)]
+            each_ticks, differences, reason = 0, [_broken(error)], None
         ticks += each_ticks
+        if reason is not None:
+            explained[reason] += 1
         found.append((_name(case, number), differences))
-    return _part(ticks, found, {}, show)
+    return _part(ticks, found, dict(explained), show)
+
+
+def _check_case(kind: str, case: Json) -> tuple[int, list[Difference], str | None]:
+    """Give ticks, unexplained differences, and the class of what is explained."""
+    if kind in CHECKS:
+        return *next(CHECKS[kind]([case])), None
+    from fleethpa.conformance.api import API_CHECKS, EXPLANATIONS
+
+    differences = next(API_CHECKS[kind]([case]))
+    reason = EXPLANATIONS[kind](case) if differences and kind in EXPLANATIONS else None
+    return 1, ([] if reason else differences), reason
 
 
 def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
@@ -194,7 +208,7 @@ def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
 
 
 def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, show: int) -> _Part:
-    """Check an API kind, whose lines may refer to each other, in one go."""
+    """Check an API kind whose lines refer to each other, in one go."""
     from fleethpa.conformance.api import API_CHECKS
 
     if kind not in API_KINDS or kind not in API_CHECKS:
