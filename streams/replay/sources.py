@@ -36,6 +36,10 @@ class Source(Protocol):
         """
         ...
 
+    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
+        """The newest snapshot older than a log offset; None: there is none."""
+        ...
+
     def marks(self, partition: int) -> frozenset[int]:
         """The log offsets at which a snapshot belongs: the ends of closed segments."""
         ...
@@ -46,6 +50,10 @@ class Source(Protocol):
 
     def is_live(self) -> bool:
         """Whether more is being written now."""
+        ...
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """An offset at or before the first record of this time, as near as can cheaply be known."""
         ...
 
     async def first_decision(self, partition: int, seq: int) -> int:
@@ -82,6 +90,10 @@ class ArchiveSource:
                 return offset, read_snapshot(path)
         return self.snapshot(partition, None)
 
+    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
+        older = [(at, path) for at, path in snapshots(self.root, partition) if at < offset]
+        return (older[-1][0], read_snapshot(older[-1][1])) if older else None
+
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset(manifest.last_offset for manifest in PartitionReader(self.root, LOG, partition).manifests())
 
@@ -91,6 +103,14 @@ class ArchiveSource:
 
     def is_live(self) -> bool:
         return is_written(self.root)
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        older = [
+            manifest.last_offset + 1
+            for manifest in PartitionReader(self.root, topic, partition).manifests()
+            if manifest.last_timestamp_ms < time_ms
+        ]
+        return older[-1] if older else 0
 
     async def first_decision(self, partition: int, seq: int) -> int:
         reader = PartitionReader(self.root, DECISIONS, partition)
@@ -142,6 +162,9 @@ class KafkaSource:
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
         return None
 
+    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
+        return None
+
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset()
 
@@ -150,6 +173,9 @@ class KafkaSource:
 
     def is_live(self) -> bool:
         return True
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        return 0
 
     async def first_decision(self, partition: int, seq: int) -> int:
         return 0

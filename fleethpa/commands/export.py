@@ -1,0 +1,116 @@
+"""`fleethpa export decisions`: the audit trail for analysts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.errors import OK, usage
+from fleethpa.session import Session, command_options
+
+if TYPE_CHECKING:
+    from fleethpa.exporting import Export
+    from fleethpa.filters import Filter
+    from streams.replay.sources import Source
+
+_BEFORE_MS: Final = 15 * 60_000
+"""How far before the window reading begins: a short decision repeats a full one that is at most ten minutes older."""
+
+
+@click.group()
+def export() -> None:
+    """Write decisions to files that other tools read."""
+
+
+@export.command("decisions")
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options(labels=False)
+@click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True)
+@click.option("--since", metavar="30d|TIME", help="From then on.")
+@click.option("--until", metavar="2h|TIME", help="Until then.")
+@click.option("--out", metavar="FILE|DIR", help="Where to [default: stdout; decisions.parquet for Parquet].")
+@click.option("--partition-by", metavar="KEY,…", help="Folders by cluster, namespace, date, hour; --out is their root.")
+@command_options(reads=True)
+def export_decisions(
+    session: Session,
+    selection: selecting.Selection,
+    output: str,
+    since: str | None,
+    until: str | None,
+    out: str | None,
+    partition_by: str | None,
+) -> int:
+    """Write decisions, one row each, short ones given back whole; all HPAs, unless some are named."""
+    from dataclasses import replace
+
+    from fleethpa.exporting import Export
+    from fleethpa.filters import Filter, moment
+    from fleethpa.sources import source_of
+
+    now_ms = session.now_ms()
+    window = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
+    if window[0] is not None and window[1] is not None and window[0] >= window[1]:
+        raise usage("--since is not before --until", cause="The window is empty.")
+    given = click.get_current_context().params.get("namespace") or selection.refs
+    everything = selection if given else replace(selection, namespace=None)
+    keys = _keys(partition_by)
+    if keys and not out:
+        raise usage("--partition-by needs --out DIR")
+    path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
+    source = source_of(session)
+    try:
+        with Export(output, path, keys) as made:
+            session.run(_write(session, source, Filter(everything, *window), made))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise usage(f"--out {out}: {error}") from error
+    session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
+    return OK
+
+
+def _keys(text: str | None) -> tuple[str, ...]:
+    from fleethpa.exporting import PARTITION_KEYS
+
+    keys = tuple(part for part in (text or "").split(",") if part)
+    if odd := [key for key in keys if key not in PARTITION_KEYS]:
+        raise usage(f"--partition-by {odd[0]!r} is unknown", cause=f"Known are {', '.join(PARTITION_KEYS)}.")
+    return keys
+
+
+async def _write(session: Session, source: Source, wanted: Filter, made: Export) -> None:
+    from fleethpa.archivereader import damaged
+    from fleethpa.connection import connecting
+    from streams.replay.segments import ArchiveError
+
+    async with connecting(session.config.brokers):
+        try:
+            for number in range(await source.partitions()):
+                if not await _partition(source, number, wanted, made, _BEFORE_MS):
+                    await _partition(source, number, wanted, made, None)
+        except ArchiveError as error:
+            raise damaged(error, Path(session.source)) from error
+
+
+async def _partition(source: Source, number: int, wanted: Filter, made: Export, before_ms: int | None) -> bool:
+    """Write one partition; False if (before anything was written) an older full decision turned out to be needed."""
+    from fleethpa.decisions import Expander
+    from streams.replay.archive import DECISIONS
+
+    expander, first = Expander(), 0
+    if wanted.since_ms is not None and before_ms is not None:
+        first = await source.offset_at(DECISIONS, number, wanted.since_ms - before_ms)
+    wrote = False
+    async for record in source.records(DECISIONS, number, first):
+        if wanted.until_ms is not None and record.timestamp_ms > wanted.until_ms + _BEFORE_MS:
+            break
+        taken = expander.take(number, record.offset, record.value)
+        if taken is None and expander.lacking and first and not wrote and record.timestamp_ms >= (wanted.since_ms or 0):
+            return False
+        if taken is not None and wanted.matches(taken):
+            made.add(taken)
+            wrote = True
+    return True

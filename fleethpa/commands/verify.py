@@ -1,0 +1,102 @@
+"""`fleethpa verify ID`: one decision derived again from the log."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.output.formats import one
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from streams.replay.single import Derived
+    from streams.replay.sources import Source
+
+_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
+
+
+@click.command()
+@click.argument("id_", metavar="ID")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def verify(session: Session, id_: str, output: str) -> int:
+    """Make one decision again from the log and compare it byte for byte; exit 1 if it differs."""
+    from fleethpa.sources import source_of
+
+    match = _ID.fullmatch(id_)
+    if match is None:
+        raise usage(f"{id_!r} is no decision id", next_step="fleethpa audit list -A -o wide")
+    source = source_of(session)
+    derived = session.run(_derive(session, source, id_, int(match[1])))
+    found = _document(source, derived)
+    session.out(_text(found) if output == "table" else one("DecisionVerification", found, output))
+    return OK if found["identical"] else ANSWER_IS_NO
+
+
+async def _derive(session: Session, source: Source, id_: str, partition: int) -> Derived:
+    from fleethpa.connection import connecting
+    from streams.core.errors import CoreError
+    from streams.replay.segments import ArchiveError
+    from streams.replay.single import derive
+
+    async with connecting(session.config.brokers):
+        try:
+            if partition >= await source.partitions():
+                raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
+            derived = await derive(source, partition, id_)
+        except (ArchiveError, CoreError) as error:
+            raise CommandError(
+                f"decision {id_} cannot be made again: {error}", next_step="fleethpa audit verify"
+            ) from error
+    if derived.standing is None and derived.made is None:
+        raise not_found(
+            f"no decision {id_}", cause="Neither the decisions nor the log know it.", next_step="fleethpa audit list -A"
+        )
+    return derived
+
+
+def _document(source: Source, derived: Derived) -> dict[str, Any]:
+    import msgspec
+
+    from streams.replay.differences import differences
+
+    standing, made = derived.standing, derived.made
+    value = standing.value if standing else b""
+    found = differences(value, made.value) if standing and made else []
+    body: dict[str, Any] = msgspec.json.decode(made.value if made else value)
+    identical = standing is not None and made is not None and value == made.value
+    return {
+        "id": derived.id,
+        "identical": identical,
+        "source": source.name,
+        "recorded": standing is not None,
+        "recomputed": made is not None,
+        "offset": standing.offset if standing else None,
+        "seq": body.get("seq"),
+        "input": body.get("input"),
+        "engine": body.get("engine", 1),
+        "start": derived.start,
+        "logRecords": derived.folded,
+        "differences": [{"path": d.path, "text": str(d)} for d in found],
+    }
+
+
+def _text(found: dict[str, Any]) -> str:
+    start = f"the snapshot at log offset {found['start']}" if found["start"] >= 0 else "the log's first record"
+    lines = [f"decision   {found['id']}  number {found['seq']} of its partition"]
+    if found["input"]:
+        lines.append(
+            f"input      log {found['input']['partition']}@{found['input']['offset']}  {found['input']['hash']}"
+        )
+    lines.append(f"made from  {start}, {found['logRecords']:,} log records folded")
+    if found["identical"]:
+        return "\n".join([*lines, "identical  to the byte"])
+    if not found["recorded"]:
+        return "\n".join([*lines, "MISSING    it follows from the log, but is not among the decisions"])
+    if not found["recomputed"]:
+        return "\n".join([*lines, "INVENTED   it stands among the decisions, but does not follow from the log"])
+    shown = [f"DIFFERS    {each['text']}" for each in found["differences"]]
+    return "\n".join([*lines, *(shown or ["DIFFERS    in its bytes, though not in their meaning"])])

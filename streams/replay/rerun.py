@@ -1,0 +1,257 @@
+"""Replay of one partition: fold the log again, compare each decision with the recorded one, go on after a difference.
+
+Number and hash of the record before are not compared: once a decision differs, those of all later ones do.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from schemas.decisions import Decision, ShortDecision, expand
+from schemas.keys import HpaId
+from streams.core.errors import CoreError
+from streams.core.ledger import DecisionRecord
+from streams.core.partition import Partition
+from streams.replay.archive import LOG
+from streams.replay.check import Lookahead, Progress, log_offset_of
+from streams.replay.differences import Difference, differences
+from streams.replay.parallel import told
+from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.sources import Source
+
+KEPT = 20
+"""How many divergences of a partition are told in full."""
+
+
+class Divergence(Struct, kw_only=True, rename="camel"):
+    """A decision that comes out different: where first, and what is recorded and recomputed there.
+
+    `recordedReplicas`, `recomputedReplicas`: the final count on both sides, None where there is no decision.
+    """
+
+    id: str
+    hpa: str
+    time_ms: int
+    engine: int
+    path: str
+    recorded: Any = None
+    recomputed: Any = None
+    fields: int = 1
+    recorded_replicas: int | None = None
+    recomputed_replicas: int | None = None
+
+
+class ReplayReport(Struct, kw_only=True, rename="camel"):
+    """What came out of one partition. `unrecorded`: decisions beyond the newest recorded one."""
+
+    partition: int
+    start: int = -1
+    log_records: int = 0
+    evaluations: int = 0
+    identical: int = 0
+    diverged: int = 0
+    unrecorded: int = 0
+    engines: dict[str, int] = {}
+    paths: dict[str, int] = {}
+    divergences: list[Divergence] = []
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """One partition to replay; only decisions of `hpa` (None: all) whose log record is in the window are compared."""
+
+    source: Source
+    partition: int
+    since_ms: int | None = None
+    until_ms: int | None = None
+    hpa: HpaId | None = None
+
+
+class _Body(Struct):
+    id: str
+    seq: int
+    engine: int = 1
+    sameAs: str = ""  # noqa: N815
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def replay_partition(task: ReplayTask) -> ReplayReport:
+    """Replay one partition."""
+    return asyncio.run(_guarded(task))
+
+
+async def _guarded(task: ReplayTask) -> ReplayReport:
+    report = ReplayReport(partition=task.partition, engines={}, paths={}, divergences=[])
+    try:
+        await _Replay(task, report, told).run()
+    except (ArchiveError, CoreError, msgspec.DecodeError) as error:
+        report.fault = str(error)
+    return report
+
+
+class _Side:
+    """The newest full record of each HPA on one side, to expand short ones with."""
+
+    def __init__(self) -> None:
+        self._fulls: dict[str, bytes] = {}
+
+    def take(self, id_: str, value: bytes) -> None:
+        if b'"sameAs":' not in value[:512]:
+            self._fulls[_uid(id_)] = value
+
+    def whole(self, id_: str, value: bytes) -> bytes:
+        """The decision as a full record, where the full one it repeats is known."""
+        if b'"sameAs":' not in value[:512]:
+            return value
+        full = self._fulls.get(_uid(id_))
+        if full is None:
+            return value
+        short = msgspec.json.decode(value, type=ShortDecision)
+        whole = msgspec.json.decode(full, type=Decision)
+        return msgspec.json.encode(expand(short, whole)) if whole.id == short.same_as else value
+
+
+def _uid(id_: str) -> str:
+    return id_.split("-", 2)[2].removesuffix("-c")
+
+
+class _Replay:
+    def __init__(self, task: ReplayTask, report: ReplayReport, progress: Progress) -> None:
+        self.task, self.report, self.progress = task, report, progress
+        self.recorded, self.made = _Side(), _Side()
+        self._ahead: tuple[_Body, ArchivedRecord] | None = None
+        self._seq = 0
+        self._subject = b""
+        if task.hpa is not None:
+            cluster, namespace, name = task.hpa
+            self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
+
+    async def run(self) -> None:
+        task, report = self.task, self.report
+        start = task.source.snapshot(task.partition, task.since_ms)
+        partition = Partition.restore(task.partition, start[1] if start else {})
+        report.start, self._seq = partition.applied_offset, partition.seq
+        self.decisions = Lookahead(
+            task.source, task.partition, await task.source.first_decision(task.partition, partition.seq)
+        )
+        done = (0, 0)
+        async for record in task.source.records(LOG, task.partition, partition.applied_offset + 1):
+            if task.until_ms is not None and record.timestamp_ms >= task.until_ms:
+                break
+            if partition.applied_offset < 0 and record.offset:
+                raise ArchiveError(
+                    f"log partition {task.partition} begins at offset {record.offset} and no snapshot is older; "
+                    "replay an archive that was begun earlier"
+                )
+            made = partition.apply(record.offset, record.timestamp_ms, record.value)
+            report.log_records += 1
+            await self._compare(record, made)
+            if report.log_records - done[0] >= 500:
+                self.progress(report.log_records - done[0], report.evaluations - done[1])
+                done = (report.log_records, report.evaluations)
+        self.progress(report.log_records - done[0], report.evaluations - done[1])
+
+    async def _standing(self, log_offset: int) -> dict[str, bytes]:
+        """The recorded decisions of log records up to this one."""
+        found: dict[str, bytes] = {}
+        while True:
+            if self._ahead is None:
+                record = await self.decisions.next()
+                if record is None:
+                    return found
+                self._ahead = (_BODY.decode(record.value), record)
+            body, record = self._ahead
+            if body.seq <= self._seq:
+                self.recorded.take(body.id, record.value)
+            elif log_offset_of(body.id) > log_offset:
+                return found
+            else:
+                self._seq = body.seq
+                found[body.id] = record.value
+            self._ahead = None
+
+    async def _compare(self, record: ArchivedRecord, made: list[DecisionRecord]) -> None:
+        standing = await self._standing(record.offset) if made or self._ahead is None or self._reaches(record) else {}
+        in_window = self.task.since_ms is None or record.timestamp_ms >= self.task.since_ms
+        ended = self._ahead is None
+        for decision in made:
+            value = standing.pop(decision.id, None)
+            if in_window and self._is_wanted(decision.headers):
+                self._judge(record, decision, value, ended)
+            if value is not None:
+                self.recorded.take(decision.id, value)
+            self.made.take(decision.id, decision.value)
+        for id_, value in standing.items():
+            if in_window and self._is_wanted_value(id_, value):
+                self._diverged(record, id_, value, None, [Difference("decision", "a decision", None)])
+            self.recorded.take(id_, value)
+
+    def _reaches(self, record: ArchivedRecord) -> bool:
+        return self._ahead is not None and log_offset_of(self._ahead[0].id) <= record.offset
+
+    def _is_wanted(self, headers: Iterable[tuple[str, bytes]]) -> bool:
+        return not self._subject or ("ce_subject", self._subject) in headers
+
+    def _is_wanted_value(self, id_: str, value: bytes) -> bool:
+        if not self._subject:
+            return True
+        assert self.task.hpa is not None
+        body = msgspec.json.decode(self.recorded.whole(id_, value))
+        return (body.get("cluster"), body.get("namespace"), body.get("name")) == tuple(self.task.hpa)
+
+    def _judge(self, record: ArchivedRecord, made: DecisionRecord, value: bytes | None, ended: bool) -> None:
+        report = self.report
+        if value is None and ended:
+            report.unrecorded += 1
+            return
+        report.evaluations += 1
+        if value is None:
+            self._diverged(record, made.id, None, made.value, [Difference("decision", None, "a decision")])
+            return
+        engine = str(_BODY.decode(self.recorded.whole(made.id, value)).engine)
+        report.engines[engine] = report.engines.get(engine, 0) + 1
+        if value == made.value:
+            report.identical += 1
+            return
+        recorded, again = self.recorded.whole(made.id, value), self.made.whole(made.id, made.value)
+        found = differences(value, made.value, chain=False) and differences(recorded, again, chain=False)
+        if found:
+            self._diverged(record, made.id, recorded, again, found)
+        else:
+            report.identical += 1
+
+    def _diverged(
+        self, record: ArchivedRecord, id_: str, recorded: bytes | None, made: bytes | None, found: list[Difference]
+    ) -> None:
+        report, first = self.report, found[0]
+        report.diverged += 1
+        report.paths[first.path] = report.paths.get(first.path, 0) + 1
+        if len(report.divergences) >= KEPT:
+            return
+        bodies = [msgspec.json.decode(value) if value else {} for value in (recorded, made)]
+        about = bodies[1] or bodies[0]
+        report.divergences.append(
+            Divergence(
+                id=id_,
+                hpa="/".join(str(about.get(name, "?")) for name in ("cluster", "namespace", "name")),
+                time_ms=record.timestamp_ms,
+                engine=int((bodies[0] or about).get("engine", 1)),
+                path=first.path,
+                recorded=_plain(first.recorded),
+                recomputed=_plain(first.recomputed),
+                fields=len(found),
+                recorded_replicas=bodies[0].get("finalDesiredReplicas", 0) if bodies[0] else None,
+                recomputed_replicas=bodies[1].get("finalDesiredReplicas", 0) if bodies[1] else None,
+            )
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float | bool | list | dict) else None

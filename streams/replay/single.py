@@ -1,0 +1,62 @@
+"""One decision derived again: from the newest snapshot before its log record, or from the log's start."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from streams.core.ledger import DecisionRecord
+from streams.core.partition import Partition
+from streams.replay.archive import DECISIONS, LOG
+from streams.replay.check import Links, log_offset_of
+from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.sources import Source
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A decision as it stands and as made again. `start`: log offset of the snapshot it was made from (-1: none).
+
+    `standing`: None where the decisions do not hold it; `made`: None where the log gives no such decision.
+    """
+
+    id: str
+    start: int
+    folded: int
+    standing: ArchivedRecord | None
+    made: DecisionRecord | None
+
+
+async def derive(source: Source, partition: int, decision_id: str) -> Derived:
+    """Make one decision again.
+
+    Raises:
+        ArchiveError: the source is damaged, or no longer reaches back far enough.
+    """
+    offset = log_offset_of(decision_id)
+    start = source.snapshot_below(partition, offset)
+    state = Partition.restore(partition, start[1] if start else {})
+    began, folded, made = state.applied_offset, 0, None
+    seq = state.seq
+    async for record in source.records(LOG, partition, state.applied_offset + 1):
+        if state.applied_offset < 0 and record.offset:
+            raise ArchiveError(
+                f"log partition {partition} begins at offset {record.offset} and no snapshot is older: this decision "
+                "cannot be made again from here"
+            )
+        decisions = state.apply(record.offset, record.timestamp_ms, record.value)
+        folded += 1
+        made = next((decision for decision in decisions if decision.id == decision_id), None)
+        if made is not None or record.offset >= offset:
+            break
+    return Derived(decision_id, began, folded, await _standing(source, partition, decision_id, seq), made)
+
+
+async def _standing(source: Source, partition: int, decision_id: str, seq: int) -> ArchivedRecord | None:
+    wanted = log_offset_of(decision_id)
+    async for record in source.records(DECISIONS, partition, await source.first_decision(partition, seq)):
+        links = msgspec.json.decode(record.value, type=Links)
+        if links.id == decision_id:
+            return record
+        if log_offset_of(links.id) > wanted:
+            return None
+    return None
