@@ -1,37 +1,51 @@
-"""`fleethpa explain`: one decision, step by step, with every number that led to it."""
+"""`fleethpa explain`: one decision, step by step, with every number that led to it and what would have changed it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from fleethpa.completing import hpa_names
 from fleethpa.decisions import Recorded
 from fleethpa.session import Session, command_options, output_option
 
+if TYPE_CHECKING:
+    from fleethpa.readers import Reader
+    from streams.core.probe import EvaluationInputs
+    from streams.replay.counterfactual import Counterfactuals
+
 
 @click.command()
-@click.argument("what", shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME | ID")
+@click.argument("what", metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
 @click.option("--at", metavar="TIME", help="The decision that stood at this time (RFC 3339), not the newest.")
 @click.option("--change", is_flag=True, help="The newest decision that changed the replicas.")
+@click.option("--counterfactuals/--no-counterfactuals", default=True, help="Find what would have changed the answer.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
-def explain(session: Session, what: str, namespace: str | None, at: str | None, change: bool, output: str) -> None:
+def explain(
+    session: Session, what: str, namespace: str | None, at: str | None, change: bool, counterfactuals: bool, output: str
+) -> None:
     """Show a decision step by step, with every number that led to it.
 
-    WHAT names an HPA (its newest evaluation) or is the id of a decision. A decision that changed nothing is
-    explained just so.
+    WHAT names an HPA (its newest evaluation; with @TIME the one that stood then) or is the id of a decision. A decision
+    that changed nothing is explained just so. What would have changed the answer is found by evaluating it again with
+    other values on the inputs that the log gives.
     """
     from fleethpa.finding import find_decision
     from fleethpa.output.explanation import explanation
 
-    async def work() -> tuple[Recorded, Recorded | None]:
-        async with session.reader() as reader:
-            return await find_decision(reader, what, namespace, at=at, change=change)
+    name, _, moment = what.partition("@")
 
-    recorded, ending = session.run(work())
+    async def work() -> tuple[Recorded, Recorded | None, Counterfactuals | None]:
+        async with session.reader() as reader:
+            found, ending = await find_decision(reader, name, namespace, at=moment or at, change=change)
+            whole, would = await _again(session, reader, found) if counterfactuals else (found, None)
+            return whole, ending, would
+
+    recorded, ending, would = session.run(work())
     if output != "table":
-        session.out(_document(recorded, output))
+        session.out(_document(recorded, would, output))
         return
     lines = explanation(
         recorded.decision,
@@ -39,12 +53,48 @@ def explain(session: Session, what: str, namespace: str | None, at: str | None, 
         now_ms=session.now_ms(),
         time_style=session.time_style,
         color=session.color,
+        would=would,
     )
     session.out("\n".join(lines))
 
 
-def _document(recorded: Recorded, output: str) -> str:
+async def _again(session: Session, reader: Reader, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:
+    """Evaluate it again: all steps of a short record, and what would have changed the answer."""
+    from fleethpa.replaying import LogGoneError, evaluated
+    from streams.replay.counterfactual import counterfactuals
+
+    if found.decision.kind != "evaluation":
+        return found, None
+    try:
+        again = await evaluated(reader, found)
+    except LogGoneError as error:
+        session.note(f"note: what would have changed the answer is not known: {error}")
+        return found, None
+    return (_whole(found, again.inputs) if found.short else found), counterfactuals(again.inputs)
+
+
+def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
+    """A short record with the windows, policies and sample times of its own evaluation."""
+    from dataclasses import replace
+
+    from msgspec import structs
+
+    from streams.core import records
+    from streams.replay.answer import answer
+
+    evaluation = answer(inputs).evaluation
+    made = records.steps(evaluation) + [step for step in found.decision.steps if step.step == "guard"]
+    metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
+    return replace(found, decision=structs.replace(found.decision, steps=made, metrics=metrics))
+
+
+def _document(recorded: Recorded, would: Counterfactuals | None, output: str) -> str:
+    import msgspec
+
     from fleethpa.decisions import document
     from fleethpa.output.formats import one
 
-    return one("Decision", document(recorded.decision), output)
+    body: dict[str, Any] = document(recorded.decision)
+    if would is not None:
+        body["counterfactuals"] = msgspec.to_builtins(would)
+    return one("Decision", body, output)

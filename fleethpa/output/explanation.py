@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleethpa.output import words
 from fleethpa.output.table import layout, paint
-from fleethpa.output.times import age, parse_time_ms, shown, span
+from fleethpa.output.times import age, parse_time_ms, rfc3339, shown, span
 from schemas.decisions import Decision, MetricDecision, Step
+
+if TYPE_CHECKING:
+    from streams.replay.counterfactual import Counterfactuals
 
 Row = tuple[str, str, str]
 
 
 def explanation(
-    decision: Decision, ending: Decision | None, *, now_ms: int, time_style: str = "utc", color: bool = False
+    decision: Decision,
+    ending: Decision | None,
+    *,
+    now_ms: int,
+    time_style: str = "utc",
+    color: bool = False,
+    would: Counterfactuals | None = None,
 ) -> list[str]:
-    """Lay out one decision; `ending` is the record that completed its write, where there is one."""
+    """Lay out one decision.
+
+    `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer.
+    """
     steps = layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])
     return [
-        *_head(decision, ending, now_ms, time_style, color),
+        *_head(decision, ending, now_ms, time_style, color, would),
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
         "",
-        *_tail(decision),
+        *_tail(decision, would),
     ]
 
 
-def _head(decision: Decision, ending: Decision | None, now_ms: int, time_style: str, color: bool) -> list[str]:
+def _head(
+    decision: Decision,
+    ending: Decision | None,
+    now_ms: int,
+    time_style: str,
+    color: bool,
+    would: Counterfactuals | None,
+) -> list[str]:
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    result = paint(_result(decision), _style(decision), color=color)
+    result = paint(_result(decision, would), _style(decision), color=color)
     when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
     return [
         f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
@@ -46,7 +65,7 @@ def _style(decision: Decision) -> str:
     return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
 
 
-def _result(decision: Decision) -> str:
+def _result(decision: Decision, would: Counterfactuals | None) -> str:
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
     before, after = decision.current_replicas, decision.final_desired_replicas
@@ -55,7 +74,7 @@ def _result(decision: Decision) -> str:
     if decision.error:
         return f"NO CHANGE {after} ({words.why(decision)})"
     if _holding(decision):
-        return f"HELD at {after} by {words.held_by(decision)}{_would_be(decision)}"
+        return f"HELD at {after} by {_holder(decision)}{_until(decision)}; would be {_unheld(decision, would)}"
     return f"NO CHANGE {after} ({words.why(decision)})"
 
 
@@ -64,11 +83,25 @@ def _holding(decision: Decision) -> bool:
     return bool(words.held_by(decision)) and raw is not None and raw != decision.final_desired_replicas
 
 
-def _would_be(decision: Decision) -> str:
-    text = f"; would be {decision.raw_desired_replicas}"
-    made_ms = parse_time_ms(decision.time)
+def _holder(decision: Decision) -> str:
+    if decision.constraints_applied != ["StabilizationWindow"]:
+        return words.held_by(decision)
+    down = (decision.raw_desired_replicas or 0) < decision.final_desired_replicas
+    return f"scale-{'down' if down else 'up'} stabilization"
+
+
+def _until(decision: Decision) -> str:
     ends = [step.until for step in decision.steps if step.until]
-    return text + (f"; window ends in {span(max(ends) - made_ms)}" if ends else "")
+    if not ends:
+        return ""
+    return f" until {rfc3339(max(ends))} (in {span(max(0, max(ends) - parse_time_ms(decision.time)))})"
+
+
+def _unheld(decision: Decision, would: Counterfactuals | None) -> int | None:
+    """The count without what held it: as evaluated, where that was done and one limit held it alone."""
+    if would is not None and len(would.without) == 1:
+        return would.without[0].answer
+    return decision.raw_desired_replicas
 
 
 def _winner(decision: Decision) -> str:
@@ -262,42 +295,14 @@ def _spaced(name: str) -> str:
 # --- below the table --------------------------------------------------------------------------------------------------
 
 
-def _tail(decision: Decision) -> list[str]:
+def _tail(decision: Decision, would: Counterfactuals | None) -> list[str]:
     position = decision.input
     sources = sorted({source for source in position.sources if source})
     lines = [f"Inputs   log {position.partition}@{position.offset}  " + "  ".join(sources)]
-    lines[0] = lines[0].rstrip()
-    if changes := list(_would_change(decision)):
-        lines.append("Would change the answer: " + ";  ".join(changes))
+    lines[0] = lines[0].rstrip() + f"      Recompute: fleethpa verify {decision.id}"
     lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
+    if would is not None:
+        from fleethpa.output.would import lines as would_lines
+
+        lines += would_lines(would)
     return lines
-
-
-def _would_change(decision: Decision) -> Iterator[str]:
-    """The nearest other answers: a winner's value at which its proposal falls, and limits that bind."""
-    index = next((i for i, m in enumerate(decision.metrics) if _is_winner(decision, m, i)), None)
-    if index is not None:
-        yield from _lower_value(decision, decision.metrics[index])
-    final = decision.final_desired_replicas
-    limits = decision.constraints_applied
-    if "MaxReplicas" in limits:
-        yield f"maxReplicas > {decision.max_replicas}"
-    elif final > decision.min_replicas and final != decision.current_replicas:
-        yield f"maxReplicas < {final}"
-    if "MinReplicas" in limits:
-        yield f"minReplicas < {decision.min_replicas}"
-    if "StabilizationWindow" in limits:
-        yield "a shorter stabilization window"
-    if "ScaleUpPolicy" in limits or "ScaleDownPolicy" in limits:
-        yield "a wider scaling policy"
-
-
-def _lower_value(decision: Decision, metric: MetricDecision) -> Iterator[str]:
-    base = decision.current_replicas
-    if not (metric.ratio and metric.proposal and base) or metric.note or metric.proposal <= 1:
-        return
-    share = (metric.proposal - 1) / base
-    if metric.target_utilization:
-        yield f"{words.short_name(metric)} ≤ {int(metric.target_utilization * share)}% → {metric.proposal - 1}"
-    elif metric.target:
-        yield f"{words.short_name(metric)} ≤ {words.number(int(metric.target * share))} → {metric.proposal - 1}"
