@@ -42,6 +42,12 @@ def topics_of(fleet: Fleet) -> Topics:
     return found
 
 
+def in_order(made: Mapping[tuple[str, int], list[ArchivedRecord]]) -> list[tuple[str, int, ArchivedRecord]]:
+    """(topic, partition, record) by time; the log record before the decisions that it causes."""
+    everything = [(topic, number, record) for (topic, number), records in made.items() for record in records]
+    return sorted(everything, key=lambda item: (item[2].timestamp_ms, item[0] != LOG, item[1], item[2].offset))
+
+
 def write_archive(
     root: Path,
     fleet: Fleet = SMALL,
@@ -55,16 +61,9 @@ def write_archive(
     """Write an archive of a generated fleet, or of these topics; some segments per partition."""
     made = topics if topics is not None else topics_of(fleet)
     archiver = Archiver(root, fleet.partitions, Limits(segment_ms=segment_ms), checkpoints)
-    everything = sorted(
-        (
-            (record.timestamp_ms, topic != LOG, number, record)
-            for (topic, number), all_ in made.items()
-            for record in all_
-        ),
-        key=lambda item: (*item[:3], item[3].offset),
-    )
-    for count, (_, is_decision, number, record) in enumerate(everything):
-        archiver.append(DECISIONS if is_decision else LOG, number, record)
+    everything = in_order(made)
+    for count, (topic, number, record) in enumerate(everything):
+        archiver.append(topic, number, record)
         if count % 50 == 49:
             archiver.flush()
         if count % sign_every == sign_every - 1:

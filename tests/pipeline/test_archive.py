@@ -1,0 +1,167 @@
+"""`fleethpa archive` as a process on the embedded broker: killed at any moment it goes on without gap or duplicate."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.kafka import strict_producer
+from streams.replay.archive import DECISIONS, LOG, PartitionReader
+from streams.replay.generate import Fleet
+from streams.replay.segments import ArchivedRecord
+from streams.replay.sources import TOPICS, KafkaSource
+from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
+
+FLEET = Fleet(hpas=16, namespaces=8, minutes=3, partitions=PARTITIONS, metrics=2, seed=5, settings=ENFORCING)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def made() -> Topics:
+    return topics_of(FLEET)
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaSettings]:
+    with EmbeddedBroker() as running:
+        running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
+        yield KafkaSettings(bootstrap_servers=running.bootstrap)
+
+
+@asynccontextmanager
+async def producing(broker: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
+    made = strict_producer(broker, linger_ms=0)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def produce(producer: AIOKafkaProducer, records: list[tuple[str, int, ArchivedRecord]]) -> None:
+    """Write records to the topics, as ingest and decider would."""
+    sent = [
+        await producer.send(
+            TOPICS[topic],
+            record.value,
+            key=record.key or None,
+            partition=number,
+            timestamp_ms=record.timestamp_ms,
+            headers=list(record.headers),
+        )
+        for topic, number, record in records
+    ]
+    await asyncio.gather(*sent)
+
+
+def command(*arguments: str, settings: KafkaSettings | None = None) -> list[str]:
+    reach = ["--brokers", settings.bootstrap_servers] if settings else []
+    return [sys.executable, "-m", "fleethpa", *arguments, *reach]
+
+
+def environment(home: Path) -> dict[str, str]:
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("FLEETHPA_")}
+    return clean | {"XDG_CONFIG_HOME": str(home)}
+
+
+async def fleethpa(home: Path, *arguments: str, settings: KafkaSettings | None = None) -> tuple[int, str, str]:
+    """Run a command to its end: exit code, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *command(*arguments, settings=settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=environment(home),
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def archived(root: Path) -> Topics:
+    return {(t, n): list(PartitionReader(root, t, n).records()) for t in (LOG, DECISIONS) for n in range(PARTITIONS)}
+
+
+async def on_topics(broker: KafkaSettings) -> Topics:
+    source = KafkaSource(broker)
+    return {(t, n): [r async for r in source.records(t, n)] for t in (LOG, DECISIONS) for n in range(PARTITIONS)}
+
+
+async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
+    broker: KafkaSettings, made: Topics, tmp_path: Path
+) -> None:
+    rng, root = random.Random(11), tmp_path / "archive"
+    everything = in_order(made)
+    arguments = command(
+        "archive",
+        "--to",
+        str(root),
+        "--segment-time",
+        "40s",
+        "--flush",
+        "20ms",
+        "--sign-every",
+        "100ms",
+        settings=broker,
+    )
+    code, out, _ = await fleethpa(tmp_path, "audit", "keygen")
+    assert code == 0, out
+    async with producing(broker) as producer:
+        at, kills = 0, 0
+        while at < len(everything):
+            process = await asyncio.create_subprocess_exec(
+                *arguments, cwd=ROOT, env=environment(tmp_path), stderr=subprocess.PIPE
+            )
+            share = rng.randrange(len(everything) // 6, len(everything) // 4)
+            before = sum(map(len, archived(root).values())) if kills else 0
+            for begin in range(at, min(at + share, len(everything)), 40):
+                await produce(producer, everything[begin : min(begin + 40, at + share)])
+                await asyncio.sleep(0)
+            at = min(at + share, len(everything))
+            # Killed while it works: as soon as some random part of what came is on disk.
+            wanted = before + rng.randrange(1, max(2, at - before))
+            while _size(root) < wanted:
+                assert process.returncode is None, (await process.stderr.read()).decode() if process.stderr else ""
+                await asyncio.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            kills += 1
+    code, _, err = await fleethpa(tmp_path, "archive", "--to", str(root), "--once", settings=broker)
+    assert code == 0, err
+    assert kills >= 4
+    assert archived(root) == await on_topics(broker) == made
+    code, out, err = await fleethpa(
+        tmp_path,
+        "audit",
+        "verify",
+        "--from",
+        str(root),
+        "--public-key",
+        str(tmp_path / "fleethpa" / "audit.pub"),
+        "-o",
+        "json",
+    )
+    report = orjson.loads(out)
+    assert (code, report["ok"], report["faults"]) == (0, True, [])
+    assert report["decisions"] == sum(len(made[DECISIONS, n]) for n in range(PARTITIONS))
+    assert report["checkpoints"] >= 2
+    assert report["snapshots"] >= 2 * PARTITIONS
+
+
+def _size(root: Path) -> int:
+    try:
+        return sum(map(len, archived(root).values()))
+    except (ValueError, FileNotFoundError):  # the archive is being made
+        return 0
