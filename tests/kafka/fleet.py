@@ -1,0 +1,256 @@
+"""A whole fleet on Apache Kafka: simulated clusters in this process, every part of fleethpa as a process of its own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from fleethpa.config import Config
+from fleethpa.dev.cluster.clock import SimClock
+from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.dev.cluster.fleet import Fleet
+from fleethpa.dev.cluster.load import Constant, Load
+from fleethpa.writer import open_writer
+from schemas.connection import KafkaSettings
+from schemas.decisions import ENGINE
+from schemas.entries import ClusterSettings, EngineSet, SettingsSet
+from schemas.keys import HpaId
+from streams import topics as admin
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.conftest import PARTITIONS, make_topics
+
+ROOT = Path(__file__).parents[2]
+DECIDER_SESSION_S: Final = 6.0
+SYNC_MS: Final = 2_000
+SETTINGS: Final = ClusterSettings(
+    sync_period_ms=SYNC_MS,
+    downscale_stabilization_ms=8_000,
+    cpu_initialization_period_ms=4_000,
+    initial_readiness_delay_ms=2_000,
+    default_mode="enforce",
+    native_controller="absent",
+)
+WINDOWS_S: Final = (8, 20)
+"""Stabilization windows of scale-down, by turns."""
+MAX_REPLICAS: Final = 12
+
+_MANIFESTS: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {name}
+  namespace: {namespace}
+  annotations:
+    fleethpa.dev/simulation: |
+      load: {{shape: sine, base: 300, amplitude: 250, period_s: {period}}}
+      pod: {{schedule_ms: 200, ready_ms: 1000, stop_ms: 500, cpu_milli_per_unit: 4, noise: 0.01}}
+spec:
+  replicas: 3
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec:
+      containers: [{{name: server, image: "app:1", resources: {{requests: {{cpu: 500m}}}}}}]
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
+  minReplicas: 2
+  maxReplicas: {most}
+  metrics:
+    - {{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 60}}}}}}
+  behavior:
+    scaleDown:
+      stabilizationWindowSeconds: {window}
+      policies: [{{type: Percent, value: 100, periodSeconds: 5}}]
+"""
+
+
+class World:
+    """Simulated clusters with namespaces whose keys spread over all partitions, under loads that swing."""
+
+    def __init__(self, clusters: int = 3, namespaces: int = 3, hpas: int = 2) -> None:
+        self.hpas: dict[HpaId, int] = {}
+        """Its window in seconds by HPA."""
+        clock = SimClock()
+        made = []
+        for number in range(clusters):
+            cluster = SimulatedCluster(f"c{number}", clock=clock, sample_ms=1_000)
+            for index in range(namespaces * hpas):
+                hpa = HpaId(cluster.name, f"n{index // hpas}", f"app{index % hpas}")
+                self.hpas[hpa] = WINDOWS_S[index % 2]
+                cluster.apply_yaml(_manifest(hpa, self.hpas[hpa], period_s=30 + 7 * (number + index) % 40))
+            made.append(cluster)
+        self.fleet = Fleet(made)
+
+    def settle(self, units: float = 250.0) -> None:
+        """From now on the load of every workload is this one."""
+        self.load(Constant(units))
+
+    def load(self, load: Load) -> None:
+        """Put every workload under this load."""
+        for hpa in self.hpas:
+            self.fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, load)
+
+    def replicas(self, hpa: HpaId) -> int:
+        """What the target's spec says in the cluster."""
+        live = self.fleet[hpa.cluster].store.get(("deployments.apps", hpa.namespace, hpa.name))
+        assert live is not None, f"{hpa} has no target"
+        return int(live["spec"]["replicas"])
+
+
+def _manifest(hpa: HpaId, window_s: int, period_s: int) -> str:
+    return _MANIFESTS.format(
+        name=hpa.name, namespace=hpa.namespace, window=window_s, period=period_s, most=MAX_REPLICAS
+    )
+
+
+class Part:
+    """One long-running part: `fleethpa run …` as a process, its output in a file.
+
+    Args:
+        module: what to run instead of `fleethpa`, when a step is armed.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.output = folder / f"{name}.txt"
+        self._environ = environ
+        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, crash_at: str = "") -> None:
+        """Start it; `crash_at`: a marked step at which it kills itself."""
+        module = "tests.kafka.chaos.armed" if crash_at else "fleethpa"
+        environ = os.environ | self._environ | ({"FLEETHPA_CRASH_AT": crash_at} if crash_at else {})
+        self.starts += 1
+        with self.output.open("ab") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *self.arguments], stdout=stream, stderr=stream, cwd=ROOT, env=environ
+            )
+
+    @property
+    def running(self) -> "subprocess.Popen[bytes]":
+        """Its process.
+
+        Raises:
+            RuntimeError: it was never started.
+        """
+        if self.process is None:
+            raise RuntimeError(f"{self.name} was never started")
+        return self.process
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or never began."""
+        return self.process is None or self.process.poll() is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.running.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once, also when it stands still."""
+        if not self.ended:
+            self.running.kill()
+            self.running.wait()
+
+    async def terminate(self, timeout_s: float = 60.0) -> tuple[int, float]:
+        """SIGTERM; its exit code and how many seconds it took."""
+        begun = time.monotonic()
+        self.running.terminate()
+        code = await asyncio.to_thread(self.running.wait, timeout_s)
+        return code, time.monotonic() - begun
+
+    def tail(self, length: int = 3_000) -> str:
+        """The end of what it printed."""
+        return f"{self.name}:\n{self.output.read_text(errors='replace')[-length:]}"
+
+
+class Rig:
+    """Broker, clusters and parts, as an async context. Parts are started with `add`.
+
+    Args:
+        static: whether decider and ingest are static members of their groups.
+        properties: a client.properties for every part; empty: the plain broker's address.
+    """
+
+    def __init__(self, broker: KafkaBroker, folder: Path, world: World, *, static: bool = True) -> None:
+        self.broker, self.world = broker, world
+        self.settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
+        self.config = Config(brokers=broker.bootstrap, author="tests")
+        self.parts: dict[str, Part] = {}
+        self.exits: Counter[tuple[str, int]] = Counter()
+        self._folder, self._static = folder, static
+        self._environ = {"FLEETHPA_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
+
+    async def __aenter__(self) -> "Rig":
+        self._folder.mkdir(parents=True, exist_ok=True)
+        await make_topics(self.settings, admin.wanted(PARTITIONS, 1))
+        await self.world.fleet.start()
+        self._kubeconfig = str(self.world.fleet.write_kubeconfig(self._folder / "kubeconfig"))
+        async with open_writer(self.config) as writer:
+            engine = EngineSet(engine=ENGINE, partitions=PARTITIONS, author="tests", reason="first start")
+            settings = SettingsSet(cluster="*", settings=SETTINGS, author="tests", reason="first start")
+            await writer.settings("engine and settings", "*", [engine, settings])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for part in self.parts.values():
+            part.kill()
+        await self.world.fleet.stop()
+
+    def add(self, name: str, crash_at: str = "") -> Part:
+        """Start a part by name: `decider-0`, `ingest-1`, `reconciler-0`, `observer-0`; again, if it was stopped."""
+        if name not in self.parts:
+            self.parts[name] = Part(name, self._arguments(name), self._folder, self._environ)
+        self.parts[name].start(crash_at)
+        return self.parts[name]
+
+    def add_all(self) -> None:
+        """One of each."""
+        for kind in ("ingest", "decider", "reconciler", "observer"):
+            self.add(f"{kind}-0")
+
+    def of_kind(self, kind: str) -> list[Part]:
+        """The parts of a kind."""
+        return [part for name, part in self.parts.items() if name.startswith(kind)]
+
+    def _arguments(self, name: str) -> list[str]:
+        kind = name.split("-")[0]
+        arguments = ["run", kind, "--brokers", self.broker.bootstrap]
+        if kind == "decider":
+            member = ["--instance-id", name] if self._static else []
+            return [*arguments, "--session-timeout", str(DECIDER_SESSION_S), *member]
+        if kind == "ingest":
+            return [*arguments, *(["--member", name] if self._static else [])]
+        return [*arguments, "--kubeconfig", self._kubeconfig]
+
+    def heal(self) -> None:
+        """Start again what has ended, as a supervisor would."""
+        for part in self.parts.values():
+            if part.ended:
+                self.exits[(part.name.split("-")[0], int(part.running.returncode))] += 1
+                part.start()
+
+    async def stop(self, name: str, within_s: float = 60.0) -> float:
+        """SIGTERM to a part, which must end with 0; how many seconds it took."""
+        part = self.parts.pop(name)
+        if part.ended:
+            raise AssertionError(f"{name} has ended with {part.running.returncode}\n{part.tail()}")
+        code, took_s = await part.terminate(within_s)
+        assert code == 0, f"{name} ended with {code} on SIGTERM\n{part.tail()}"
+        return took_s
+
+    def tails(self) -> str:
+        """The end of what each part printed."""
+        return "\n".join(part.tail(1_500) for part in self.parts.values())

@@ -1,0 +1,170 @@
+"""What stands on the topics after a run, and whether it is what must stand there."""
+
+import asyncio
+import bisect
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from fleethpa.decisions import Recorded, expand_all
+from schemas import topics
+from schemas.codec import decode
+from schemas.connection import KafkaSettings
+from schemas.entries import LogRecord
+from schemas.keys import HpaId
+from streams.ingest.convert import convert
+from streams.ingest.loop import raw_record
+from streams.ingest.mapping import Mapping as SeriesMapping
+from streams.ingest.mapping import Resolver
+from streams.kafka import read_range, reader
+from tests.kafka.conftest import PARTITIONS
+from tests.playback import TimedRecord, fold
+
+NUMBERS = range(PARTITIONS)
+
+
+async def read_topic(settings: KafkaSettings, topic: str) -> dict[int, list[ConsumerRecord]]:
+    """Everything on a topic, by partition."""
+    tps = [TopicPartition(topic, number) for number in NUMBERS]
+    async with reader(settings, tps) as consumer:
+        firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+        return {tp.partition: [r async for r in read_range(consumer, tp, firsts[tp], ends[tp])] for tp in tps}
+
+
+async def count(settings: KafkaSettings, topic: str) -> int:
+    """How many records a topic holds."""
+    tps = [TopicPartition(topic, number) for number in NUMBERS]
+    async with reader(settings) as consumer:
+        return sum((await consumer.end_offsets(tps)).values())
+
+
+async def committed(settings: KafkaSettings, group: str, topic: str) -> int:
+    """The sum of a group's committed offsets in a topic."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=settings.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        found = [await consumer.committed(TopicPartition(topic, number)) for number in NUMBERS]
+        return sum(offset or 0 for offset in found)
+    finally:
+        await consumer.stop()
+
+
+@dataclass
+class Run:
+    """A run as the topics hold it. `decisions`: after the readers' rule, by partition."""
+
+    log: dict[int, list[ConsumerRecord]]
+    decided: dict[int, list[ConsumerRecord]]
+    public: dict[str, dict[int, list[ConsumerRecord]]]
+    rejected: dict[int, list[ConsumerRecord]]
+    decisions: dict[int, list[bytes]] = field(default_factory=dict)
+    copies: int = 0
+    """Decision records that repeat one before them."""
+    repeated_entries: int = 0
+    """Log entries that the fold drops by their source position."""
+
+    @classmethod
+    async def read(cls, settings: KafkaSettings) -> "Run":
+        """Read all topics of a run."""
+        log, decided, rejected, *public = await asyncio.gather(
+            *(read_topic(settings, topic) for topic in (topics.LOG, topics.DECISIONS, topics.REJECTED)),
+            *(read_topic(settings, topic) for topic in topics.PUBLIC_TOPICS),
+        )
+        run = cls(log, decided, dict(zip(topics.PUBLIC_TOPICS, public, strict=True)), rejected)
+        for number, records in decided.items():
+            run.decisions[number] = _each_once([record.value for record in records])
+            run.copies += len(records) - len(run.decisions[number])
+        return run
+
+    def replayed(self) -> dict[int, list[bytes]]:
+        """What an offline fold of this run's log decides."""
+        return fold({n: [TimedRecord(r.timestamp, r.value) for r in records] for n, records in self.log.items()})
+
+    def lost_inputs(self) -> list[str]:
+        """Public records that stand neither in the log nor among the rejected and are not empty of entries."""
+        seen = self._arrived()
+        resolver = Resolver(SeriesMapping())
+        lost = []
+        for topic, partitions in self.public.items():
+            for number, records in partitions.items():
+                for record in records:
+                    if (topic, number, record.offset) not in seen and convert(raw_record(record), resolver).pieces:
+                        lost.append(f"{topic}-{number}@{record.offset}")
+        return lost
+
+    def _arrived(self) -> set[tuple[str, int, int]]:
+        seen: set[tuple[str, int, int]] = set()
+        for records in self.log.values():
+            marks: dict[tuple[str, int], tuple[int, int]] = {}
+            for record in records:
+                for entry in decode(record.value, LogRecord).entries:
+                    if (source := entry.source) is None:
+                        continue
+                    seen.add((source.topic, source.partition, source.offset))
+                    place, mark = (source.offset, source.index), (source.topic, source.partition)
+                    self.repeated_entries += place <= marks.get(mark, (-1, -1))
+                    marks[mark] = max(place, marks.get(mark, (-1, -1)))
+        for records in self.rejected.values():
+            for record in records:
+                headers = dict(record.headers)
+                seen.add((headers["topic"].decode(), int(headers["partition"]), int(headers["offset"])))
+        return seen
+
+    def recorded(self) -> list[Recorded]:
+        """The decisions, short ones given back whole."""
+        return [
+            one
+            for number, records in self.decided.items()
+            for one in expand_all(number, [(record.offset, record.value) for record in records])[0]
+        ]
+
+    def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int) -> list[str]:
+        """Scale-downs below a recommendation that the stabilization window still holds."""
+        wanted: dict[HpaId, list[tuple[int, int]]] = defaultdict(list)
+        early = []
+        for one in sorted(self.recorded(), key=lambda one: (one.partition, one.decision.seq)):
+            decision = one.decision
+            if decision.kind != "evaluation" or one.hpa not in windows_s or decision.raw_desired_replicas is None:
+                continue
+            recommendations = wanted[one.hpa]
+            recommendations.append((one.time_ms, min(decision.raw_desired_replicas, most)))
+            if decision.wants is not None and decision.wants < decision.current_replicas:
+                # Upstream keeps a recommendation while it is younger than the window.
+                begin = bisect.bisect_right(recommendations, (one.time_ms - windows_s[one.hpa] * 1000, most))
+                if decision.wants < (highest := max(value for _, value in recommendations[begin:])):
+                    early.append(f"{decision.id}: {one.hpa} to {decision.wants}, though {highest} were recommended")
+        return early
+
+    def unended_writes(self, before_ms: int) -> list[str]:
+        """Wanted writes, decided before this log time, without a completion."""
+        recorded = self.recorded()
+        completed = {one.decision.completes for one in recorded}
+        wants = [one for one in recorded if one.decision.wants is not None and one.time_ms < before_ms]
+        return [one.decision.id for one in wants if one.decision.id not in completed]
+
+    def last(self) -> dict[HpaId, Recorded]:
+        """The newest evaluation of each HPA."""
+        return {one.hpa: one for one in self.recorded() if one.decision.kind == "evaluation"}
+
+
+def _each_once(values: Sequence[bytes]) -> list[bytes]:
+    newest, kept = 0, []
+    for value in values:
+        if (seq := orjson.loads(value)["seq"]) > newest:
+            newest = seq
+            kept.append(value)
+    return kept
+
+
+def first_difference(want: Mapping[int, Sequence[bytes]], got: Mapping[int, Sequence[bytes]]) -> str:
+    """Where the decisions differ from the wanted ones, in words; empty where they do not."""
+    for number, values in want.items():
+        for index, (one, other) in enumerate(zip(values, got[number], strict=False)):
+            if one != other:
+                return f"partition {number}, decision {index}:\n want {one.decode()}\n got  {other.decode()}"
+        if len(values) != len(got[number]):
+            return f"partition {number}: wanted {len(values)} decisions, got {len(got[number])}"
+    return ""
