@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
+TRAVEL = "world_at"
 """Parameters that every command has."""
 SHARED = (*COMMON_NAMES, "source")
 
@@ -63,10 +64,22 @@ class Session:
 
     def now_ms(self) -> int:
         """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
-        source = self.source
-        if source != "kafka":
+        if self.at_ms is not None:
+            return self.at_ms
+        if self.source != "kafka":
             return self._archive_clock_ms
         return time.time_ns() // 1_000_000
+
+    @functools.cached_property
+    def at_ms(self) -> int | None:
+        """The moment that `--at` names; None: the present."""
+        text = self.options.get(TRAVEL)
+        if not text:
+            return None
+        from fleethpa.filters import moment
+
+        now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
+        return moment(text, now_ms, "--at")
 
     @functools.cached_property
     def _archive_clock_ms(self) -> int:
@@ -125,7 +138,15 @@ class Session:
         """Open what `--from` names: the running fleet's topics, or an archive folder."""
         from fleethpa.readers import open_reader
 
-        reader = await open_reader(self.source, self.config)
+        if self.at_ms is not None:
+            from fleethpa.connection import connecting
+            from fleethpa.sources import source_of
+            from fleethpa.timetravel import PastReader
+
+            async with connecting(self.config.brokers):
+                yield PastReader(source_of(self), self.at_ms)
+            return
+        reader: Reader = await open_reader(self.source, self.config)
         try:
             yield reader
         finally:
@@ -160,6 +181,18 @@ _SOURCE = click.option(
 )
 
 
+def travel_option(function: Callable[..., R]) -> Callable[..., R]:
+    """`--at`: the command shows the world as the log had it then; put it above `command_options`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, world_at: str | None = None, **kwargs: Any) -> R:
+        context = click.get_current_context()
+        context.meta[TRAVEL] = world_at
+        return function(*args, **kwargs)
+
+    return click.option("--at", TRAVEL, metavar="TIME|2h", help="The world as the log had it then.")(wrapper)
+
+
 def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:
     """Give a command the common options; its function gets a `Session` as first argument. `reads`: with `--from`."""
 
@@ -170,6 +203,7 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
             context = click.get_current_context()
             outer: dict[str, Any] = context.find_root().obj or {}
             merged = outer | {name: value for name, value in given.items() if value is not None}
+            merged[TRAVEL] = context.meta.get(TRAVEL)
             return function(Session(merged), *args, **kwargs)
 
         decorated: Callable[..., R] = wrapper

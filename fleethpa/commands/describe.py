@@ -12,7 +12,7 @@ from fleethpa.output.table import layout
 from fleethpa.output.times import age, shown
 from fleethpa.readers import Reader
 from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options
+from fleethpa.session import Session, command_options, travel_option
 from fleethpa.state import HpaView, read_state
 
 LAST_DECISIONS = 10
@@ -21,6 +21,7 @@ LAST_DECISIONS = 10
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME…")
 @selecting.options()
+@travel_option
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:
     """Show HPAs as `kubectl describe hpa` does, then mode, inputs and last decisions."""

@@ -9,12 +9,12 @@ import click
 
 from fleethpa import selection as selecting
 from fleethpa.completing import hpa_names
-from fleethpa.errors import OK, PARTIAL, CommandError
+from fleethpa.errors import OK, PARTIAL, CommandError, usage
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
 from fleethpa.output.times import age, parse_time_ms, rfc3339, span
 from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.session import Session, command_options, output_option, travel_option
 
 if TYPE_CHECKING:
     from fleethpa.state import ClusterView, FleetState, HpaView
@@ -35,6 +35,7 @@ def get() -> None:
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
+@travel_option
 @command_options(reads=True)
 def get_hpa(
     session: Session,
@@ -48,6 +49,9 @@ def get_hpa(
     """List HPAs with kubectl's columns, and CLUSTER and MODE."""
     from fleethpa.finding import chosen
     from fleethpa.state import read_state
+
+    if watch and session.at_ms is not None:
+        raise usage("--at and --watch exclude each other", cause="The past does not change.")
 
     def pick(state: FleetState) -> list[HpaView]:
         if ignore_not_found and selection.refs:
@@ -237,6 +241,7 @@ def _listing(views: list[HpaView], now_ms: int, *, namespaces: bool) -> Listing[
 @click.argument("names", nargs=-1, metavar="[CLUSTER]…")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
+@travel_option
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
     """List clusters: whether their observer is heard, modes, problems."""

@@ -1,0 +1,111 @@
+"""The world as the log had it at some moment: the snapshot before it, folded up to it, and the decisions until then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.decisions import Recorded, expand_all
+from fleethpa.errors import not_found, usage
+from fleethpa.output.times import rfc3339
+from fleethpa.readers import Enough, LogRecordAt
+from streams.core.errors import CoreError
+from streams.core.partition import Partition
+from streams.replay.archive import DECISIONS, LOG
+from streams.replay.segments import ArchiveError
+
+if TYPE_CHECKING:
+    from streams.replay.sources import Source
+
+_BEFORE_MS: Final = 15 * 60_000
+"""How far back decisions are read at first: a full record is at most ten minutes older than a short one."""
+
+
+class PastReader:
+    """A `fleethpa.readers.Reader` of the past: everything up to and including log time `at_ms`."""
+
+    def __init__(self, source: Source, at_ms: int) -> None:
+        self.source, self.at_ms = source, at_ms
+        self.name = f"{source.name} at {rfc3339(at_ms)}"
+        self._folded: dict[int, Partition] | None = None
+        self._rows: dict[bytes, bytes] = {}
+        self._lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        pass
+
+    async def rows(self) -> Mapping[bytes, bytes]:
+        await self._fold()
+        return self._rows
+
+    async def _fold(self) -> dict[int, Partition]:
+        async with self._lock:
+            if self._folded is None:
+                try:
+                    numbers = range(await self.source.partitions())
+                    self._folded = {number: await self._fold_one(number) for number in numbers}
+                except (ArchiveError, CoreError) as error:
+                    raise usage(str(error), next_step="fleethpa audit verify") from error
+                if all(partition.applied_offset < 0 for partition in self._folded.values()):
+                    raise not_found(f"the log has nothing as old as {rfc3339(self.at_ms)}", cause=await self._begin())
+            return self._folded
+
+    async def _begin(self) -> str:
+        async for record in self.source.records(LOG, 0):
+            return f"It begins at {rfc3339(record.timestamp_ms)}."
+        return "It is empty."
+
+    async def _fold_one(self, number: int) -> Partition:
+        # Not before `at_ms` but after it: a snapshot whose last record is exactly as old counts.
+        start = self.source.snapshot(number, self.at_ms + 1)
+        rows = dict(start[1]) if start else {}
+        partition = Partition.restore(number, rows)
+        if partition.clock_ms > self.at_ms:
+            raise ArchiveError(
+                f"log partition {number} can be folded from {rfc3339(partition.clock_ms)} on, not from "
+                f"{rfc3339(self.at_ms)}: the archive was begun later"
+            )
+        async for record in self.source.records(LOG, number, partition.applied_offset + 1):
+            if record.timestamp_ms > self.at_ms:
+                break
+            if partition.applied_offset < 0 and record.offset:
+                raise ArchiveError(
+                    f"log partition {number} begins at offset {record.offset}: what was before is lost; "
+                    "time travel needs an archive that was begun earlier"
+                )
+            partition.apply(record.offset, record.timestamp_ms, record.value)
+        rows.update(partition.checkpoint())
+        if partition.applied_offset >= 0:
+            self._rows |= rows
+        return partition
+
+    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+        folded = await self._fold()
+        found: dict[int, list[Recorded]] = {}
+        for number in folded if partitions is None else partitions:
+            found[number] = await self._tail(number, folded[number], enough)
+        return found
+
+    async def _tail(self, number: int, partition: Partition, enough: Enough) -> list[Recorded]:
+        first = await self.source.offset_at(DECISIONS, number, self.at_ms - _BEFORE_MS)
+        while True:
+            records = []
+            async for record in self.source.records(DECISIONS, number, first):
+                if record.timestamp_ms > self.at_ms + _BEFORE_MS:
+                    break
+                records.append((record.offset, record.value))
+            decisions, lacking = expand_all(number, records)
+            decisions = [each for each in decisions if each.decision.seq <= partition.seq]
+            if not first or (not lacking and enough(number, decisions)):
+                return decisions
+            first = 0
+
+    async def follow(self) -> AsyncIterator[Recorded]:
+        raise usage("--at and --follow exclude each other")
+        yield
+
+    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+        """Nothing: the rows are of exactly that moment."""
+        return
+        yield
