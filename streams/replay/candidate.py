@@ -1,0 +1,90 @@
+"""Another spec on the recorded world: compiled once, its metrics matched with the recorded answers by what they ask."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from streams.core.autoscaler import Autoscaler
+from streams.core.compile import compile_autoscaler
+from streams.core.observation import MetricAnswer, MetricFailure
+from streams.core.probe import EvaluationInputs
+
+_NOT_ASKED = MetricFailure("the recording holds no answer for this metric at that time")
+
+
+class CandidateError(Exception):
+    """The candidate cannot be tried on the recording; says why."""
+
+
+class Candidate(Struct, frozen=True):
+    """A spec to try for one HPA."""
+
+    hpa: HpaId
+    spec: dict[str, Any]
+    autoscaler: Autoscaler
+    asked: tuple[bytes, ...]
+    """What each of its metrics asks for (`metric_key`)."""
+
+    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        """The recorded inputs of an evaluation with this spec in place of the recorded one."""
+        return structs.replace(
+            inputs,
+            spec=self.spec,
+            autoscaler=structs.replace(self.autoscaler, generation=inputs.generation),
+            observation=structs.replace(inputs.observation, answers=self.answers(inputs)),
+        )
+
+    def answers(self, inputs: EvaluationInputs) -> tuple[MetricAnswer | None, ...]:
+        """The recorded answers in the order of this spec's metrics."""
+        observed = inputs.observation.answers
+        if not observed:
+            return ()
+        known = {metric_key(m): a for m, a in zip(inputs.spec.get("metrics") or (), observed, strict=True)}
+        return tuple(known.get(key, _NOT_ASKED) for key in self.asked)
+
+
+def candidate(hpa: HpaId, spec: dict[str, Any]) -> Candidate:
+    """Compile a defaulted spec.
+
+    Raises:
+        CandidateError: a quantity in it cannot be read.
+    """
+    body = {"metadata": {"name": hpa.name, "namespace": hpa.namespace}, "spec": spec}
+    try:
+        autoscaler = compile_autoscaler(body)
+    except ValueError as error:
+        raise CandidateError(f"{hpa}: {error}") from error
+    return Candidate(hpa, spec, autoscaler, tuple(metric_key(metric) for metric in spec.get("metrics") or ()))
+
+
+def metric_key(metric: dict[str, Any]) -> bytes:
+    """What a metric of a spec asks for, without its target."""
+    source = metric.get(metric["type"][0].lower() + metric["type"][1:]) or {}
+    asked = {name: value for name, value in source.items() if name != "target"}
+    return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
+
+
+def check_metrics(tried: Candidate, recorded: Iterable[EvaluationInputs]) -> None:
+    """See that the recording holds what the candidate asks for.
+
+    Raises:
+        CandidateError: a metric was never asked for, or the target is another.
+    """
+    known: set[bytes] = set()
+    targets = set()
+    for inputs in recorded:
+        known.update(metric_key(metric) for metric in inputs.spec.get("metrics") or ())
+        targets.add((inputs.autoscaler.target_kind, inputs.autoscaler.target_name))
+    own = (tried.autoscaler.target_kind, tried.autoscaler.target_name)
+    if targets and own not in targets:
+        was = "/".join(sorted(targets)[0])
+        raise CandidateError(f"{tried.hpa} drives {was} in the recording; the candidate names {'/'.join(own)}")
+    for key, metric in zip(tried.asked, tried.autoscaler.metrics, strict=True):
+        if key not in known:
+            raise CandidateError(
+                f"{tried.hpa}: the recording holds no answers for {metric.name or metric.type}; "
+                "only metrics that were recorded can be tried"
+            )

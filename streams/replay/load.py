@@ -1,0 +1,84 @@
+"""The load in a recorded evaluation: totals over the pods that took it, and how many pods they need at target."""
+
+from msgspec import Struct
+
+from streams.core import autoscaler as kinds
+from streams.core.autoscaler import Autoscaler, MetricSpec
+from streams.core.observation import ExternalSamples, MetricAnswer, ObjectSample, PodList, PodRow, PodSamples
+
+
+class MetricLoad(Struct, frozen=True, gc=False):
+    """One metric's load. `total_milli`: over all pods that took load at `time_ms` (per-pod metrics), or the value of
+    the object or of all series. `pods`: how many took it. `request_milli`: what one of them requests on average; 0: no
+    request.
+    """
+
+    total_milli: float
+    pods: int
+    time_ms: int | None
+    request_milli: float = 0.0
+    window_ms: int = 0
+
+
+def serving(pod: PodRow, at_ms: int | None) -> bool:
+    """Whether a pod took load at a moment: running, ready since before, not on its way out."""
+    ready = pod.phase == "Running" and pod.ready == "True" and not pod.deleting
+    return ready and (at_ms is None or pod.ready_at_ms <= at_ms)
+
+
+def metric_load(spec: MetricSpec, answer: MetricAnswer | None, pods: PodList) -> MetricLoad | None:
+    """Give a metric's load; None where it has no usable answer."""
+    if isinstance(answer, ObjectSample):
+        return MetricLoad(answer.value_milli, pods.running_ready, answer.time_ms)
+    if isinstance(answer, ExternalSamples):
+        return MetricLoad(sum(answer.values_milli), pods.running_ready, answer.newest_ms)
+    if isinstance(answer, PodSamples):
+        return _of_pods(spec, answer, pods)
+    return None
+
+
+def _of_pods(spec: MetricSpec, answer: PodSamples, pods: PodList) -> MetricLoad | None:
+    """Pods without a sample are taken to have the others' average."""
+    took = [pod for pod in pods.active if serving(pod, answer.newest_ms)]
+    seen = [pod for pod in took if pod.name in answer.samples]
+    if not seen:
+        return None
+    average = sum(answer.samples[pod.name][0] for pod in seen) / len(seen)
+    requests = [pod.template.request(spec.resource, spec.container) for pod in seen] if spec.resource else []
+    known = [each for each in requests if isinstance(each, int)]
+    window_ms = answer.samples[seen[0].name][2]
+    request = sum(known) / len(known) if known else 0.0
+    return MetricLoad(average * len(took), len(took), answer.newest_ms, request, window_ms)
+
+
+def needed(spec: MetricSpec, load: MetricLoad) -> float | None:
+    """How many pods carry the load at the spec's target; None: that cannot be said (no request)."""
+    if spec.target <= 0:
+        return None
+    if spec.calculation == kinds.UTILIZATION:
+        per_pod = load.request_milli * spec.target / 100
+        return load.total_milli / per_pod if per_pod else None
+    if spec.calculation in (kinds.OBJECT_VALUE, kinds.EXTERNAL_VALUE):
+        # The formula itself takes such a value to be shared by the pods that were there.
+        return load.total_milli / spec.target * load.pods
+    return load.total_milli / spec.target
+
+
+def need(autoscaler: Autoscaler, answers: tuple[MetricAnswer | None, ...], pods: PodList) -> float | None:
+    """The pods that the most demanding metric needs; None where no metric says."""
+    found = []
+    for spec, answer in zip(autoscaler.metrics, answers, strict=False):
+        load = metric_load(spec, answer, pods)
+        pods_needed = needed(spec, load) if load is not None else None
+        if pods_needed is not None:
+            found.append(pods_needed)
+    return max(found, default=None)
+
+
+def serving_at(answers: tuple[MetricAnswer | None, ...], pods: PodList) -> int:
+    """How many pods took load when the newest sample was made."""
+    times = [answer.newest_ms for answer in answers if isinstance(answer, PodSamples | ExternalSamples)]
+    times += [answer.time_ms for answer in answers if isinstance(answer, ObjectSample)]
+    known = [each for each in times if each is not None]
+    at_ms = max(known) if known else None
+    return sum(serving(pod, at_ms) for pod in pods.active)
