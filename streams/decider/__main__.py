@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from schemas.connection import KafkaSettings, SettingsError, from_environment, from_properties
-from streams.decider.app import run_decider
+from streams.decider.app import run_decider, run_rebuild
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die
 
@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kafka = _kafka(options.brokers, options.client_properties)
     except (SettingsError, OSError) as error:
         die(Exit.NEEDS_OPERATOR, str(error))
-    run_decider(
+    start = run_rebuild if options.rebuild else run_decider
+    start(
         DeciderConfig(
             kafka=kafka,
             instance_id=options.instance_id,
@@ -50,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--web-port", type=int, help="port of /healthz, /readyz, /metrics; 0 takes a free one")
     parser.add_argument("--playback", action="store_true", help="log time is source time; no ticks are appended")
     parser.add_argument("--no-ticks", dest="ticks", action="store_false", help="append no ticks to the log")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="make lost state anew from what the log still holds, and end"
+    )
     parser.add_argument("--session-timeout", type=float, default=15.0, help="seconds")
     parser.add_argument(
         "--stall-seconds", type=float, default=90.0, help="end the process when nothing comes for so long"

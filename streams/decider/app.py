@@ -22,6 +22,7 @@ from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.metrics import Metrics
+from streams.decider.rebuild import rebuild
 from streams.decider.standing import StandingError
 from streams.decider.startup import StartError, check
 from streams.decider.store import StateTable
@@ -46,7 +47,7 @@ def create_app(config: DeciderConfig, partitions: int) -> faust.App:
         config.log_topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
     )
     table = app.Table(topics.STATE_TABLE, key_type=bytes, value_type=bytes, partitions=partitions)
-    Decider(app, config, table).attach(log_topic)
+    Decider(app, config, partitions, table).attach(log_topic)
     return app
 
 
@@ -98,13 +99,13 @@ def _credentials(kafka: KafkaSettings) -> CredentialsT | None:
 class Decider:
     """The parts of one worker and how they hang on the Faust app."""
 
-    def __init__(self, app: faust.App, config: DeciderConfig, table: StateTable) -> None:
+    def __init__(self, app: faust.App, config: DeciderConfig, partitions: int, table: StateTable) -> None:
         self.app = app
         self.config = config
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
         self.crash_point = faults.armed()
-        self.assignment = Assignment(config, self.fence, rows=lambda: table.data.data)
+        self.assignment = Assignment(config, partitions, self.fence, rows=lambda: table.data.data)
         self.takes = Takes(
             config,
             self.assignment,
@@ -201,6 +202,20 @@ def end(error: BaseException) -> None:
             die(Exit.STALLED, f"Kafka: {error!r}", error=error)
         case _:
             die(Exit.SOFTWARE, f"unexpected: {error!r}", error=error)
+
+
+def run_rebuild(config: DeciderConfig) -> None:
+    """Rebuild lost state from what the log still holds, and return."""
+
+    async def run() -> None:
+        await rebuild(config, await check(config))
+
+    try:
+        asyncio.run(run())
+    except StartError as error:
+        die(error.code, str(error))
+    except (CoreError, KafkaError) as error:
+        end(error)
 
 
 def run_decider(config: DeciderConfig) -> None:

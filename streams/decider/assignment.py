@@ -26,11 +26,14 @@ class Assignment:
     `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
     """
 
-    def __init__(self, config: DeciderConfig, fence: Fence, rows: Callable[[], Mapping[bytes, bytes]]) -> None:
+    def __init__(
+        self, config: DeciderConfig, partitions: int, fence: Fence, rows: Callable[[], Mapping[bytes, bytes]]
+    ) -> None:
         self.epoch = 0
         self.lock = asyncio.Lock()
         self.owned: dict[int, OwnedPartition] = {}
         self._config = config
+        self._partitions = partitions
         self._fence = fence
         self._rows = rows
         self._loaded: tuple[int, dict[int, OwnedPartition]] = (0, {})
@@ -71,6 +74,16 @@ class Assignment:
             self._fence.check()
             await checkpoint_all(list(self.owned.values()))
             self._disown()
+
+    def check_partitions(self) -> None:
+        """End the process where an entry of the log records another partition count than the log has."""
+        for owned in self.owned.values():
+            if (recorded := owned.partition.state.row.partitions) not in (0, self._partitions):
+                die(
+                    Exit.NEEDS_OPERATOR,
+                    f"the log was made with {recorded} partitions and has {self._partitions}: the count is fixed for "
+                    "life, as keys would move; go back to the old log, or make all topics anew",
+                )
 
     async def after_take(self) -> None:
         """Drop the reader of standing decisions once it has read all, and say so once all of them have been met."""
@@ -130,4 +143,8 @@ def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
         die(Exit.NEEDS_OPERATOR, f"log partition {number}: the state rows are not whole: {error}. {RECOVER_HINT}")
 
 
-RECOVER_HINT = "Restore from an archive's snapshot, or begin anew visibly with `fleethpa run decider --restart-on-loss`"
+RECOVER_HINT = (
+    "Stop all deciders, delete the changelog topic, run `fleethpa topics init` and start again: the state is then "
+    "folded anew from the log. If the log no longer begins at offset 0, run `python -m streams.decider --rebuild` "
+    "before: it marks the gap with a restart entry"
+)

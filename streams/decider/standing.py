@@ -66,6 +66,15 @@ class Standing:
         self._by_offset: dict[int, dict[str, bytes]] = {}
         self.duplicates = 0
 
+    @classmethod
+    def none(cls, partition: int) -> "Standing":
+        """Nothing stands."""
+
+        async def fetch() -> Sequence[DecisionOnTopic]:
+            return ()
+
+        return cls(partition, Head(0, ""), 0, 0, fetch)
+
     @property
     def exhausted(self) -> bool:
         """Whether everything that stood has been read."""

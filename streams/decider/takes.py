@@ -98,6 +98,7 @@ class Takes:
                 await asyncio.sleep(0)
                 yielded = time.monotonic()
         self._metrics.took(len(events))
+        self._assignment.check_partitions()
         return pending
 
     async def _publish(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:

@@ -42,7 +42,7 @@ async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold
     await load_log(broker, log)
     for step in ("after-publish", "checkpoint-row:4*2"):
         with decider(broker, tmp_path, "--playback", crash_at=step) as doomed:
-            assert await asyncio.to_thread(doomed.process.wait, 30) == -9, doomed.tail()
+            assert await asyncio.to_thread(doomed.process.wait, 60) == -9, doomed.tail()
     with decider(broker, tmp_path, "--playback") as running:
         got = await wait_for_decisions(broker, want, [running])
         assert await asyncio.to_thread(running.terminate) == 0, running.tail()
@@ -68,8 +68,17 @@ async def test_an_engine_that_this_version_lacks_ends_it_and_names_the_next_step
     async with strict_producer(broker) as producer:
         await producer.send_and_wait(topics.LOG, encode(LogRecord(v=VERSION, entries=[entry])), partition=1)
     with decider(broker, tmp_path, "--playback") as running:
-        assert await asyncio.to_thread(running.process.wait, 30) == Exit.NEEDS_OPERATOR
+        assert await asyncio.to_thread(running.process.wait, 60) == Exit.NEEDS_OPERATOR
         assert "run a fleethpa release that has engine 99" in running.tail()
+
+
+async def test_another_partition_count_than_the_log_records_ends_it(broker: KafkaSettings, tmp_path: Path) -> None:
+    entry = Entry(key="*", body=EngineSet(engine=1, partitions=24))
+    async with strict_producer(broker) as producer:
+        await producer.send_and_wait(topics.LOG, encode(LogRecord(v=VERSION, entries=[entry])), partition=1)
+    with decider(broker, tmp_path, "--playback") as running:
+        assert await asyncio.to_thread(running.process.wait, 60) == Exit.NEEDS_OPERATOR, running.tail()
+        assert "made with 24 partitions and has 4" in running.tail()
 
 
 async def test_a_decision_that_comes_out_different_ends_it_and_shows_both(
@@ -82,14 +91,14 @@ async def test_a_decision_that_comes_out_different_ends_it_and_shows_both(
     async with strict_producer(broker) as producer:
         await producer.send_and_wait(topics.DECISIONS, other, partition=number)
     with decider(broker, tmp_path, "--playback") as running:
-        assert await asyncio.to_thread(running.process.wait, 30) == Exit.SOFTWARE
+        assert await asyncio.to_thread(running.process.wait, 60) == Exit.SOFTWARE
         assert "4711" in running.tail()
         assert "recomputed" in running.tail()
 
 
 async def test_no_broker_is_an_error_in_words(tmp_path: Path) -> None:
     with Decider("127.0.0.1:1", tmp_path / "decider.txt") as running:
-        assert await asyncio.to_thread(running.process.wait, 30) == Exit.NEEDS_OPERATOR
+        assert await asyncio.to_thread(running.process.wait, 60) == Exit.NEEDS_OPERATOR
     assert "cannot use the brokers 127.0.0.1:1" in running.tail()
 
 

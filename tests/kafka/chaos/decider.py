@@ -7,6 +7,7 @@ full speed. After the readers' rule the decisions must be the same bytes.
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import statistics
 import sys
@@ -23,7 +24,7 @@ from tests.kafka.broker import KafkaBroker, missing_tools
 from tests.kafka.chaos.faults import FAULTS, choose
 from tests.kafka.chaos.group import Group
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
-from tests.playback import Log, fold, make_log
+from tests.playback import Log, TimedRecord, fold, make_log
 
 RUN_FAULTS = 20
 RECOVER_S = 60.0
@@ -91,12 +92,12 @@ class ChaosRun:
 
     async def _feed(self, seconds: float) -> None:
         """Append the log evenly over this time, or what is left of it at once when told to hurry."""
-        length = len(self._log[0])
         steps = max(1, int(seconds / FEED_S))
         async with strict_producer(self._group.settings) as producer:
             for step in range(steps):
-                part = slice(length * step // steps, length * (step + 1) // steps)
-                await append_log(producer, {number: records[part] for number, records in self._log.items()})
+                await append_log(
+                    producer, {number: _part(records, step, steps) for number, records in self._log.items()}
+                )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), FEED_S)
 
@@ -123,6 +124,10 @@ class ChaosRun:
                 raise AssertionError(f"no new decision {RECOVER_S:.0f} s after the fault\n{tails}")
             await asyncio.sleep(0.05)
         return time.monotonic() - begun
+
+
+def _part(records: Sequence[TimedRecord], step: int, steps: int) -> Sequence[TimedRecord]:
+    return records[len(records) * step // steps : len(records) * (step + 1) // steps]
 
 
 def report(tally: Tally) -> str:
@@ -168,6 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := missing_tools():
         print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
         return 1
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that is away fills the screen
     tally, left, number = Tally(), options.faults, 0
     try:
         while left > 0:

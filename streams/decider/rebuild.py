@@ -1,0 +1,111 @@
+"""State from what the log still holds, for when the changelog was lost and the log no longer begins at its beginning.
+
+What lies before the log's first record is gone, so the result is not what an undisturbed decider would know. A restart
+entry in the log says so: windows and scale events begin anew there, as after a restart of upstream's controller. With
+the whole log there is nothing to do, as the decider folds it by itself.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from schemas.codec import encode
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord, Restart
+from streams.core.partition import Partition
+from streams.decider.checkpoint import write_checkpoint
+from streams.decider.config import DeciderConfig
+from streams.decider.exits import Exit
+from streams.decider.faults import CrashPoint
+from streams.decider.owned import OwnedPartition
+from streams.decider.standing import Head, Links, Standing
+from streams.decider.startup import StartError
+from streams.decider.tail import Bounds
+from streams.kafka import read_range, reader, strict_producer
+
+log = logging.getLogger("fleethpa.decider")
+
+TAIL_RECORDS = 20_000
+"""How many records back the newest decision is looked for; a paused worker repeats at most what one take produced."""
+
+
+async def rebuild(config: DeciderConfig, partitions: int) -> None:
+    """Rebuild the state of every partition of which the log has lost its beginning; no decider may run meanwhile.
+
+    Raises:
+        StartError: the changelog is not empty.
+    """
+    topics = (config.log_topic, config.decisions_topic, config.changelog_topic)
+    tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+    async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
+        firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+        bounds = {tp: Bounds(firsts[tp], ends[tp]) for tp in tps}
+        _check_empty(config, bounds)
+        for number in range(partitions):
+            if bounds[TopicPartition(config.log_topic, number)].first > 0:
+                await _rebuild(config, number, bounds, consumer, producer)
+
+
+def _check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    used = [tp.partition for tp, (_, end) in bounds.items() if tp.topic == config.changelog_topic and end]
+    if used:
+        raise StartError(
+            Exit.NEEDS_OPERATOR,
+            f"{config.changelog_topic} holds records in partitions {used}: stop all deciders, delete the topic, "
+            "run `fleethpa topics init`, then rebuild",
+        )
+
+
+async def _rebuild(
+    config: DeciderConfig,
+    number: int,
+    bounds: Mapping[TopicPartition, Bounds],
+    consumer: AIOKafkaConsumer,
+    producer: AIOKafkaProducer,
+) -> None:
+    log_tp = TopicPartition(config.log_topic, number)
+    decisions_tp = TopicPartition(config.decisions_topic, number)
+    first = bounds[log_tp].first
+    restart_at = await _mark_restart(config, number, first, producer)
+    partition = Partition.empty(number)
+    async for record in read_range(consumer, log_tp, first, restart_at):
+        partition.apply(record.offset, record.timestamp, record.value)  # what it decides, it decided long ago
+    newest, decisions_offset = await _newest_decision(consumer, decisions_tp, bounds[decisions_tp])
+    continue_chain(partition, newest)
+    owned = OwnedPartition(partition, Standing.none(number), decisions_offset)
+    await write_checkpoint(
+        owned,
+        producer=producer,
+        topic=config.changelog_topic,
+        store={},
+        still_ours=lambda: True,
+        faults=CrashPoint(),
+    )
+    log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
+
+
+def continue_chain(partition: Partition, newest: Head) -> None:
+    """Let the next decision follow the newest that stands, and be a full record for every HPA."""
+    row = partition.state.row
+    row.seq, row.prev = newest
+    for hpa in partition.state.hpas.values():
+        hpa.row.full_decision = ""
+        hpa.dirty = True
+
+
+async def _mark_restart(config: DeciderConfig, number: int, first: int, producer: AIOKafkaProducer) -> int:
+    body = Restart(reason=f"state was lost; rebuilt from log offset {first}", author="decider --rebuild")
+    value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
+    placed = await producer.send_and_wait(config.log_topic, value, partition=number)
+    return int(placed.offset)
+
+
+async def _newest_decision(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> tuple[Head, int]:
+    newest, offset = Head(0, ""), bounds.first
+    async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
+        links = msgspec.json.decode(record.value, type=Links)
+        if links.seq > newest.seq:
+            newest, offset = Head(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
+    return newest, offset

@@ -1,0 +1,105 @@
+"""A changelog that is lost: folded anew from a whole log, or visibly begun anew from what is left of it."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.decider.exits import Exit
+from streams.kafka import aiokafka_kwargs, read_range, reader
+from tests.decider_process import Decider, Read, first_difference, load_log, read_decisions, wait_for_decisions
+from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
+from tests.playback import Log, fold, make_log
+
+CUT = 1
+CHANGELOG = [one for one in playback_topics() if one.name == topics.CHANGELOG]
+
+
+async def test_a_lost_changelog_with_a_whole_log_changes_nothing(settings: KafkaSettings, tmp_path: Path) -> None:
+    log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=21)
+    want = fold(log)
+    await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
+    await _lose_changelog(settings)
+    await load_log(settings, {number: records[400:] for number, records in log.items()})
+    with _decider(settings, tmp_path) as running:
+        got = await wait_for_decisions(settings, want, [running])
+    assert first_difference(want, got) == ""
+    assert all(len(got[number].records) == len(values) for number, values in want.items())
+
+
+async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_visibly(
+    settings: KafkaSettings, tmp_path: Path
+) -> None:
+    log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=23)
+    before = await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
+    await _lose_changelog(settings)
+    await _cut_log(settings)
+    with _decider(settings, tmp_path) as stopped:
+        assert await asyncio.to_thread(stopped.process.wait, 60) == Exit.NEEDS_OPERATOR
+        assert "--rebuild" in stopped.tail()
+    with _decider(settings, tmp_path, "--rebuild") as rebuilding:
+        assert await asyncio.to_thread(rebuilding.process.wait, 60) == 0, rebuilding.tail()
+    assert await _restarts(settings) == [f"state was lost; rebuilt from log offset {CUT}"] * PARTITIONS
+    await load_log(settings, {number: records[400:] for number, records in log.items()})
+    more = {number: [*read.decisions, b""] for number, read in before.items() if read.decisions}
+    with _decider(settings, tmp_path) as running:
+        got = await wait_for_decisions(settings, more, [running])
+    _check_chain(before, got)
+
+
+def _check_chain(before: dict[int, Read], got: dict[int, Read]) -> None:
+    for number, read in got.items():
+        sequence = [orjson.loads(value)["seq"] for value in read.records]
+        assert sequence == list(range(1, len(sequence) + 1))
+        assert read.records[: len(before[number].records)] == before[number].records
+
+
+def _decider(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
+    output = folder / "decider.txt"
+    return Decider(settings.bootstrap_servers, output, "--playback", *arguments, instance_id="decider-0")
+
+
+async def _decide(settings: KafkaSettings, folder: Path, log: Log) -> dict[int, Read]:
+    await make_topics(settings, playback_topics())
+    await load_log(settings, log)
+    want = fold(log)
+    with _decider(settings, folder) as running:
+        await wait_for_decisions(settings, want, [running])
+        assert await asyncio.to_thread(running.terminate) == 0, running.tail()
+    return await read_decisions(settings, sorted(want))
+
+
+async def _lose_changelog(settings: KafkaSettings) -> None:
+    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
+    await admin.start()
+    try:
+        await admin.delete_topics([topics.CHANGELOG])
+        await asyncio.sleep(1)  # a name is free again only some time after the answer, and nothing tells when
+    finally:
+        await admin.close()
+    await make_topics(settings, CHANGELOG)
+
+
+async def _cut_log(settings: KafkaSettings) -> None:
+    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
+    await admin.start()
+    try:
+        cut = {TopicPartition(topics.LOG, number): RecordsToDelete(before_offset=CUT) for number in range(PARTITIONS)}
+        await admin.delete_records(cut)
+    finally:
+        await admin.close()
+
+
+async def _restarts(settings: KafkaSettings) -> list[str]:
+    tps = [TopicPartition(topics.LOG, number) for number in range(PARTITIONS)]
+    found = []
+    async with reader(settings, tps) as consumer:
+        ends = await consumer.end_offsets(tps)
+        for tp in tps:
+            async for record in read_range(consumer, tp, ends[tp] - 1, ends[tp]):
+                found += [entry["body"]["reason"] for entry in orjson.loads(record.value)["entries"]]
+    return found
