@@ -48,6 +48,8 @@ class ArchiveReader:
 
     def __init__(self, root: Path) -> None:
         self.root, self.name = root, str(root)
+        if not root.is_dir():
+            raise usage(f"--from {root}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
         try:
             self.partitions = open_archive(root).partitions
         except ArchiveError as error:

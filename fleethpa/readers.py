@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fleethpa.config import Config
 from fleethpa.decisions import Expander, Recorded, expand_all
-from fleethpa.errors import usage
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ async def open_reader(source: str, config: Config) -> Reader:
     """
     if source == "kafka":
         return await KafkaReader.open(config)
-    if not Path(source).is_dir():
-        raise usage(f"--from {source}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
     from fleethpa.archivereader import ArchiveReader
 
     return ArchiveReader(Path(source))

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.errors import usage
 from fleethpa.session import Session
 
 if TYPE_CHECKING:
@@ -29,13 +28,9 @@ def source_of(session: Session) -> Source:
         from fleethpa.connection import client_settings
 
         return KafkaSource(client_settings(session.config))
-    root = Path(session.source)
-    if not root.is_dir():
-        raise usage(f"--from {root}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
     from fleethpa.archivereader import ArchiveReader
 
-    ArchiveReader(root)
-    return ArchiveSource(root)
+    return ArchiveSource(ArchiveReader(Path(session.source)).root)
 
 
 @asynccontextmanager

@@ -58,9 +58,7 @@ def replay(
         raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
     found = _document(source.name, reports, window, hpa)
     if found["fault"]:
-        raise CommandError(
-            f"replay cannot go on: {found['fault']}", next_step=f"fleethpa audit verify --from {source.name}"
-        )
+        raise usage(f"replay cannot go on: {found['fault']}", next_step=f"fleethpa audit verify --from {source.name}")
     if not found["evaluations"]:
         raise _nothing(hpa, window)
     session.out(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.errors import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.output.formats import one
 from fleethpa.session import Session, command_options, output_option
 
@@ -48,9 +48,7 @@ async def _derive(session: Session, source: Source, id_: str, partition: int) ->
                 raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
             derived = await derive(source, partition, id_)
         except (ArchiveError, CoreError) as error:
-            raise CommandError(
-                f"decision {id_} cannot be made again: {error}", next_step="fleethpa audit verify"
-            ) from error
+            raise usage(f"decision {id_} cannot be made again: {error}", next_step="fleethpa audit verify") from error
     if derived.standing is None and derived.made is None:
         raise not_found(
             f"no decision {id_}", cause="Neither the decisions nor the log know it.", next_step="fleethpa audit list -A"

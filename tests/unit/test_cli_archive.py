@@ -1,0 +1,254 @@
+"""Every read verb over an archive with nothing running: answers, machine formats, wrong inputs, time travel."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import jsonschema
+import orjson
+import pytest
+
+import fleethpa
+from streams.replay.archive import DECISIONS, LOG, PartitionReader
+from streams.replay.archiver import Archiver, Limits
+from streams.replay.generate import Fleet
+from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
+from tests.unit.cli_kit import Cli
+
+SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
+FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=9, settings=ENFORCING)
+
+
+@pytest.fixture(scope="module")
+def made() -> Topics:
+    return topics_of(FLEET)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, made: Topics) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive"), FLEET, topics=made)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+def fits(kind: str, text: str) -> Any:
+    """Check a document against its published schema and return it."""
+    document = orjson.loads(text)
+    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
+    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
+    return document
+
+
+def decisions_of(made: Topics) -> int:
+    return sum(len(records) for (topic, _), records in made.items() if topic == DECISIONS)
+
+
+def an_id(made: Topics) -> str:
+    return str(orjson.loads(made[DECISIONS, 1][10].value)["id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        pytest.param("HpaList", ["get", "hpa", "-A", "-o", "json"], id="get hpa"),
+        pytest.param("HpaList", ["get", "hpa", "-A", "-o", "json", "--at", "1m"], id="get hpa in the past"),
+        pytest.param("ClusterList", ["get", "clusters", "-o", "json"], id="get clusters"),
+        pytest.param("DecisionList", ["decisions", "-A", "-o", "json"], id="decisions"),
+        pytest.param("Decision", ["explain", "c0/ns0/app0", "-o", "json"], id="explain"),
+        pytest.param("AuditReport", ["audit", "verify", "-o", "json", "--jobs", "1"], id="audit verify"),
+        pytest.param("ReplayReport", ["replay", "-o", "json", "--jobs", "1"], id="replay"),
+        pytest.param("ReplayReport", ["replay", "--hpa", "c0/ns1/app1", "-o", "json"], id="replay of one HPA"),
+    ],
+)
+def test_machine_output_of_read_verbs_fits_the_published_schemas(
+    run: Cli, root: Path, kind: str, arguments: list[str]
+) -> None:
+    result = run(*arguments, "--from", str(root))
+    assert result.exit_code in (0, 5), result.output
+    document = fits(kind, result.stdout)
+    assert document.get("items", [1])
+    assert document.get("ok", True)
+
+
+def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
+    page = run("describe", "c0/ns0/app0", "--from", str(root), "--at", "2026-01-01T00:01:00Z").stdout
+    assert "2026-01-01T00:00:5" in page
+    assert "T00:01:0" not in page
+    assert "T00:02" not in page
+
+
+def test_verify_derives_one_decision_again(run: Cli, root: Path, made: Topics) -> None:
+    result = run("verify", an_id(made), "--from", str(root), "-o", "json")
+    document = fits("DecisionVerification", result.stdout)
+    assert (result.exit_code, document["identical"]) == (0, True)
+    assert run("verify", an_id(made), "--from", str(root)).stdout.endswith("identical  to the byte\n")
+
+
+def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tmp_path: Path, made: Topics) -> None:
+    record = made[DECISIONS, 1][10]
+    body = orjson.loads(record.value) | {"maxReplicas": 4711}
+    changed = [*made[DECISIONS, 1]]
+    changed[10] = record._replace(value=orjson.dumps(body))
+    write_archive(tmp_path / "a", FLEET, topics=made | {(DECISIONS, 1): changed})
+    for verb in (["verify", body["id"]], ["replay"], ["audit", "verify"]):
+        result = run(*verb, "--from", str(tmp_path / "a"))
+        assert result.exit_code == 1
+        assert "maxReplicas: recorded 4711" in result.stdout
+        assert body["id"] in result.stdout
+
+
+@pytest.mark.parametrize("window", [(), ("--since", "1m"), ("--since", "2m", "--until", "1m")], ids=" ".join)
+def test_exports_have_a_row_for_each_decision_in_every_format(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, window: tuple[str, ...]
+) -> None:
+    name = str(tmp_path / "d.parquet")
+    assert run("export", "decisions", "--from", str(root), "--out", name, *window).exit_code == 0
+    rows = list(
+        csv.DictReader(io.StringIO(run("export", "decisions", "--from", str(root), "-o", "csv", *window).stdout))
+    )
+    lines = run("export", "decisions", "--from", str(root), "-o", "jsonl", *window).stdout.splitlines()
+    count, names, shorts = duckdb.sql(
+        f"select count(*), count(distinct id), count(*) filter (short and len(metrics) > 10) from '{name}'"
+    ).fetchall()[0]
+    assert count == names == len(rows) == len(lines)
+    assert count == decisions_of(made) if not window else 0 < count < decisions_of(made)
+    assert 0 < shorts < count
+    assert {row["id"] for row in rows} == {orjson.loads(line)["id"] for line in lines}
+    assert all(int(row["final_desired_replicas"]) >= 1 for row in rows)
+
+
+def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made: Topics, tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path / "x"), "--partition-by", "cluster,namespace,date"]
+    assert run("export", "decisions", "--from", str(root), *arguments).exit_code == 0
+    found = duckdb.sql(
+        f"select namespace, count(*) from read_parquet('{tmp_path}/x/**/*.parquet', hive_partitioning=true) group by 1"
+    ).fetchall()
+    assert sorted(name for name, _ in found) == ["ns0", "ns1", "ns2"]
+    assert sum(count for _, count in found) == decisions_of(made)
+
+
+# --- time travel ------------------------------------------------------------------------------------------------------
+
+
+def test_the_past_is_shown_as_it_was_shown_then(run: Cli, made: Topics, tmp_path: Path) -> None:
+    root, shown = tmp_path / "archive", {}
+    archiver = Archiver(root, FLEET.partitions, Limits(segment_ms=50_000))
+    everything = in_order(made)
+    for at, (topic, number, record) in enumerate(everything):
+        archiver.append(topic, number, record)
+        last = at + 1 == len(everything) or everything[at + 1][2].timestamp_ms > record.timestamp_ms
+        if at % 150 > 140 and last:
+            archiver.flush()
+            shown.setdefault(record.timestamp_ms, looked(run, root))
+    archiver.finish()
+    assert len(shown) > 4
+    assert len(set(shown.values())) > 4
+    for time_ms, then in shown.items():
+        assert looked(run, root, "--at", rfc3339(time_ms)) == then
+
+
+def looked(run: Cli, root: Path, *at: str) -> tuple[str, str]:
+    listed = run("get", "hpa", "-A", "-o", "json", "--from", str(root), *at)
+    page = run("describe", "-A", "--from", str(root), *at)
+    assert listed.exit_code == page.exit_code == 0, listed.output + page.output
+    return listed.stdout, page.stdout
+
+
+def rfc3339(time_ms: int) -> str:
+    from fleethpa.output.times import rfc3339 as print_time
+
+    return print_time(time_ms)
+
+
+# --- wrong inputs -----------------------------------------------------------------------------------------------------
+
+READS = [
+    pytest.param(["get", "hpa", "-A"], id="get"),
+    pytest.param(["get", "hpa", "-A", "--at", "1m"], id="get in the past"),
+    pytest.param(["describe", "c0/ns0/app0"], id="describe"),
+    pytest.param(["decisions", "-A"], id="decisions"),
+    pytest.param(["explain", "c0/ns0/app0"], id="explain"),
+    pytest.param(["audit", "list", "-A"], id="audit list"),
+    pytest.param(["audit", "verify"], id="audit verify"),
+    pytest.param(["replay"], id="replay"),
+    pytest.param(["verify", "0-20-uid"], id="verify"),
+    pytest.param(["export", "decisions", "-o", "csv"], id="export"),
+]
+
+
+@pytest.mark.parametrize("arguments", READS)
+def test_a_missing_folder_and_one_that_is_no_archive_are_wrong_inputs(
+    run: Cli, tmp_path: Path, arguments: list[str]
+) -> None:
+    missing = run(*arguments, "--from", str(tmp_path / "none"))
+    assert (missing.exit_code, "no such folder" in missing.stderr) == (2, True), missing.output
+    other = run(*arguments, "--from", str(tmp_path))
+    assert (other.exit_code, "is no fleethpa archive" in other.stderr) == (2, True), other.output
+    assert "Traceback" not in missing.stderr + other.stderr
+
+
+@pytest.mark.parametrize("arguments", READS)
+def test_a_corrupt_segment_is_named(run: Cli, made: Topics, tmp_path: Path, arguments: list[str]) -> None:
+    root = write_archive(tmp_path / "a", FLEET, topics=made)
+    for topic in (LOG, DECISIONS):
+        for number in range(FLEET.partitions):
+            for manifest in PartitionReader(root, topic, number).manifests():
+                (root / topic / str(number) / manifest.file).write_bytes(b"\0\0\0\7\0\0\0\7garbage")
+    result = run(*arguments, "--from", str(root))
+    assert result.exit_code == (1 if arguments == ["audit", "verify"] else 2), (
+        result.output
+    )
+    assert ".seg: the frame at byte 0 cannot be read" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        pytest.param(["describe", "c0/ns0/nobody"], 4, "no HPA c0/ns0/nobody", id="describe of an unknown HPA"),
+        pytest.param(
+            ["replay", "--hpa", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"
+        ),
+        pytest.param(["replay", "--hpa", "app0"], 2, "names no HPA", id="replay of half a name"),
+        pytest.param(["replay", "--since", "2030-01-01T00:00:00Z"], 4, "in the window", id="a window after the end"),
+        pytest.param(["replay", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"),
+        pytest.param(
+            ["export", "decisions", "--since", "1m", "--until", "2m"], 2, "window is empty", id="empty export"
+        ),
+        pytest.param(
+            ["audit", "verify", "--since", "2030-01-01T00:00:00Z"], 2, "window is empty", id="verify the future"
+        ),
+        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "not a duration", id="no time"),
+        pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
+        pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
+        pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
+        pytest.param(["verify", "hello"], 2, "is no decision id", id="verify what is no id"),
+        pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
+        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "not a duration", id="at no time"),
+        pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
+        pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
+        pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),
+    ],
+)
+def test_wrong_input_has_its_exit_code_and_a_clear_message(
+    run: Cli, root: Path, arguments: list[str], code: int, text: str
+) -> None:
+    result = run(*arguments, "--from", str(root))
+    assert result.exit_code == code, result.output
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_second_key_is_never_made_over_the_first(run: Cli) -> None:
+    assert run("audit", "keygen").exit_code == 0
+    again = run("audit", "keygen")
+    assert (again.exit_code, "exists" in again.stderr) == (2, True)
