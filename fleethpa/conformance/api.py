@@ -8,11 +8,12 @@ because the cases of some files refer to lines before them.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from fleethpa import kubectl
 from fleethpa.conformance import emptylists
-from fleethpa.conformance.compare import Difference, differences
+from fleethpa.conformance.compare import Difference, attempt, differences
 from schemas import conversion
 from schemas.fielderrors import FieldError
 from schemas.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
@@ -41,10 +42,13 @@ Check = Callable[[Iterable[Json]], Iterator[list[Difference]]]
 def _each(answer: Callable[[Json], Json]) -> Check:
     """Make the check of a file whose cases stand alone from the function that gives our answer to one."""
 
+    def compare(case: Json) -> Iterator[Difference]:
+        ours = answer(case)
+        return differences({name: case.get(name) for name in ours} | _answers(case), ours)
+
     def check(cases: Iterable[Json]) -> Iterator[list[Difference]]:
         for case in cases:
-            ours = answer(case)
-            yield list(differences({name: case.get(name) for name in ours} | _answers(case), ours))
+            yield attempt(partial(compare, case))
 
     return check
 
@@ -208,13 +212,15 @@ def check_kubectl(cases: Iterable[Json]) -> Iterator[list[Difference]]:
     """Check ages, `describe`, rows and tables; a table shows the five objects before it."""
     shown: deque[Json] = deque(maxlen=5)
     for case in cases:
-        if case["kind"] == "age":
-            yield list(differences(case["text"], kubectl.human_duration(case["seconds"]), "text"))
-        elif case["kind"] == "describe":
+        if case["kind"] == "describe":
             shown.append(case)
-            yield list(_described(case))
-        else:
-            yield list(_tables(case, list(shown)))
+        yield attempt(partial(_compare_kubectl, case, list(shown)))
+
+
+def _compare_kubectl(case: Json, shown: list[Json]) -> Iterator[Difference]:
+    if case["kind"] == "age":
+        return differences(case["text"], kubectl.human_duration(case["seconds"]), "text")
+    return _described(case) if case["kind"] == "describe" else _tables(case, shown)
 
 
 def _described(case: Json) -> Iterator[Difference]:

@@ -1,6 +1,6 @@
 """Compare two JSON values and say where they differ."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Difference = tuple[str, Any, Any]
@@ -19,3 +19,16 @@ def differences(upstream: Any, ours: Any, path: str = "") -> Iterator[Difference
             yield from differences(theirs, mine, f"{path}[{index}]")
     elif type(upstream) is not type(ours) or upstream != ours:
         yield path, upstream, ours
+
+
+def attempt(compare: Callable[[], Iterable[Difference]]) -> list[Difference]:
+    """Compare one case; an engine that breaks on it differs from upstream there, and the other cases still count."""
+    try:
+        return list(compare())
+    except Exception as error:
+        return [broken(error)]
+
+
+def broken(error: Exception) -> Difference:
+    """Give the difference that an exception is."""
+    return "", ABSENT, f"{type(error).__name__}: {error}"

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from fleethpa.conformance import explain
 from fleethpa.conformance.compare import ABSENT, Difference, differences
+from fleethpa.conformance.errors import InputError
 from fleethpa.conformance.taped import api_of, asked_of, outcome_of, read_answer, scale_of, settings_of, unavailable
 from fleethpa.conformance.tapes import Tapes, time_ms
 from schemas.selectors import SelectorError, parse_selector
@@ -54,8 +55,12 @@ def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, li
     Raises:
         InputError: a file of the recording is missing or unreadable.
     """
-    replay = Replay(Tapes(path))
-    syncs = sorted(replay.tapes.syncs, key=replay.moment)
+    tapes = Tapes(path)
+    try:
+        replay = Replay(tapes)
+        syncs = sorted(tapes.syncs, key=replay.moment)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{path}: a sync or the header cannot be read: {type(error).__name__}: {error}") from error
     for sync in syncs[:limit]:
         try:
             yield replay.check(sync)
@@ -82,7 +87,6 @@ class Replay:
     def __init__(self, tapes: Tapes) -> None:
         self.tapes = tapes
         self.settings = settings_of(tapes.header.get("kcm_flags") or ())
-        self.namespace: str = tapes.header["namespace"]
         self._histories: dict[str, tuple[float, History]] = {}
         self._previous: dict[str, tuple[Json, History, View]] = {}
         self._compiled: dict[tuple[str, int], Autoscaler] = {}
@@ -247,7 +251,9 @@ class Replay:
         for name, other in self._registered(view.registered_at).items():
             if any(parse_selector(other).matches(labels) for _, labels in chosen):
                 names.add(name)
-        ambiguous = tuple(sorted(f"{self.namespace}/{name}" for name in names)) if len(names) > 1 and chosen else ()
+        ambiguous = (
+            tuple(sorted(f"{self.tapes.namespace}/{name}" for name in names)) if len(names) > 1 and chosen else ()
+        )
         if self._selected[0] != epoch:
             self._selected = (epoch, {})
         pods = self._selected[1].setdefault(text, PodList(tuple(row for row, _ in chosen)))

@@ -18,7 +18,7 @@ import orjson
 from msgspec import Struct
 
 from fleethpa.conformance import recording
-from fleethpa.conformance.compare import ABSENT, Difference
+from fleethpa.conformance.compare import Difference, broken
 from fleethpa.conformance.errors import InputError, MissingFileError, UnknownKindError
 from fleethpa.conformance.kinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
 
@@ -145,20 +145,20 @@ def _lines(path: Path) -> list[bytes]:
 def _kind(path: Path, lines: list[bytes]) -> str:
     if not lines:
         raise UnknownKindError(f"{path}: is empty")
-    first, *rest = [_decode(path, line) for line in lines[:2]]
+    first, *rest = [_decode(path, number, line) for number, line in enumerate(lines[:2], 1)]
     try:
         return kind_of(first, rest[0] if rest else None)
     except UnknownKindError as error:
         raise UnknownKindError(f"{path}: {error}") from error
 
 
-def _decode(path: Path | str, line: bytes) -> Json:
+def _decode(path: Path | str, number: int, line: bytes) -> Json:
     try:
         case = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}: a line is not JSON: {error}: {line[:60]!r}") from error
+        raise InputError(f"{path}: line {number} is not JSON: {error}: {line[:60]!r}") from error
     if not isinstance(case, dict):
-        raise InputError(f"{path}: a line is not a JSON object: {line[:60]!r}")
+        raise InputError(f"{path}: line {number} is not a JSON object: {line[:60]!r}")
     return case
 
 
@@ -173,12 +173,12 @@ def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
     ticks, found = 0, []
     explained: Counter[str] = Counter()
     for number, line in enumerate(chunk[1], chunk[0]):
-        case = _decode(path, line)
+        case = _decode(path, number, line)
         try:
             each_ticks, differences, reason = _check_case(kind, case)
         # An engine that breaks on a case differs from upstream there; the other cases still count.
         except Exception as error:
-            each_ticks, differences, reason = 0, [_broken(error)], None
+            each_ticks, differences, reason = 0, [broken(error)], None
         ticks += each_ticks
         if reason is not None:
             explained[reason] += 1
@@ -213,19 +213,11 @@ def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, sho
 
     if kind not in API_KINDS or kind not in API_CHECKS:
         raise UnknownKindError(f"{path}: cases of kind {kind} cannot be checked")
-    cases = [_decode(path, line) for line in lines]
+    cases = [_decode(path, number, line) for number, line in enumerate(lines, 1)]
     if limit is not None:
         cases = cases[: limit + (kind == "selectors")]
     names = [_name(case, number) for number, case in enumerate(cases, 1) if "labelSets" not in case]
-    found: list[tuple[str, list[Difference]]] = []
-    results = iter(API_CHECKS[kind](cases))
-    for name in names:
-        try:
-            differences = next(results)
-        # As above: what breaks the engine differs; nothing after it was checked, so it counts as different too.
-        except Exception as error:
-            differences = [_broken(error)]
-        found.append((name, differences))
+    found = list(zip(names, API_CHECKS[kind](cases), strict=True))
     return _part(len(found), found, {}, show)
 
 
@@ -233,10 +225,6 @@ def _part(ticks: int, found: list[tuple[str, list[Difference]]], explained: dict
     different = [(name, differences) for name, differences in found if differences]
     first = tuple(Shown(name, *difference) for name, differences in different[:show] for difference in differences[:3])
     return _Part(len(found), ticks, len(different), explained, first[:show])
-
-
-def _broken(error: Exception) -> Difference:
-    return "", ABSENT, f"{type(error).__name__}: {error}"
 
 
 def _name(case: Json, number: int) -> str:

@@ -1,6 +1,7 @@
 """The four files of a recording, indexed by what a sync refers to: ids, resource versions, moments."""
 
 import gzip
+import re
 import zlib
 from bisect import bisect_right
 from pathlib import Path
@@ -18,6 +19,7 @@ Json = dict[str, Any]
 
 RESTARTED_LOG = "Starting HPA controller"
 RESTARTED_ACTION = "kube-controller-manager started"
+_SYNCS_NAME = re.compile(r"(.+)-syncs\.jsonl(?:\.gz)?")
 STOPPED_ACTION = "kube-controller-manager stopped"
 FORGOTTEN_LOG = "Horizontal Pod Autoscaler has been deleted"
 
@@ -45,27 +47,32 @@ class PodChange(Struct, frozen=True):
 
 
 class Tapes:
-    """A recording, loaded."""
+    """A recording, loaded.
+
+    Raises:
+        InputError: a file of it is missing, unreadable or not what its name says.
+    """
 
     def __init__(self, syncs_path: Path) -> None:
-        base = syncs_path.name.replace("-syncs.jsonl.gz", "")
-        if base == syncs_path.name:
-            raise InputError(
-                f"{syncs_path}: a recording's file must be called NAME-syncs.jsonl.gz, beside NAME-watch and so on"
-            )
+        try:
+            self._load(syncs_path)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            message = f"{syncs_path}: it or a file beside it is no part of a recording: {type(error).__name__}: {error}"
+            raise InputError(message) from error
+
+    def _load(self, syncs_path: Path) -> None:
         lines = read_lines(syncs_path)
-        self.header = lines[0]
+        self.header = header_of(syncs_path, lines)
+        self.namespace: str = self.header["namespace"]
         self.syncs = [line for line in lines if line.get("type") == "sync"]
-        self.answers = {
-            line["id"]: line for line in read_lines(syncs_path.with_name(f"{base}-answers.jsonl.gz")) if "id" in line
-        }
-        controller = read_lines(syncs_path.with_name(f"{base}-controller.jsonl.gz"))
+        self.answers = {line["id"]: line for line in self._part(syncs_path, "answers") if "id" in line}
+        controller = self._part(syncs_path, "controller")
         self.calls = {line["id"]: line for line in controller if "id" in line}
         self._writes: dict[str, list[tuple[float, str]]] = {}
         for line in controller:
             if line["type"] == "status_update" and line["code"] == 200:
                 self._writes.setdefault(line["hpa"], []).append((line["done"], line["resourceVersion"]))
-        watch = read_lines(syncs_path.with_name(f"{base}-watch.jsonl.gz"))
+        watch = self._part(syncs_path, "watch")
         self.hpas = _hpa_versions(watch)
         self._by_version = {
             (name, each.object["metadata"]["resourceVersion"]): each
@@ -89,6 +96,13 @@ class Tapes:
             for line in controller
             if line["type"] == "log" and FORGOTTEN_LOG in line["text"]
         ]
+
+    def _part(self, syncs_path: Path, part: str) -> list[Json]:
+        path = sibling(syncs_path, part)
+        lines = read_lines(path)
+        if header_of(path, lines)["t"] != self.header["t"]:
+            raise InputError(f"{path}: belongs to another recording than {syncs_path.name}")
+        return lines
 
     def hpa(self, name: str, resource_version: str) -> HpaVersion | None:
         """Give the HPA at a resource version, None when the recorder never saw that."""
@@ -133,6 +147,32 @@ class PodTape:
         return wanted, list(self._pods.values())
 
 
+def sibling(syncs_path: Path, part: str) -> Path:
+    """Find another part of a recording beside its syncs, gzipped or not.
+
+    Raises:
+        InputError: the syncs are not named so that the others could be found.
+    """
+    name = _SYNCS_NAME.fullmatch(syncs_path.name)
+    if name is None:
+        raise InputError(
+            f"{syncs_path}: a recording's file must be called NAME-syncs.jsonl.gz, beside NAME-watch and so on"
+        )
+    packed, plain = (syncs_path.with_name(f"{name[1]}-{part}.jsonl{ending}") for ending in (".gz", ""))
+    return plain if plain.exists() and not packed.exists() else packed
+
+
+def header_of(path: Path, lines: list[Json]) -> Json:
+    """Give the first line, with which every part of a recording begins.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not lines or lines[0].get("type") != "header":
+        raise InputError(f"{path}: is no part of a recording: its first line is no header")
+    return lines[0]
+
+
 def read_lines(path: Path) -> list[Json]:
     """Read gzipped (or plain) JSON lines.
 
@@ -142,11 +182,15 @@ def read_lines(path: Path) -> list[Json]:
     try:
         raw = path.read_bytes()
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+        lines = [orjson.loads(line) for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (EOFError, zlib.error, orjson.JSONDecodeError) as error:
         raise InputError(f"{path}: is not gzipped JSON lines: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict):
+            raise InputError(f"{path}: line {number} is no JSON object, so it is no part of a recording")
+    return lines
 
 
 def _hpa_versions(watch: list[Json]) -> dict[str, list[HpaVersion]]:
