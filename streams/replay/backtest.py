@@ -1,0 +1,139 @@
+"""Backtest of one HPA: the recording against a candidate, in the open or the closed loop."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from streams.core.metrics import tolerance_band
+from streams.core.observation import Scale
+from streams.core.probe import EvaluationInputs
+from streams.replay.candidate import Candidate, CandidateError, check_metrics
+from streams.replay.closedloop import ClosedLoop
+from streams.replay.inputs import Evaluated, Event
+from streams.replay.load import need, serving_at
+from streams.replay.measures import Measures, Moment, measure
+from streams.replay.openloop import open_loop
+from streams.replay.startup import StartUp, start_up
+
+Model = Literal["open", "closed"]
+
+
+class Backtest(Struct, frozen=True, kw_only=True):
+    """What a candidate would have done for one HPA.
+
+    `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
+    replicas against the deployed targets; None where these are the same. `agreed`: evaluations with the recorded
+    answer (open loop). `deployed`: the deployed spec in the closed loop, which shows the model's own error.
+    """
+
+    hpa: HpaId
+    model: Model
+    evaluations: int
+    since_ms: int
+    until_ms: int
+    recorded: Measures
+    candidate: Measures
+    recorded_moments: list[Moment]
+    candidate_moments: list[Moment]
+    candidate_at_recorded_target: Measures | None = None
+    agreed: int = 0
+    deployed: Measures | None = None
+    start_up: StartUp | None = None
+    edits: int = 0
+    """Other generations of the spec that were in force meanwhile."""
+
+
+def backtest(events: Sequence[Event], tried: Candidate, model: Model) -> Backtest:
+    """Try a candidate on the events of one HPA.
+
+    Raises:
+        CandidateError: it cannot be tried on this recording.
+    """
+    inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
+    inputs = [each for each in inputs if isinstance(each.observation.scale, Scale)]
+    if not inputs:
+        raise CandidateError(f"{tried.hpa}: no evaluation with a known scale in this period")
+    check_metrics(tried, inputs)
+    made = _open(events, tried) if model == "open" else _closed(inputs, tried)
+    return structs.replace(made, edits=len({each.generation for each in inputs}) - 1)
+
+
+def _tolerance(inputs: EvaluationInputs) -> float:
+    return tolerance_band(inputs.autoscaler, inputs.settings)[1] - 1.0
+
+
+def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
+    """What ran, and the load on it."""
+    found = []
+    for each in inputs:
+        scale, pods, answers = each.observation.scale, each.observation.pods, each.observation.answers
+        if isinstance(scale, Scale):
+            ready, count = serving_at(answers, pods), scale.spec_replicas
+            load = need(each.autoscaler, answers, pods)
+            found.append(Moment(each.now_ms, count, ready, load, count >= each.autoscaler.max_replicas))
+    return found
+
+
+def _closed(inputs: Sequence[EvaluationInputs], tried: Candidate) -> Backtest:
+    begin = start_up(inputs)
+    last = inputs[-1]
+    recorded = recorded_moments(inputs)
+    moments = ClosedLoop(tried, begin.ms).run(inputs)
+    deployed = ClosedLoop(None, begin.ms).run(inputs)
+    own = _tolerance(tried.on(last))
+    return Backtest(
+        hpa=tried.hpa,
+        model="closed",
+        evaluations=len(recorded),
+        since_ms=inputs[0].now_ms,
+        until_ms=last.now_ms,
+        recorded=measure(recorded, _tolerance(last), last.period_ms),
+        candidate=measure(moments, own, last.period_ms),
+        recorded_moments=recorded,
+        candidate_moments=moments,
+        candidate_at_recorded_target=_at_recorded(inputs, tried, recorded, moments),
+        deployed=measure(deployed, _tolerance(last), last.period_ms),
+        start_up=begin,
+    )
+
+
+def _open(events: Sequence[Event], tried: Candidate) -> Backtest:
+    compared = [each for each in open_loop(events, tried) if isinstance(each.inputs.observation.scale, Scale)]
+    recorded, moments = [], []
+    for each in compared:
+        inputs, changed = each.inputs, tried.on(each.inputs)
+        pods, now_ms = inputs.observation.pods, inputs.now_ms
+        load = need(inputs.autoscaler, inputs.observation.answers, pods)
+        own = need(changed.autoscaler, changed.observation.answers, pods)
+        final, wanted = each.recorded.final, each.candidate.final
+        recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
+        moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
+    last = compared[-1].inputs
+    return Backtest(
+        hpa=tried.hpa,
+        model="open",
+        evaluations=len(compared),
+        since_ms=compared[0].inputs.now_ms,
+        until_ms=last.now_ms,
+        recorded=measure(recorded, _tolerance(last), last.period_ms),
+        candidate=measure(moments, _tolerance(tried.on(last)), last.period_ms),
+        recorded_moments=recorded,
+        candidate_moments=moments,
+        candidate_at_recorded_target=_at_recorded([each.inputs for each in compared], tried, recorded, moments),
+        agreed=sum(each.agrees for each in compared),
+    )
+
+
+def _at_recorded(
+    inputs: Sequence[EvaluationInputs], tried: Candidate, recorded: Sequence[Moment], moments: Sequence[Moment]
+) -> Measures | None:
+    """The candidate's replicas under the load as the deployed targets count it; None: the targets are the same."""
+    last = inputs[-1]
+    if sorted((m.name, m.target) for m in last.autoscaler.metrics) == sorted(
+        (m.name, m.target) for m in tried.autoscaler.metrics
+    ):
+        return None
+    same = [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]
+    return measure(same, _tolerance(last), last.period_ms)

@@ -1,0 +1,184 @@
+"""Closed loop: the candidate scales, and the recorded load is divided over the pods that it then has.
+
+At every recorded evaluation: the total load that the recorded pods took, divided over the candidate's ready pods;
+values of objects and external series as recorded (those with a `Value` target, which the formula takes to be shared by
+the pods, in proportion). A write takes effect at once, a new pod takes load after the measured start-up time, a removed
+one no longer does. Metrics are as old as in the recording.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from streams.core import autoscaler as kinds
+from streams.core.autoscaler import Autoscaler, MetricSpec
+from streams.core.complete import complete
+from streams.core.evaluation import EMPTY_HISTORY, History, ScaleApplied
+from streams.core.observation import (
+    ExternalSamples,
+    MetricAnswer,
+    ObjectSample,
+    Observation,
+    PodList,
+    PodRow,
+    PodSamples,
+    Scale,
+    pod_samples,
+)
+from streams.core.probe import EvaluationInputs
+from streams.core.requests import PodTemplate
+from streams.replay.answer import answer
+from streams.replay.candidate import Candidate
+from streams.replay.load import metric_load, needed, serving
+from streams.replay.measures import Moment
+
+_EMPTY = PodTemplate(())
+UNKNOWN = (
+    "queues, latency and retries: load that the pods did not take is not seen, nor what slower pods would have changed",
+    "work that a pod does without load (idle use, caches) is taken to be load and divided with it",
+    "restarts, roll-outs, evictions and full nodes of the recording are not repeated",
+    "a metric that depends on the replicas other than by sharing (a backlog, for one) is taken as recorded",
+)
+"""What the model cannot know."""
+
+
+class _Pod(Struct):
+    row: PodRow
+    takes_load_ms: int
+
+
+class ClosedLoop:
+    """One run of a candidate over the recorded evaluations of one HPA."""
+
+    def __init__(self, tried: Candidate | None, start_up_ms: int) -> None:
+        self.tried = tried
+        self.start_up_ms = start_up_ms
+        self.pods: list[_Pod] = []
+        self.replicas = 0
+        self.born = 0
+        self.history: History = EMPTY_HISTORY
+        self.status: dict[str, Any] = {}
+        self.template = _EMPTY
+        self.newest: EvaluationInputs | None = None
+
+    def run(self, recorded: Sequence[EvaluationInputs]) -> list[Moment]:
+        """Go through the recording; evaluations at which the scale was unknown are left out."""
+        return [self._step(inputs) for inputs in recorded if isinstance(inputs.observation.scale, Scale)]
+
+    def _step(self, recorded: EvaluationInputs) -> Moment:
+        changed = recorded if self.tried is None else self.tried.on(recorded)
+        if self.newest is None:
+            self._take_over(recorded)
+        self.newest = recorded
+        if recorded.observation.pods.active:
+            self.template = recorded.observation.pods.active[-1].template
+        seen = self._observe(changed)
+        made = answer(
+            structs.replace(changed, observation=seen, history=self.history, status=self.status, guards=recorded.guards)
+        )
+        evaluation = made.evaluation
+        self.history = evaluation.history
+        moment = self._moment(changed)
+        if evaluation.pending is None or made.final == self.replicas:
+            self.status = evaluation.result.status if evaluation.result is not None else self.status
+            return moment
+        pending = structs.replace(evaluation.pending, desired_replicas=made.final)
+        ended = complete(pending, self.status, self.history, ScaleApplied(), recorded.now_ms)
+        self.history, self.status = ended.history, ended.status
+        self._scale(made.final, recorded.now_ms)
+        return moment
+
+    def _take_over(self, recorded: EvaluationInputs) -> None:
+        """Begin with what was there: pods, count, memory."""
+        scale, pods = recorded.observation.scale, recorded.observation.pods
+        assert isinstance(scale, Scale)
+        self.history, self.status, self.replicas = recorded.history, recorded.status, scale.spec_replicas
+        live = [pod for pod in pods.rows if pod not in pods.ignored]
+        self.pods = [_Pod(pod, pod.ready_at_ms if serving(pod, None) else recorded.now_ms) for pod in live]
+        self._scale(self.replicas, recorded.now_ms)
+
+    # the pods
+
+    def _scale(self, replicas: int, now_ms: int) -> None:
+        self.replicas = replicas
+        while len(self.pods) < replicas:
+            self.born += 1
+            ready_ms = now_ms + self.start_up_ms
+            row = PodRow(f"candidate-{self.born}", self.template, start_ms=now_ms, ready="False", ready_at_ms=now_ms)
+            self.pods.append(_Pod(row, ready_ms))
+        # What is not ready goes first, then the youngest: as the ReplicaSet controller ranks them.
+        ranked = sorted(self.pods, key=lambda pod: (pod.takes_load_ms > now_ms, pod.takes_load_ms), reverse=True)
+        for pod in ranked[: len(self.pods) - replicas]:
+            self.pods.remove(pod)
+
+    def _rows(self, now_ms: int) -> PodList:
+        for pod in self.pods:
+            if pod.row.ready != "True" and pod.takes_load_ms <= now_ms:
+                pod.row = structs.replace(pod.row, ready="True", ready_at_ms=pod.takes_load_ms)
+        return PodList(tuple(pod.row for pod in self.pods))
+
+    def _serving(self, at_ms: int | None, now_ms: int) -> list[str]:
+        upto = now_ms if at_ms is None else min(at_ms, now_ms)
+        return [pod.row.name for pod in self.pods if pod.takes_load_ms <= upto]
+
+    # what it sees
+
+    def _observe(self, changed: EvaluationInputs) -> Observation:
+        scale, now_ms = changed.observation.scale, changed.now_ms
+        assert isinstance(scale, Scale)
+        own = Scale(self.replicas, len(self.pods), scale.selector)
+        answers = tuple(
+            self._answer(spec, given, changed.observation.pods, now_ms)
+            for spec, given in zip(changed.autoscaler.metrics, changed.observation.answers, strict=False)
+        )
+        return Observation(own, self._rows(now_ms), answers, changed.observation.ambiguous)
+
+    def _answer(self, spec: MetricSpec, given: MetricAnswer | None, pods: PodList, now_ms: int) -> MetricAnswer | None:
+        load = metric_load(spec, given, pods)
+        if load is None:
+            return given
+        names = self._serving(load.time_ms, now_ms)
+        if isinstance(given, PodSamples):
+            share = load.total_milli / max(1, len(names))
+            busy = set(names)
+            at_ms = load.time_ms or now_ms
+            return pod_samples(
+                {
+                    pod.row.name: (round(share) if pod.row.name in busy else 0, at_ms, load.window_ms)
+                    for pod in self.pods
+                    if (pod.row.start_ms or 0) <= at_ms
+                }
+            )
+        return self._shared(spec, given, load.pods, len(names))
+
+    def _shared(self, spec: MetricSpec, given: MetricAnswer | None, recorded: int, own: int) -> MetricAnswer | None:
+        """A value that the formula takes to be shared by the pods, as it would be with this many."""
+        if spec.calculation not in (kinds.OBJECT_VALUE, kinds.EXTERNAL_VALUE) or not own or not recorded:
+            return given
+        if isinstance(given, ObjectSample):
+            return structs.replace(given, value_milli=round(given.value_milli * recorded / own))
+        if isinstance(given, ExternalSamples):
+            return structs.replace(given, values_milli=(round(sum(given.values_milli) * recorded / own),))
+        return given
+
+    # what is measured
+
+    def _moment(self, changed: EvaluationInputs) -> Moment:
+        autoscaler: Autoscaler = changed.autoscaler
+        found: list[float] = []
+        at_ms: int | None = None
+        for spec, given in zip(autoscaler.metrics, changed.observation.answers, strict=False):
+            load = metric_load(spec, given, changed.observation.pods)
+            pods_needed = needed(spec, load) if load is not None else None
+            if load is not None and pods_needed is not None:
+                found.append(pods_needed)
+                at_ms = max(at_ms or 0, load.time_ms or 0) or None
+        ready = len(self._serving(at_ms, changed.now_ms))
+        return Moment(
+            changed.now_ms,
+            self.replicas,
+            ready,
+            max(found, default=None),
+            self.replicas >= autoscaler.max_replicas,
+        )

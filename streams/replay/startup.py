@@ -1,0 +1,53 @@
+"""How long a new pod takes until it takes load, measured from the recording."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from msgspec import Struct
+
+from streams.core.observation import ZERO_TIME_MS, PodRow
+from streams.core.probe import EvaluationInputs
+from streams.replay.load import serving
+
+DEFAULT_MS = 30_000
+_LONGEST_MS = 1_800_000
+
+
+class StartUp(Struct, frozen=True, kw_only=True, rename="camel"):
+    """From the start of a pod to when it takes load, and how that is known.
+
+    `measured`: pods whose start was seen; 0: it was taken from pods that were there (`from start to ready`), or,
+    without any, is the default.
+    """
+
+    ms: int
+    measured: int
+    how: str
+
+
+def start_up(recorded: Iterable[EvaluationInputs]) -> StartUp:
+    """Measure over one HPA's recording."""
+    delays: dict[str, int] = {}
+    own: dict[str, int] = {}
+    known: set[str] | None = None
+    for inputs in recorded:
+        pods = inputs.observation.pods
+        if known is None:
+            known = {pod.name for pod in pods.rows}
+        for pod in pods.active:
+            if pod.name not in own and serving(pod, None) and _is_first(pod):
+                own[pod.name] = pod.ready_at_ms - (pod.start_ms or 0)
+                if pod.name not in known:
+                    delays[pod.name] = own[pod.name]
+    if delays:
+        return StartUp(ms=round(median(delays.values())), measured=len(delays), how="median of the pods that started")
+    if own:
+        return StartUp(ms=round(median(own.values())), measured=0, how="start to ready of the pods that were there")
+    return StartUp(ms=DEFAULT_MS, measured=0, how="no pod's start is known: assumed")
+
+
+def _is_first(pod: PodRow) -> bool:
+    """Its readiness is known and plausibly its first: a pod that lost readiness long after its start tells nothing."""
+    if pod.start_ms is None or pod.ready_at_ms == ZERO_TIME_MS:
+        return False
+    return 0 <= pod.ready_at_ms - pod.start_ms <= _LONGEST_MS
