@@ -44,8 +44,14 @@ def topics_of(fleet: Fleet) -> Topics:
 
 def in_order(made: Mapping[tuple[str, int], list[ArchivedRecord]]) -> list[tuple[str, int, ArchivedRecord]]:
     """(topic, partition, record) by time; the log record before the decisions that it causes."""
-    everything = [(topic, number, record) for (topic, number), records in made.items() for record in records]
-    return sorted(everything, key=lambda item: (item[2].timestamp_ms, item[0] != LOG, item[1], item[2].offset))
+    everything = []
+    for (topic, number), records in made.items():
+        newest_ms = 0
+        for at, record in enumerate(records):
+            # A timestamp that was tampered with must not change the order within a partition.
+            newest_ms = max(newest_ms, record.timestamp_ms)
+            everything.append(((newest_ms, topic != LOG, number, at), (topic, number, record)))
+    return [item for _, item in sorted(everything, key=lambda each: each[0])]
 
 
 def write_archive(

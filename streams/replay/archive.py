@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
 from streams.replay.segments import (
+    BAD_JSON,
     GENESIS,
     ArchivedRecord,
     ArchiveError,
@@ -402,7 +403,7 @@ class PartitionReader:
         record = next(self.segment(manifest))
         try:
             return msgspec.json.decode(record.value, type=_Numbered).seq
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
 
     def _segment(self, path: Path, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:

@@ -17,7 +17,7 @@ from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.differences import differences
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.replay.sources import Source
 
 REMEMBERED = 20_000
@@ -96,8 +96,10 @@ class Checker:
         where = f"log {self.report.partition}@{record.offset}"
         try:
             self.expected.extend(self.partition.apply(record.offset, record.timestamp_ms, record.value))
-        except CoreError as error:
-            raise FaultError(f"{where}: {error}") from error
+        # Whatever the fold of a record that was tampered with stumbles over, the record is what is wrong.
+        except Exception as error:
+            text = str(error) if isinstance(error, CoreError) else f"cannot be folded: {type(error).__name__}: {error}"
+            raise FaultError(f"{where}: {text}") from error
         self.report.log_records += 1
         self.report.last_log_offset = record.offset
 
@@ -113,7 +115,7 @@ class Checker:
         self._offset = record.offset
         try:
             links = _LINKS.decode(record.value)
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise FaultError(f"{where}: is no decision: {error}") from error
         digest = sha256(record.value).hexdigest()
         if links.seq <= self._seq:
@@ -224,8 +226,9 @@ async def _check(source: Source, number: int, since_ms: int | None, report: Repo
     rows = dict(start[1]) if start else {}
     try:
         partition = Partition.restore(number, rows)
-    except CoreError as error:
-        raise FaultError(f"snapshot of log partition {number}: {error}") from error
+    # As with log records: whatever a tampered row makes it stumble over.
+    except Exception as error:
+        raise FaultError(f"snapshot of log partition {number}: {type(error).__name__}: {error}") from error
     report.start = partition.applied_offset
     report.last_log_offset, report.last_seq = partition.applied_offset, partition.seq
     if start and start[0] != partition.applied_offset:
@@ -294,7 +297,7 @@ class _Run:
     def _is_newer(self, record: ArchivedRecord) -> bool:
         try:
             return log_offset_of(_LINKS.decode(record.value).id) > self.report.last_log_offset
-        except msgspec.DecodeError:
+        except BAD_JSON:
             return False
 
     def _check_snapshot(self, offset: int) -> None:

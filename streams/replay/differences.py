@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streams.replay.segments import BAD_JSON
+
 _CHAIN = ("prev", "seq")
 _PLACE = {"input.hash"}
 _ORDER = (
@@ -65,7 +67,7 @@ def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> li
     """
     try:
         ours, theirs = msgspec.json.decode(recomputed), msgspec.json.decode(recorded)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         return [Difference("value", f"not JSON: {error}", "a decision")]
     found = list(_compare("", theirs, ours))
     if not chain:

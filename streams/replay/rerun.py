@@ -17,10 +17,10 @@ from streams.core.errors import CoreError
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import LOG
-from streams.replay.check import Lookahead, Progress, log_offset_of
+from streams.replay.check import FaultError, Lookahead, Progress, log_offset_of
 from streams.replay.differences import Difference, differences
 from streams.replay.parallel import told
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.replay.sources import Source
 
 KEPT = 20
@@ -91,7 +91,7 @@ async def _guarded(task: ReplayTask) -> ReplayReport:
     report = ReplayReport(partition=task.partition, engines={}, paths={}, divergences=[])
     try:
         await _Replay(task, report, told).run()
-    except (ArchiveError, CoreError, msgspec.DecodeError) as error:
+    except (ArchiveError, CoreError, FaultError, *BAD_JSON) as error:
         report.fault = str(error)
     return report
 

@@ -37,6 +37,9 @@ _RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]
 _decode = msgspec.msgpack.Decoder(list[_RecordTuple]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding bytes that were tampered with raises."""
+
 GENESIS = bytes(32)
 """Head of a chain before its first record."""
 

@@ -1,0 +1,264 @@
+"""Random single changes to archives and to records as read from topics, and forgers who recompute what follows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from streams.core.partition import Partition
+from streams.replay.archive import DECISIONS, LOG, read_snapshot
+from streams.replay.check import Report
+from streams.replay.files import check_layout
+from streams.replay.generate import Fleet
+from streams.replay.segments import ArchivedRecord, ArchiveError, read_frames
+from streams.replay.signing import Heads
+from streams.replay.sources import ArchiveSource, Source
+from streams.replay.verify import Task, checkpoints_of, verify_partition
+from tests.archive_kit import ENFORCING, Topics, as_record
+
+FLEET = Fleet(hpas=3, namespaces=3, minutes=1, partitions=2, metrics=2, seed=4, settings=ENFORCING)
+
+
+class Verdict(NamedTuple):
+    """What verification says: what is wrong (empty: nothing), and how many copies it met."""
+
+    fault: str
+    duplicates: int
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether something was said at all."""
+        return bool(self.fault) or self.duplicates > 0
+
+
+def judged(source: Source, partitions: int, checkpoints: list[Heads]) -> Verdict:
+    """Verify all partitions in this process."""
+    reports: list[Report] = []
+    for number in range(partitions):
+        report = verify_partition(Task(source, number, None, checkpoints))
+        reports.append(report)
+        if report.fault:
+            break
+    return Verdict(next((r.fault for r in reports if r.fault), ""), sum(r.duplicates for r in reports))
+
+
+def judged_archive(root: Path, public: Path | None) -> Verdict:
+    """Verify an archive."""
+    try:
+        heads = checkpoints_of(root, public)
+        partitions = check_layout(root)
+    except ArchiveError as error:
+        return Verdict(str(error), 0)
+    return judged(ArchiveSource(root), partitions, heads)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    """Every file of an archive but its lock."""
+    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file() and path.name != "lock"}
+
+
+def restore(root: Path, files: Mapping[Path, bytes]) -> None:
+    """Put the files back."""
+    for path in root.rglob("*"):
+        if path.is_file() and path.name != "lock" and path not in files:
+            path.unlink()
+    for path, data in files.items():
+        if not path.exists() or path.read_bytes() != data:
+            path.write_bytes(data)
+
+
+def damage_file(root: Path, files: Mapping[Path, bytes], rng: random.Random) -> str:
+    """One random change to one file; gives what it was."""
+    path = rng.choice(sorted(files))
+    data = bytearray(files[path])
+    kind = rng.choice(["flip", "flip", "drop", "truncate", "swap", "duplicate"])
+    if kind == "flip":
+        place, bit = rng.randrange(len(data)), rng.randrange(8)
+        data[place] ^= 1 << bit
+        path.write_bytes(data)
+        return f"flip bit {bit} of byte {place} of {path.relative_to(root)}"
+    if kind == "drop":
+        path.unlink()
+        return f"drop {path.relative_to(root)}"
+    if kind == "truncate":
+        length = rng.randrange(len(data))
+        path.write_bytes(data[:length])
+        return f"truncate {path.relative_to(root)} to {length} bytes"
+    other = rng.choice([p for p in sorted(files) if files[p] != files[path]])
+    other.write_bytes(data)
+    if kind == "swap":
+        path.write_bytes(files[other])
+    return f"{kind} {path.relative_to(root)} and {other.relative_to(root)}"
+
+
+def meaning(root: Path, path: Path) -> object:
+    """What a file says: a change of a bit that compression does not use is no change."""
+    try:
+        if path.suffix == ".seg":
+            return [record for _, records in read_frames(path, torn_end_ok=False) for record in records]
+        if path.suffix == ".rows":
+            return read_snapshot(path)
+    except ArchiveError:
+        return None
+    return path.read_bytes()
+
+
+def says_the_same(root: Path, files: Mapping[Path, bytes], meanings: Mapping[Path, object]) -> bool:
+    """Whether the archive, though changed in its bytes, holds exactly what it held."""
+    return set(files_of(root)) == set(files) and all(
+        path.read_bytes() == files[path] or meaning(root, path) == meanings[path] for path in files
+    )
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def _flip_bytes(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def flip(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
+    """Flip one bit of a value, a key, a header or (log) a timestamp."""
+    record = records[at]
+    what = rng.choice(["value", "value", "value", "key" if record.key else "timestamp", "header"])
+    if what == "key":
+        records[at] = record._replace(key=_flip_bytes(record.key, rng))
+    elif what == "header" and record.headers:
+        headers = list(record.headers)
+        index = rng.randrange(len(headers))
+        headers[index] = (headers[index][0], _flip_bytes(headers[index][1], rng))
+        records[at] = record._replace(headers=tuple(headers))
+    elif what == "timestamp" and not record.key:
+        records[at] = record._replace(timestamp_ms=record.timestamp_ms ^ (1 << rng.randrange(40)))
+    else:
+        records[at] = record._replace(value=_flip_bytes(record.value, rng))
+    return f"flip a bit in the {what}"
+
+
+def drop(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
+    """Leave one out."""
+    del records[at]
+    return "drop"
+
+
+def swap(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
+    """Exchange two; their offsets stay where they were."""
+    other = rng.choice([n for n in range(sealed) if records[n].value != records[at].value])
+    a, b = records[at], records[other]
+    records[at], records[other] = b._replace(offset=a.offset), a._replace(offset=b.offset)
+    return f"swap with {other}"
+
+
+def duplicate(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
+    """Put a copy somewhere behind, but not behind all that is sealed: there it would only be the next record."""
+    to = rng.randrange(at, sealed)
+    records.insert(to, records[at])
+    return f"copy to {to}"
+
+
+def truncate(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
+    """Cut off the end."""
+    del records[at:]
+    return "truncate"
+
+
+CHANGES: tuple[Callable[[list[ArchivedRecord], int, int, random.Random], str], ...] = (
+    flip,
+    flip,
+    drop,
+    swap,
+    duplicate,
+    truncate,
+)
+
+
+def change_records(made: Topics, rng: random.Random, *, renumber: bool | None = None) -> tuple[str, Topics]:
+    """One random change to the records of one topic partition, as another reader would find them.
+
+    Of the log only what a decision follows from is changed: what comes after the newest decision is not sealed yet.
+    """
+    topic, number = rng.choice(sorted(key for key, records in made.items() if records and made[DECISIONS, key[1]]))
+    records = list(made[topic, number])
+    sealed = orjson.loads(made[DECISIONS, number][-1].value)["input"]["offset"] + 1 if topic == LOG else len(records)
+    at = rng.randrange(sealed)
+    what = rng.choice(CHANGES)(records, at, sealed, rng)
+    if renumber if renumber is not None else rng.random() < 0.7:
+        records = [record._replace(offset=offset) for offset, record in enumerate(records)]
+    return f"{what} at {topic}-{number}@{at}", made | {(topic, number): records}
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """Records as read from topics."""
+
+    made: Topics
+    partitions_: int = FLEET.partitions
+    name: str = field(default="memory")
+
+    async def partitions(self) -> int:
+        return self.partitions_
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+        for record in self.made[topic, partition]:
+            if record.offset >= first:
+                yield record
+
+    def snapshot(self, partition: int, before_ms: int | None) -> None:
+        return None
+
+    def snapshot_below(self, partition: int, offset: int) -> None:
+        return None
+
+    def marks(self, partition: int) -> frozenset[int]:
+        return frozenset()
+
+    def stored(self, partition: int, offset: int) -> None:
+        return None
+
+    def is_live(self) -> bool:
+        return False
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        return 0
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        return 0
+
+
+def rechained(made: Topics, number: int) -> Topics:
+    """A forger who numbers and chains the decisions of a partition anew after changing one."""
+    records, prev = [], ""
+    for offset, record in enumerate(made[DECISIONS, number]):
+        try:
+            body = orjson.loads(record.value)
+            body["seq"], body["prev"] = offset + 1, prev
+            value = orjson.dumps(body)
+        except (orjson.JSONDecodeError, TypeError):
+            value = record.value
+        prev = sha256(value).hexdigest()
+        records.append(record._replace(offset=offset, value=value))
+    return made | {(DECISIONS, number): records}
+
+
+def decided_anew(made: Topics, number: int) -> Topics | None:
+    """A forger who changes the log and decides anew all that follows; None where the log cannot be folded."""
+    partition, decisions = Partition.empty(number), []
+    log = [record._replace(offset=offset) for offset, record in enumerate(made[LOG, number])]
+    try:
+        for record in log:
+            for decision in partition.apply(record.offset, record.timestamp_ms, record.value):
+                decisions.append(as_record(len(decisions), record.timestamp_ms, decision))
+    except Exception:  # a log that the core cannot fold is no use to a forger
+        return None
+    return made | {(LOG, number): log, (DECISIONS, number): decisions}
