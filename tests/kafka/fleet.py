@@ -114,11 +114,7 @@ def _manifest(hpa: HpaId, window_s: int, period_s: int) -> str:
 
 
 class Part:
-    """One long-running part: `fleethpa run …` as a process, its output in a file.
-
-    Args:
-        module: what to run instead of `fleethpa`, when a step is armed.
-    """
+    """One long-running part: `fleethpa run …` as a process, its output in a file."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
         self.name = name
@@ -181,7 +177,6 @@ class Rig:
 
     Args:
         static: whether decider and ingest are static members of their groups.
-        properties: a client.properties for every part; empty: the plain broker's address.
     """
 
     def __init__(self, broker: KafkaBroker, folder: Path, world: World, *, static: bool = True) -> None:
@@ -190,14 +185,14 @@ class Rig:
         self.config = Config(brokers=broker.bootstrap, author="tests")
         self.parts: dict[str, Part] = {}
         self.exits: Counter[tuple[str, int]] = Counter()
-        self._folder, self._static = folder, static
+        self.parts_folder, self._static = folder, static
         self._environ = {"FLEETHPA_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
 
     async def __aenter__(self) -> "Rig":
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.parts_folder.mkdir(parents=True, exist_ok=True)
         await make_topics(self.settings, admin.wanted(PARTITIONS, 1))
         await self.world.fleet.start()
-        self._kubeconfig = str(self.world.fleet.write_kubeconfig(self._folder / "kubeconfig"))
+        self._kubeconfig = str(self.world.fleet.write_kubeconfig(self.parts_folder / "kubeconfig"))
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=PARTITIONS, author="tests", reason="first start")
             settings = SettingsSet(cluster="*", settings=SETTINGS, author="tests", reason="first start")
@@ -212,7 +207,7 @@ class Rig:
     def add(self, name: str, crash_at: str = "") -> Part:
         """Start a part by name: `decider-0`, `ingest-1`, `reconciler-0`, `observer-0`; again, if it was stopped."""
         if name not in self.parts:
-            self.parts[name] = Part(name, self._arguments(name), self._folder, self._environ)
+            self.parts[name] = Part(name, self._arguments(name), self.parts_folder, self._environ)
         self.parts[name].start(crash_at)
         return self.parts[name]
 

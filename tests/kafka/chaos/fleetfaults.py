@@ -1,0 +1,185 @@
+"""Faults of the whole pipeline: each harms a running fleet and leaves it to the harness to be whole again."""
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from schemas import topics
+from streams.kafka import read_range, reader, strict_producer
+from tests.kafka.conftest import PARTITIONS
+from tests.kafka.fleet import DECIDER_SESSION_S, Rig
+
+Fault = Callable[[Rig, random.Random], Awaitable[None]]
+
+KINDS = ("decider", "ingest", "reconciler", "observer")
+REACH_S = 30.0
+"""How long a part with an armed step may take to get there."""
+SESSION_S = {"decider": DECIDER_SESSION_S, "ingest": 10.0, "reconciler": 15.0, "observer": 5.0}
+"""After so long another one takes over; the observer has no session with Kafka."""
+STEPS = {
+    "decider": ("before-publish", "after-publish", "checkpoint-row:1", "checkpoint-row:4", "before-commit"),
+    "ingest": ("before-log", "after-log", "before-commit"),
+    "reconciler": ("before-outcome", "after-outcome", "before-commit"),
+    "observer": ("before-send", "after-send"),
+}
+POISON = (
+    b"",
+    b"\x00\xff\xfe not json",
+    b"[1,2",
+    b'{"v":99,"cluster":"c0","namespace":"n0","entries":[]}',
+    b'{"v":1,"cluster":"c0","namespace":"n0","entries":[{"kind":"podSet"}]}',
+    b'{"v":1,"cluster":"c0","namespace":"n0","entries":[{"kind":"nonsense","x":1}]}',
+    b'{"v":1,"cluster":"","namespace":"","entries":[{"kind":"podDeleted","name":"p"}]}',
+    b'{"v":1,"cluster":"c0","namespace":"n0","time":-5,"entries":[{"kind":"podDeleted","name":"p"}]}',
+    b'{"v":1,"ts":1,"cluster":"c0","namespace":"n0","type":"Pods","metric":"m","value":"NaN"}',
+)
+REPEATED = 300
+"""How many of the newest public records are sent once more."""
+
+
+def kill(kind: str) -> Fault:
+    """kill -9 at a random moment."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        await asyncio.sleep(rng.uniform(0.0, 2.0))
+        rig.parts[f"{kind}-0"].kill()
+
+    return fault
+
+
+def kill_at_step(kind: str) -> Fault:
+    """kill -9 at a marked step."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        part = rig.parts[f"{kind}-0"]
+        step = f"{rng.choice(STEPS[kind])}*{rng.randrange(1, 4)}"
+        if not part.ended:
+            await part.terminate()
+        part.start(crash_at=step)
+        await ended(rig, part.name, REACH_S)
+        part.kill()
+
+    return fault
+
+
+def pause(kind: str) -> Fault:
+    """SIGSTOP for longer than the session, then SIGCONT: it comes back as a ghost."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        part = rig.parts[f"{kind}-0"]
+        part.signal(signal.SIGSTOP)
+        await asyncio.sleep(SESSION_S[kind] + rng.uniform(0.5, 3.0))
+        part.signal(signal.SIGCONT)
+
+    return fault
+
+
+def second(kind: str) -> Fault:
+    """A second one joins, works, and leaves in order or is killed."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        name = f"{kind}-1"
+        rig.add(name)
+        await asyncio.sleep(rng.uniform(4.0, 10.0))
+        part = rig.parts.pop(name)
+        if rng.random() < 0.5 or part.ended:
+            part.kill()
+        else:
+            await part.terminate()
+
+    return fault
+
+
+async def broker_killed(rig: Rig, rng: random.Random) -> None:
+    """kill -9 of the broker, and a restart some seconds later."""
+    await asyncio.to_thread(rig.broker.kill)
+    await asyncio.sleep(rng.uniform(0.5, 6.0))
+    await asyncio.to_thread(rig.broker.start)
+
+
+def broker_paused(seconds: float) -> Fault:
+    """The broker stands still for up to so long."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        rig.broker.pause()
+        await asyncio.sleep(rng.uniform(0.5, 1.0) * seconds)
+        rig.broker.resume()
+
+    return fault
+
+
+def ingest_away(seconds: float) -> Fault:
+    """No ingest for so long; the public topics fill and are drained afterwards."""
+
+    async def fault(rig: Rig, rng: random.Random) -> None:
+        rig.parts["ingest-0"].kill()
+        await asyncio.sleep(seconds * rng.uniform(0.5, 1.0))
+
+    return fault
+
+
+async def poison(rig: Rig, rng: random.Random) -> None:
+    """Records that nobody can read, on every public topic."""
+    async with strict_producer(rig.settings) as producer:
+        for topic in topics.PUBLIC_TOPICS:
+            for value in POISON:
+                await producer.send(topic, value, partition=rng.randrange(PARTITIONS))
+        await producer.flush()
+
+
+async def repeated_input(rig: Rig, rng: random.Random) -> None:
+    """The newest public records again, out of order, as a foreign bridge might deliver them."""
+    newest = [record for topic in topics.PUBLIC_TOPICS for record in await _newest(rig, topic)]
+    async with strict_producer(rig.settings) as producer:
+        for record in rng.sample(newest, min(REPEATED, len(newest))):
+            headers = [(name, value) for name, value in record.headers]
+            await producer.send(record.topic, record.value, key=record.key, partition=record.partition, headers=headers)
+        await producer.flush()
+
+
+async def _newest(rig: Rig, topic: str) -> list[ConsumerRecord]:
+    tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    async with reader(rig.settings, tps) as consumer:
+        ends = await consumer.end_offsets(tps)
+        return [r for tp in tps async for r in read_range(consumer, tp, max(0, ends[tp] - REPEATED // 10), ends[tp])]
+
+
+async def ended(rig: Rig, name: str, timeout_s: float) -> bool:
+    """Whether a part ended by itself in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not rig.parts[name].ended and loop.time() < deadline:
+        await asyncio.sleep(0.05)
+    return rig.parts[name].ended
+
+
+FAULTS: dict[str, tuple[int, Fault]] = {
+    **{f"kill {kind}": (2, kill(kind)) for kind in KINDS},
+    **{f"kill {kind} at a step": (2, kill_at_step(kind)) for kind in KINDS},
+    **{f"pause {kind}": (1, pause(kind)) for kind in KINDS},
+    "second decider": (2, second("decider")),
+    "second ingest": (1, second("ingest")),
+    "second reconciler": (1, second("reconciler")),
+    "broker killed": (1, broker_killed),
+    "broker paused": (1, broker_paused(12)),
+    "broker paused for 60 s": (1, broker_paused(60)),
+    "ingest away": (1, ingest_away(120)),
+    "poison": (2, poison),
+    "repeated input": (2, repeated_input),
+}
+"""Name → how often relative to the others, and what it does."""
+
+SHORT = ("kill decider at a step", "kill ingest at a step", "kill reconciler at a step", "poison", "repeated input")
+"""A run of a minute or two."""
+
+
+def choose(rng: random.Random, count: int) -> Sequence[str]:
+    """A seeded list of faults; with enough of them each kind comes."""
+    weighted = [name for name, (weight, _) in FAULTS.items() for _ in range(weight)]
+    if count <= len(SHORT):
+        return rng.sample(SHORT, count)
+    chosen = list(FAULTS) if count >= len(FAULTS) else []
+    return rng.sample([*chosen, *rng.choices(weighted, k=count - len(chosen))], count)
