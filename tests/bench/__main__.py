@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.bench import core
+from tests.bench import core, pipeline
 
 Measure = Callable[[], Iterator[tuple[str, float, str]]]
 
@@ -17,6 +17,7 @@ MEASURES: dict[str, Measure] = {
     "fold": core.fold_samples,
     "partition": core.partition_decisions,
     "bytes": core.decision_bytes,
+    "pipeline": pipeline.pipeline,
 }
 """Add a measure here; one that cannot run on this machine yields nothing and says why on stderr."""
 
