@@ -31,6 +31,12 @@ VERBS: Final = {
     "verify": ("fleethpa.commands.verify", "verify", "Make one decision again from the log."),
     "replay": ("fleethpa.commands.replay", "replay", "Make recorded decisions again; say what differs first."),
     "export": ("fleethpa.commands.export", "export", "Write decisions as Parquet, CSV or JSON lines."),
+    "what-if": (
+        "fleethpa.commands.what_if",
+        "what_if",
+        "Evaluate a decision once more, with another spec or other metric values.",
+    ),
+    "backtest": ("fleethpa.commands.backtest", "backtest", "Try another spec on the recorded past, and compare."),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
     "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
@@ -58,6 +64,7 @@ VERBS: Final = {
 
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "status")),
+    ("Ask the log", ("what-if", "backtest", "verify", "replay", "export")),
     ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("conformance", "completion", "version")),

@@ -1,0 +1,147 @@
+"""Backtests of any number of HPAs: which, with which candidate, over which part of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fleethpa.changes import changed_spec, checked
+from fleethpa.errors import CommandError, not_found, usage
+from fleethpa.manifests import check_hpa, read_input
+from schemas.keys import HpaId, partition_for
+
+if TYPE_CHECKING:
+    from fleethpa.readers import Reader
+    from fleethpa.selection import Selection
+    from fleethpa.state import HpaView
+    from streams.replay.backtest import Backtest, Model
+    from streams.replay.inputs import Event
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A candidate: the object (defaulted, checked) for one HPA of the log."""
+
+    hpa: HpaId
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `since_ms` to before `until_ms` (log time)."""
+
+    since_ms: int
+    until_ms: int
+
+
+def wishes(
+    files: tuple[str, ...], settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]
+) -> list[Wish]:
+    """Pair manifests (`-f`), or changes (`--set`) of selected HPAs, with the HPAs that the log knows.
+
+    Raises:
+        CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
+    """
+    views = list(known)
+    made = _of_files(files, selection, views) if files else _of_settings(settings, selection, views)
+    if files and settings:
+        return [
+            Wish(w.hpa, w.body | {"spec": checked(w.body, changed_spec(w.body["spec"], settings), "--set")})
+            for w in made
+        ]
+    return made
+
+
+def _of_files(files: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
+    found = []
+    manifests = read_input(files).hpas
+    if not manifests:
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
+    for manifest in manifests:
+        body, errors = check_hpa(manifest, selection.namespace or "default")
+        if errors:
+            raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
+        place = (body["metadata"]["namespace"], body["metadata"]["name"])
+        same = [v for v in views if (v.id.namespace, v.id.name) == place and selection.cluster_matches(v.id.cluster)]
+        if not same:
+            raise not_found(
+                f"no HPA {'/'.join(place)} in the log",
+                cause="A candidate needs a recording of the HPA of its namespace and name.",
+                next_step="fleethpa get hpa -A",
+            )
+        found += [Wish(view.id, body) for view in same]
+    return found
+
+
+def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
+    from fleethpa.finding import no_such_hpa
+
+    chosen = [view for view in views if selection.matches(view.id, view.labels)]
+    if missing := selection.missing(view.id for view in views):
+        raise no_such_hpa(missing[0], [view.id for view in views], selection.namespace)
+    if not chosen:
+        raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
+    return [
+        Wish(view.id, view.hpa | {"spec": checked(view.hpa, changed_spec(view.spec, settings), f"--set on {view.id}")})
+        for view in chosen
+    ]
+
+
+async def events_by_hpa(reader: Reader, wanted: set[HpaId], count: int, window: Window) -> dict[HpaId, list[Event]]:
+    """Read the log of the partitions that hold these HPAs, from the nearest snapshot on.
+
+    Raises:
+        CommandError: the log does not reach back (exit 2).
+    """
+    from fleethpa.replaying import events_of
+    from streams.replay.inputs import Evaluated
+
+    numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in wanted})
+    found: dict[HpaId, list[Event]] = {hpa: [] for hpa in wanted}
+    for event in await events_of(reader, wanted.__contains__, numbers, window.since_ms, window.until_ms):
+        found[event.inputs.hpa if isinstance(event, Evaluated) else event.hpa].append(event)
+    return found
+
+
+def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> list[Backtest]:
+    """Try every candidate.
+
+    Raises:
+        CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
+    """
+    from streams.replay.backtest import backtest
+    from streams.replay.candidate import CandidateError, candidate
+
+    results = []
+    for wish in found:
+        if not events[wish.hpa]:
+            raise not_found(
+                f"{wish.hpa} has no evaluation in this window",
+                next_step=f"fleethpa audit list {wish.hpa} --since 30d, to see when it has",
+            )
+        try:
+            results.append(backtest(events[wish.hpa], candidate(wish.hpa, wish.body["spec"]), model))
+        except CandidateError as error:
+            raise CommandError(str(error), code=2) from error
+    return results
+
+
+def notes(result: Backtest) -> list[str]:
+    """What to keep in mind about this result, beside what the model can never know."""
+    said = []
+    recorded = result.recorded
+    if recorded.at_max_minutes and recorded.worst_overload > 1:
+        said.append(
+            f"the recording was at maxReplicas for {recorded.at_max_minutes:.0f} min, overloaded at times: pods at "
+            "their limit take less load than there was, so what a higher maximum would need is underestimated"
+        )
+    if recorded.unknown_minutes:
+        said.append(f"the load is not known for {recorded.unknown_minutes:.0f} min: metrics were missing")
+    if result.edits:
+        said.append(f"the deployed spec was edited {result.edits} times in this window")
+    if result.start_up is not None and not result.start_up.measured:
+        said.append(
+            f"no pod started in this window: its start-up of {result.start_up.ms / 1000:.0f}s is {result.start_up.how}"
+        )
+    return said

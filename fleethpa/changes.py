@@ -1,0 +1,165 @@
+"""`--set` and `--metric`: a changed spec, or other metric values, as people say them on a command line."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from fleethpa.errors import usage
+from fleethpa.manifests import Manifest, check_hpa
+from fleethpa.output import words
+from schemas.quantity import QuantityError, parse_milli
+
+if TYPE_CHECKING:
+    from streams.core.probe import EvaluationInputs
+    from streams.replay.varied import Varied
+
+_COUNTS: Final = ("minReplicas", "maxReplicas")
+_BEHAVIOR: Final = ("scaleUp", "scaleDown")
+_RELATIVE: Final = re.compile(r"([+-])(\d+(?:\.\d+)?)%")
+_PERCENT: Final = re.compile(r"(\d+)%")
+_EXAMPLES: Final = (
+    "--set maxReplicas=16, --set cpu=80%, --set queue_depth=500, --set scaleDown.stabilizationWindowSeconds=60"
+)
+
+
+def split(text: str, option: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`.
+
+    Raises:
+        CommandError: it is not that (exit 2).
+    """
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise usage(f"{option} {text!r} is not NAME=VALUE", cause=f"For example {_EXAMPLES}.")
+    return name, value
+
+
+def changed_spec(spec: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """Return a copy of a defaulted spec with `--set` applied, not yet checked.
+
+    Raises:
+        CommandError: there is no such field or metric, or the value is not of its kind (exit 2).
+    """
+    made = copy.deepcopy(spec)
+    for text in settings:
+        name, value = split(text, "--set")
+        path = name.removeprefix("behavior.").split(".")
+        if name in _COUNTS:
+            made[name] = _whole(name, value)
+        elif path[0] in _BEHAVIOR and len(path) == 2:
+            made.setdefault("behavior", {}).setdefault(path[0], {})[path[1]] = _scalar(value)
+        else:
+            _set_target(made, name, value)
+    return made
+
+
+def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return a spec defaulted and checked as the API server would.
+
+    Raises:
+        CommandError: it is not valid; every error is named (exit 2).
+    """
+    body = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {name: hpa["metadata"][name] for name in ("name", "namespace") if name in hpa["metadata"]},
+        "spec": spec,
+    }
+    whole, errors = check_hpa(Manifest(source, body), "default")
+    if errors:
+        raise usage(f"{source}: the changed HPA is invalid", cause="\n".join(errors))
+    found: dict[str, Any] = whole["spec"]
+    return found
+
+
+def _whole(name: str, value: str) -> int:
+    if not value.isdigit():
+        raise usage(f"--set {name}={value}: {name} is a whole number")
+    return int(value)
+
+
+def _scalar(value: str) -> Any:
+    return int(value) if value.lstrip("-").isdigit() else value
+
+
+def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
+    found = [target for known, target in _targets(spec) if known == name]
+    if not found:
+        names = ", ".join(dict.fromkeys(known for known, _ in _targets(spec)))
+        cause = f"Fields are {', '.join(_COUNTS)}, scaleUp.*, scaleDown.*; metrics are {names or 'none'}."
+        raise usage(f"--set {name}={value}: no such field or metric", cause=cause, next_step=_EXAMPLES)
+    for target in found:
+        if percent := _PERCENT.fullmatch(value):
+            target.clear()
+            target.update({"type": "Utilization", "averageUtilization": int(percent[1])})
+            continue
+        kind = "value" if target.get("type") == "Value" else "averageValue"
+        _quantity(f"--set {name}", value)
+        target.clear()
+        target.update({"type": "Value" if kind == "value" else "AverageValue", kind: value})
+
+
+def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for metric in spec.get("metrics") or []:
+        source = metric[metric["type"][0].lower() + metric["type"][1:]]
+        found.append((source.get("name") or source["metric"]["name"], source["target"]))
+    return found
+
+
+def _quantity(option: str, value: str) -> int:
+    try:
+        return int(parse_milli(value))
+    except QuantityError as error:
+        raise usage(f"{option}={value}: not a quantity", cause=str(error)) from error
+
+
+# --- other metric values ----------------------------------------------------------------------------------------------
+
+
+def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[EvaluationInputs, list[str]]:
+    """Return the inputs with `--metric NAME=VALUE` applied, and what that did in words.
+
+    Raises:
+        CommandError: no such metric, or it has no value in this evaluation (exit 2).
+    """
+    from streams.replay.varied import varied
+
+    said = []
+    for text in settings:
+        name, value = split(text, "--metric")
+        known = [words.short(metric.name) for metric in inputs.autoscaler.metrics]
+        if name not in known:
+            raise usage(f"--metric {name}: the HPA has no such metric", cause=f"It has {', '.join(known)}.")
+        number = varied(inputs, known.index(name))
+        if number is None:
+            raise usage(
+                f"--metric {name}: it has no value in this evaluation", cause="A failed metric cannot be varied."
+            )
+        wanted = _number(inputs, number, name, value)
+        inputs = number.at(inputs, wanted)
+        said.append(f"{name}: {number.what} {words.number(number.now)} → {words.number(wanted)}")
+    return inputs, said
+
+
+def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> int:
+    """The varied number for `+30%` (of what it was), `90%` (utilization), or a quantity as the status shows it."""
+    if relative := _RELATIVE.fullmatch(value):
+        share = float(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
+        return max(0, round(number.now * (1 + share)))
+    from streams.core.observation import PodSamples
+    from streams.replay.varied import counted
+
+    answer = inputs.observation.answers[number.index]
+    pods = counted(inputs, number.spec, answer) if isinstance(answer, PodSamples) else []
+    if percent := _PERCENT.fullmatch(value):
+        if number.spec.calculation != "utilization":
+            raise usage(f"--metric {name}={value}: the target is not a utilization", cause="Write +30%, or a quantity.")
+        rows = {pod.name: pod for pod in inputs.observation.pods.rows}
+        requests = [rows[pod].template.request(number.spec.resource, number.spec.container) for pod in pods]
+        total = sum(each for each in requests if isinstance(each, int))
+        return -(-total * int(percent[1]) // 100)
+    milli = _quantity(f"--metric {name}", value)
+    return milli * max(1, len(pods)) if isinstance(answer, PodSamples) else milli

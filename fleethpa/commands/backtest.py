@@ -1,0 +1,163 @@
+"""`fleethpa backtest`: another spec over the recorded past, for any number of HPAs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from fleethpa.backtesting import Window, Wish
+    from fleethpa.failif import FailIf
+    from streams.replay.backtest import Backtest
+
+_WIDEST = 120
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option("-f", "--filename", "files", multiple=True, help="Manifests of the candidates: file, folder or -.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
+)
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
+@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
+@click.option(
+    "--model", type=click.Choice(["closed", "open"]), default="closed", show_default=True, help="Which model."
+)
+@click.option("--plot", is_flag=True, help="Draw the replicas over time.")
+@click.option("--html", metavar="FILE", help="Write a report that stands alone.")
+@click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
+@click.option("--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if so: 'time_above_target>+10%'.")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def backtest(
+    session: Session,
+    selection: Selection,
+    files: tuple[str, ...],
+    settings: tuple[str, ...],
+    since: str,
+    until: str | None,
+    model: Any,
+    plot: bool,
+    html: str | None,
+    emit_yaml: bool,
+    conditions: tuple[str, ...],
+    output: str,
+) -> int:
+    """Try other specs (-f, or --set on the HPAs named) on the recorded past, and compare.
+
+    Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
+    samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
+    met, for use in CI.
+    """
+    from fleethpa.failif import parse_fail_if
+
+    if not files and not settings:
+        raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
+    gates = [parse_fail_if(text) for text in conditions]
+    window = _window(session, since, until)
+    found, results = session.run(_results(session, selection, files, settings, window, model))
+    failed = [text for result in results for text in _failed(result, gates)]
+    _show(session, results, failed, plot=plot, output=output, emit=found if emit_yaml else None)
+    if html:
+        _write_html(session, html, results, failed)
+    return ANSWER_IS_NO if failed else OK
+
+
+def _window(session: Session, since: str, until: str | None) -> Window:
+    from fleethpa.backtesting import Window
+    from fleethpa.filters import moment
+
+    now_ms = session.now_ms()
+    begin = moment(since, now_ms, "--since") or 0
+    # A log record of this very millisecond is still in.
+    end = moment(until, now_ms, "--until") if until else now_ms + 1
+    if end is None or begin >= end:
+        raise usage("--since is not before --until", cause="The window is empty.")
+    return Window(begin, end)
+
+
+async def _results(
+    session: Session,
+    selection: Selection,
+    files: tuple[str, ...],
+    settings: tuple[str, ...],
+    window: Window,
+    model: Any,
+) -> tuple[list[Wish], list[Backtest]]:
+    from fleethpa.backtesting import events_by_hpa, run, wishes
+    from fleethpa.state import read_state
+
+    async with session.reader() as reader:
+        state = await read_state(reader)
+        found = wishes(files, settings, selection, state.hpas.values())
+        count = len(await reader.tail(lambda *_: True))
+        events = await events_by_hpa(reader, {wish.hpa for wish in found}, count, window)
+    return found, run(found, events, model)
+
+
+def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
+    met = [gate for gate in gates if gate.holds(result.recorded, result.candidate)]
+    return [f"{result.hpa}: {gate.text}" for gate in met]
+
+
+def _show(
+    session: Session,
+    results: list[Backtest],
+    failed: list[str],
+    *,
+    plot: bool,
+    output: str,
+    emit: list[Wish] | None,
+) -> None:
+    from fleethpa.backtesting import notes
+    from fleethpa.output import backtestpage as pages
+    from fleethpa.output.formats import API_VERSION, to_json, to_yaml
+
+    if output != "table":
+        whole = {
+            "apiVersion": API_VERSION,
+            "kind": "BacktestList",
+            "items": [pages.document(result, notes(result)) for result in results],
+            "failed": failed,
+        }
+        session.out(to_yaml(whole) if output == "yaml" else to_json(whole))
+        return
+    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+    lines = []
+    for result in results:
+        lines += [*pages.page(result, notes(result), plot=plot, width=width), ""]
+    lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
+    if emit is None:
+        session.out("\n".join(lines))
+        return
+    click.echo("\n".join(lines), err=True)
+    session.out("---\n".join(to_yaml(_manifest(wish)) + "\n" for wish in emit).rstrip("\n"))
+
+
+def _manifest(wish: Wish) -> dict[str, Any]:
+    """A manifest that `apply` takes."""
+    kept = ("name", "namespace", "labels", "annotations")
+    metadata = {name: wish.body["metadata"][name] for name in kept if wish.body["metadata"].get(name)}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    return head | {"metadata": metadata, "spec": wish.body["spec"]}
+
+
+def _write_html(session: Session, path: str, results: list[Backtest], failed: list[str]) -> None:
+    from fleethpa.backtesting import notes
+    from fleethpa.output.backtesthtml import report
+
+    try:
+        Path(path).write_text(report(results, [notes(result) for result in results], failed), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"--html {path} cannot be written", cause=str(error), code=2) from error
+    session.note(f"report: {path}")

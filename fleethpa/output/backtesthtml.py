@@ -1,0 +1,146 @@
+"""A backtest as one HTML file that needs nothing else: no network, no script; drawn as SVG, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.output.backtestpage import MODELS, table_rows, unknown
+from fleethpa.output.times import rfc3339
+
+if TYPE_CHECKING:
+    from streams.replay.backtest import Backtest
+    from streams.replay.measures import Moment
+
+_WIDTH: Final = 960
+_HEIGHT: Final = 260
+_LEFT: Final = 44
+_BOTTOM: Final = 26
+_TOP: Final = 12
+_POINTS: Final = 2_000
+"""Steps drawn at most; a longer series is thinned, each step then the highest of its span."""
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d5dae1; --page: #fff; --card: #f6f8fa;
+  --recorded: #57606a; --candidate: #0969da; --need: #bf8700; --bad: #cf222e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4b0; --line: #30363d; --page: #0d1117;
+  --card: #161b22; --recorded: #9aa4b0; --candidate: #58a6ff; --need: #d29922; --bad: #ff7b72; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 2rem auto;
+  max-width: 62rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+p, li { color: var(--soft); margin: .2rem 0; }
+table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+svg { width: 100%; height: auto; background: var(--card); border-radius: 6px; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--line); stroke-width: 1; } path { fill: none; stroke-width: 2; }
+.recorded { stroke: var(--recorded); } .candidate { stroke: var(--candidate); }
+.need { stroke: var(--need); stroke-width: 1.2; stroke-dasharray: 3 3; }
+.failed { color: var(--bad); font-weight: 600; }
+.key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4em; height: 0; margin-right: .4em;
+  border-top: 3px solid; vertical-align: middle; }
+"""
+
+
+def report(results: Sequence[Backtest], notes: Sequence[Sequence[str]], failed: Sequence[str]) -> str:
+    """Return the whole page."""
+    parts = [_section(result, said) for result, said in zip(results, notes, strict=True)]
+    gates = "".join(f'<p class="failed">{escape(text)}</p>' for text in failed)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>fleethpa backtest</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Backtest</h1>\n"
+        f"{gates}{''.join(parts)}</body>\n</html>\n"
+    )
+
+
+def _section(result: Backtest, said: Sequence[str]) -> str:
+    rows = table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
+    items = "".join(f"<li>{escape(text)}</li>" for text in unknown(result.model))
+    notes = "".join(f"<p>{escape(text)}</p>" for text in said)
+    return (
+        f"<section>\n<h2>{escape(str(result.hpa))}</h2>\n<p>{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}, "
+        f"{result.evaluations:,} evaluations</p>\n<p>{escape(MODELS[result.model])}</p>\n"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n{chart(result)}\n{notes}"
+        f"<p>This model cannot know:</p><ul>{items}</ul>\n</section>\n"
+    )
+
+
+def chart(result: Backtest) -> str:
+    """Replicas over time as SVG: recorded, candidate, and how many pods the load needs at the deployed target."""
+    begin, end = result.since_ms, max(result.until_ms, result.since_ms + 1)
+    needs = [moment.need for moment in result.recorded_moments if moment.need is not None]
+    counts = [moment.replicas for moment in (*result.recorded_moments, *result.candidate_moments)]
+    top = max([1.0, *counts, *(min(need, 2 * max(counts)) for need in needs)])
+    frame = _Frame(begin, end, top)
+    lines = [
+        f'<path class="need" d="{frame.steps(result.recorded_moments, need=True)}"/>',
+        f'<path class="recorded" d="{frame.steps(result.recorded_moments)}"/>',
+        f'<path class="candidate" d="{frame.steps(result.candidate_moments)}"/>',
+    ]
+    key = "".join(
+        f'<span><i style="color:var(--{name})"></i>{text}</span>'
+        for name, text in (
+            ("recorded", "recorded replicas"),
+            ("candidate", "candidate"),
+            ("need", "pods that the load needs at target"),
+        )
+    )
+    label = f"replicas over time of {escape(str(result.hpa))}"
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f'{frame.grid()}{"".join(lines)}</svg>\n<p class="key">{key}</p>'
+    )
+
+
+class _Frame:
+    """Time and count to points of the picture."""
+
+    def __init__(self, begin: int, end: int, top: float) -> None:
+        self.begin, self.end, self.top = begin, end, top
+
+    def x(self, time_ms: int) -> float:
+        return _LEFT + (time_ms - self.begin) / (self.end - self.begin) * (_WIDTH - _LEFT - 10)
+
+    def y(self, count: float) -> float:
+        return _TOP + (1 - min(count, self.top) / self.top) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def steps(self, moments: Sequence[Moment], *, need: bool = False) -> str:
+        """A step line as a path."""
+        parts: list[str] = []
+        for time_ms, value in _thinned(moments, need):
+            x, y = self.x(time_ms), self.y(value)
+            parts.append(f"H{x:.1f}V{y:.1f}" if parts else f"M{x:.1f} {y:.1f}")
+        return "".join(parts) + (f"H{self.x(self.end):.1f}" if parts else "")
+
+    def grid(self) -> str:
+        """Lines and labels."""
+        step = max(1, round(self.top / 5))
+        made = []
+        for count in range(0, int(self.top) + 1, step):
+            y = self.y(count)
+            made.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            made.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{count}</text>')
+        for part in range(5):
+            time_ms = self.begin + (self.end - self.begin) * part // 4
+            anchor = "start" if part == 0 else "end" if part == 4 else "middle"
+            text = rfc3339(time_ms)[5:16].replace("T", " ")
+            made.append(f'<text x="{self.x(time_ms):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
+        return "".join(made)
+
+
+def _thinned(moments: Sequence[Moment], need: bool) -> list[tuple[int, float]]:
+    """Only where the value changes, and no more than can be seen."""
+    values = [(m.time_ms, m.need if need else m.replicas) for m in moments]
+    known = [(time_ms, float(value)) for time_ms, value in values if value is not None]
+    size = max(1, len(known) // _POINTS)
+    spans = [known[at : at + size] for at in range(0, len(known), size)]
+    found: list[tuple[int, float]] = []
+    for part in spans:
+        value = max(each[1] for each in part)
+        if not found or found[-1][1] != value:
+            found.append((part[0][0], value))
+    return found
