@@ -130,8 +130,8 @@ class Scenario:
         kind = (self.autoscaler.target_group, self.autoscaler.target_kind)
         if kind not in MAPPED_KINDS:
             return ScaleFailure(f'no matches for kind "{kind[1]}" in group "{kind[0]}"', unmapped=True)
-        if "scaleError" in given:
-            return ScaleFailure(given["scaleError"])
+        if "scaleError" in given or self.autoscaler.target_error:
+            return ScaleFailure(given.get("scaleError", ""))
         scale = given["scale"]
         return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
 

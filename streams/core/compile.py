@@ -3,10 +3,10 @@
 Error texts and metric names are fixed here once, as upstream words them.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.fielderrors import go_quote
 from schemas.quantity import parse_milli, parse_quantity
 from schemas.selectors import label_selector_error, print_label_selector
 from streams.core import autoscaler as kinds
@@ -90,7 +90,7 @@ def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
         case "External":
             return _external(metric["external"], namespace)
         case unknown:
-            error = f"unknown metric source type {json.dumps(unknown, ensure_ascii=False)}"
+            error = f"unknown metric source type {go_quote(unknown)}"
             reason = "InvalidMetricSourceType"
             return MetricSpec(type=unknown, calculation=kinds.INVALID, reason=reason, error=error, spec_fault=True)
 

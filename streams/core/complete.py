@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import structs
 
 from streams.core.conditions import Conditions, rfc3339
-from streams.core.decide import scale_change
 from streams.core.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
 from streams.core.events import store_scale_event
 from streams.core.metrics import action
@@ -33,7 +32,8 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
     conditions.set("AbleToScale", "True", "SucceededRescale", message)
     _set_scaled_to_zero(conditions, pending.to_zero)
     if pending.longest_period_ms is not None:
-        history = store_scale_event(history, scale_change(pending), pending.longest_period_ms, now_ms)
+        change = desired - pending.current_replicas
+        history = store_scale_event(history, change, pending.longest_period_ms, now_ms)
     new = new_status(
         pending.generation,
         rfc3339(now_ms),

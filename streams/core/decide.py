@@ -11,7 +11,6 @@ from schemas.selectors import SelectorError, parse_selector
 from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.conditions import Conditions
 from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
-from streams.core.gofloat import wrap32
 from streams.core.limited import set_limited, set_stabilized
 from streams.core.metrics import Combined, combine
 from streams.core.normalize import normalize
@@ -322,8 +321,3 @@ def _selector(text: str) -> tuple[str, str]:
         return str(parse_selector(text)), ""
     except SelectorError as error:
         return "", str(error)
-
-
-def scale_change(pending: Pending) -> int:
-    """Give the wanted change of replicas (int32)."""
-    return wrap32(pending.desired_replicas - pending.current_replicas)

@@ -1,20 +1,21 @@
 """Scale events: the memory that policies count. Source: upstream `storeScaleEvent`, v1.37.1."""
 
 from streams.core.evaluation import History
+from streams.core.gofloat import wrap32
 
 ScaleEvents = tuple[tuple[int, int, bool], ...]
 
 
 def store_scale_event(history: History, change: int, longest_ms: int, now_ms: int) -> History:
-    """Remember a rescale by `change` replicas (positive: up).
+    """Remember a rescale by `change` replicas (positive: up; not wrapped: the direction is that of the two counts).
 
-    Events older than the direction's longest policy period are marked outdated for good; the last outdated slot is
+    What is stored is an int32, so a change of more than 2^31 replicas wraps. Events older than the direction's longest policy period are marked outdated for good; the last outdated slot is
     reused.
     """
     recommendations, ups, downs = history.recommendations, history.scale_up_events, history.scale_down_events
     if change > 0:
-        return History(recommendations, _stored(ups, change, longest_ms, now_ms), downs)
-    return History(recommendations, ups, _stored(downs, -change, longest_ms, now_ms))
+        return History(recommendations, _stored(ups, wrap32(change), longest_ms, now_ms), downs)
+    return History(recommendations, ups, _stored(downs, wrap32(-change), longest_ms, now_ms))
 
 
 def _stored(events: ScaleEvents, change: int, longest_ms: int, now_ms: int) -> ScaleEvents:

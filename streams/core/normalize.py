@@ -163,10 +163,14 @@ def scale_up_limit(
     if rules.select == "Disabled":
         return current, ()
     policies = []
-    best = MAX_INT32 if rules.select == "Min" else MIN_INT32
+    best, limit = MAX_INT32 if rules.select == "Min" else MIN_INT32, 0
     for policy in rules.policies:
         added, deleted, start = _period(policy, current, history, now_ms)
-        limit = wrap32(start + policy.value) if policy.type == "Pods" else ceil32(float(start) * policy.factor)
+        # A policy of another type, which the API refuses, repeats the number of the one before it.
+        if policy.type == "Pods":
+            limit = wrap32(start + policy.value)
+        elif policy.type == "Percent":
+            limit = ceil32(float(start) * policy.factor)
         best = min(best, limit) if rules.select == "Min" else max(best, limit)
         policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
     return best, tuple(policies)
@@ -181,10 +185,13 @@ def scale_down_limit(
     if rules.select == "Disabled":
         return current, ()
     policies = []
-    best = MIN_INT32 if rules.select == "Min" else MAX_INT32
+    best, limit = MIN_INT32 if rules.select == "Min" else MAX_INT32, 0
     for policy in rules.policies:
         added, deleted, start = _period(policy, current, history, now_ms)
-        limit = wrap32(start - policy.value) if policy.type == "Pods" else int32(float(start) * policy.factor)
+        if policy.type == "Pods":
+            limit = wrap32(start - policy.value)
+        elif policy.type == "Percent":
+            limit = int32(float(start) * policy.factor)
         best = max(best, limit) if rules.select == "Min" else min(best, limit)
         policies.append(PolicyLimit(policy.type, policy.value, policy.period_ms, added, deleted, start, limit))
     return best, tuple(policies)
