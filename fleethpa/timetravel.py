@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.decisions import Recorded, expand_all
@@ -52,8 +53,9 @@ class PastReader:
             return self._folded
 
     async def _begin(self) -> str:
-        async for record in self.source.records(LOG, 0):
-            return f"It begins at {rfc3339(record.timestamp_ms)}."
+        async with aclosing(self.source.records(LOG, 0)) as records:
+            async for record in records:
+                return f"It begins at {rfc3339(record.timestamp_ms)}."
         return "It is empty."
 
     async def _fold_one(self, number: int) -> Partition:
@@ -66,15 +68,16 @@ class PastReader:
                 f"log partition {number} can be folded from {rfc3339(partition.clock_ms)} on, not from "
                 f"{rfc3339(self.at_ms)}: the archive was begun later"
             )
-        async for record in self.source.records(LOG, number, partition.applied_offset + 1):
-            if record.timestamp_ms > self.at_ms:
-                break
-            if partition.applied_offset < 0 and record.offset:
-                raise ArchiveError(
-                    f"log partition {number} begins at offset {record.offset}: what was before is lost; "
-                    "time travel needs an archive that was begun earlier"
-                )
-            partition.apply(record.offset, record.timestamp_ms, record.value)
+        async with aclosing(self.source.records(LOG, number, partition.applied_offset + 1)) as records:
+            async for record in records:
+                if record.timestamp_ms > self.at_ms:
+                    break
+                if partition.applied_offset < 0 and record.offset:
+                    raise ArchiveError(
+                        f"log partition {number} begins at offset {record.offset}: what was before is lost; "
+                        "time travel needs an archive that was begun earlier"
+                    )
+                partition.apply(record.offset, record.timestamp_ms, record.value)
         rows.update(partition.checkpoint())
         if partition.applied_offset >= 0:
             self._rows |= rows
@@ -90,12 +93,13 @@ class PastReader:
     async def _tail(self, number: int, partition: Partition, enough: Enough) -> list[Recorded]:
         first = await self.source.offset_at(DECISIONS, number, self.at_ms - _BEFORE_MS)
         while True:
-            records = []
-            async for record in self.source.records(DECISIONS, number, first):
-                if record.timestamp_ms > self.at_ms + _BEFORE_MS:
-                    break
-                records.append((record.offset, record.value))
-            decisions, lacking = expand_all(number, records)
+            taken = []
+            async with aclosing(self.source.records(DECISIONS, number, first)) as records:
+                async for record in records:
+                    if record.timestamp_ms > self.at_ms + _BEFORE_MS:
+                        break
+                    taken.append((record.offset, record.value))
+            decisions, lacking = expand_all(number, taken)
             decisions = [each for each in decisions if each.decision.seq <= partition.seq]
             if not first or (not lacking and enough(number, decisions)):
                 return decisions

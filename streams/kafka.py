@@ -61,8 +61,8 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
     consumer = AIOKafkaConsumer(
         **aiokafka_kwargs(settings), group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
     )
-    await consumer.start()
     try:
+        await consumer.start()
         consumer.assign(list(partitions))
         yield consumer
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -162,6 +162,7 @@ def swap(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random
 
 def duplicate(records: list[ArchivedRecord], at: int, sealed: int, rng: random.Random) -> str:
     """Put a copy somewhere behind, but not behind all that is sealed: there it would only be the next record."""
+    at = min(at, sealed - 2)
     to = rng.randrange(at, sealed)
     records.insert(to, records[at])
     return f"copy to {to}"
@@ -209,7 +210,7 @@ class MemorySource:
     async def partitions(self) -> int:
         return self.partitions_
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         for record in self.made[topic, partition]:
             if record.offset >= first:
                 yield record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -104,13 +105,20 @@ async def _partition(source: Source, number: int, wanted: Filter, made: Export, 
     if wanted.since_ms is not None and before_ms is not None:
         first = await source.offset_at(DECISIONS, number, wanted.since_ms - before_ms)
     wrote = False
-    async for record in source.records(DECISIONS, number, first):
-        if wanted.until_ms is not None and record.timestamp_ms > wanted.until_ms + _BEFORE_MS:
-            break
-        taken = expander.take(number, record.offset, record.value)
-        if taken is None and expander.lacking and first and not wrote and record.timestamp_ms >= (wanted.since_ms or 0):
-            return False
-        if taken is not None and wanted.matches(taken):
-            made.add(taken)
-            wrote = True
+    async with aclosing(source.records(DECISIONS, number, first)) as records:
+        async for record in records:
+            if wanted.until_ms is not None and record.timestamp_ms > wanted.until_ms + _BEFORE_MS:
+                break
+            taken = expander.take(number, record.offset, record.value)
+            if (
+                taken is None
+                and expander.lacking
+                and first
+                and not wrote
+                and record.timestamp_ms >= (wanted.since_ms or 0)
+            ):
+                return False
+            if taken is not None and wanted.matches(taken):
+                made.add(taken)
+                wrote = True
     return True

@@ -6,7 +6,8 @@ running hash of the log it names, and its bytes. A repeated copy must be a copy.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from hashlib import sha256
 
 import msgspec
@@ -174,7 +175,7 @@ class Lookahead:
 
     def __init__(self, source: Source, partition: int, first: int) -> None:
         self._source, self._partition, self._next = source, partition, first
-        self._iterator: AsyncIterator[ArchivedRecord] | None = None
+        self._iterator: AsyncGenerator[ArchivedRecord, None] | None = None
         self._given_back: ArchivedRecord | None = None
 
     def back(self, record: ArchivedRecord) -> None:
@@ -194,6 +195,11 @@ class Lookahead:
             return None
         self._next = found.offset + 1
         return found
+
+    async def close(self) -> None:
+        """Let go of the source."""
+        if self._iterator is not None:
+            await self._iterator.aclose()
 
     async def wait(self) -> ArchivedRecord | None:
         """The next record, waiting for it as long as a running fleet may lag."""
@@ -234,7 +240,10 @@ async def _check(source: Source, number: int, since_ms: int | None, report: Repo
     if start and start[0] != partition.applied_offset:
         raise FaultError(f"the snapshot named {start[0]} of log partition {number} is of {partition.applied_offset}")
     decisions = Lookahead(source, number, await source.first_decision(number, partition.seq))
-    await _Run(source, Checker(partition, report), rows, decisions, progress).run()
+    try:
+        await _Run(source, Checker(partition, report), rows, decisions, progress).run()
+    finally:
+        await decisions.close()
 
 
 class _Run:
@@ -257,22 +266,23 @@ class _Run:
     async def _fold(self) -> None:
         report, told = self.report, (self.report.log_records, self.report.decisions)
         first = report.last_log_offset + 1
-        async for record in self.source.records(LOG, report.partition, first):
-            if record.offset != report.last_log_offset + 1 and report.last_log_offset >= 0:
-                raise FaultError(f"log {report.partition}@{record.offset}: follows {report.last_log_offset}")
-            if report.start == -1 and report.log_records == 0 and record.offset:
-                raise FaultError(
-                    f"log partition {report.partition} begins at offset {record.offset} and no snapshot is older: "
-                    "its decisions cannot be made again; keep an archive: fleethpa archive --to DIR"
-                )
-            self.checker.log(record)
-            while self.checker.expected:
-                await self._next_decision()
-            if record.offset in self.marks:
-                self._check_snapshot(record.offset)
-            if report.log_records - told[0] >= 500:
-                self.progress(report.log_records - told[0], report.decisions - told[1])
-                told = (report.log_records, report.decisions)
+        async with aclosing(self.source.records(LOG, report.partition, first)) as records:
+            async for record in records:
+                if record.offset != report.last_log_offset + 1 and report.last_log_offset >= 0:
+                    raise FaultError(f"log {report.partition}@{record.offset}: follows {report.last_log_offset}")
+                if report.start == -1 and report.log_records == 0 and record.offset:
+                    raise FaultError(
+                        f"log partition {report.partition} begins at offset {record.offset} and no snapshot is older: "
+                        "its decisions cannot be made again; keep an archive: fleethpa archive --to DIR"
+                    )
+                self.checker.log(record)
+                while self.checker.expected:
+                    await self._next_decision()
+                if record.offset in self.marks:
+                    self._check_snapshot(record.offset)
+                if report.log_records - told[0] >= 500:
+                    self.progress(report.log_records - told[0], report.decisions - told[1])
+                    told = (report.log_records, report.decisions)
         self.progress(report.log_records - told[0], report.decisions - told[1])
 
     async def _next_decision(self) -> None:

@@ -70,8 +70,8 @@ async def run_archive(config: ArchiveConfig, stop: asyncio.Event) -> dict[str, i
         auto_offset_reset="none",
         fetch_max_wait_ms=FETCH_MS,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         return await _Follower(config, consumer, stop).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error

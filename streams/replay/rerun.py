@@ -5,6 +5,7 @@ Number and hash of the record before are not compared: once a decision differs, 
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,11 @@ def replay_partition(task: ReplayTask) -> ReplayReport:
 async def _guarded(task: ReplayTask) -> ReplayReport:
     report = ReplayReport(partition=task.partition, engines={}, paths={}, divergences=[])
     try:
-        await _Replay(task, report, told).run()
+        replay = _Replay(task, report, told)
+        try:
+            await replay.run()
+        finally:
+            await replay.close()
     except (ArchiveError, CoreError, FaultError, *BAD_JSON) as error:
         report.fault = str(error)
     return report
@@ -128,10 +133,16 @@ class _Replay:
         self.recorded, self.made = _Side(), _Side()
         self._ahead: tuple[_Body, ArchivedRecord] | None = None
         self._seq = 0
+        self.decisions: Lookahead | None = None
         self._subject = b""
         if task.hpa is not None:
             cluster, namespace, name = task.hpa
             self._subject = f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()
+
+    async def close(self) -> None:
+        """Let go of the source."""
+        if self.decisions is not None:
+            await self.decisions.close()
 
     async def run(self) -> None:
         task, report = self.task, self.report
@@ -142,20 +153,21 @@ class _Replay:
             task.source, task.partition, await task.source.first_decision(task.partition, partition.seq)
         )
         done = (0, 0)
-        async for record in task.source.records(LOG, task.partition, partition.applied_offset + 1):
-            if task.until_ms is not None and record.timestamp_ms >= task.until_ms:
-                break
-            if partition.applied_offset < 0 and record.offset:
-                raise ArchiveError(
-                    f"log partition {task.partition} begins at offset {record.offset} and no snapshot is older; "
-                    "replay an archive that was begun earlier"
-                )
-            made = partition.apply(record.offset, record.timestamp_ms, record.value)
-            report.log_records += 1
-            await self._compare(record, made)
-            if report.log_records - done[0] >= 500:
-                self.progress(report.log_records - done[0], report.evaluations - done[1])
-                done = (report.log_records, report.evaluations)
+        async with aclosing(task.source.records(LOG, task.partition, partition.applied_offset + 1)) as records:
+            async for record in records:
+                if task.until_ms is not None and record.timestamp_ms >= task.until_ms:
+                    break
+                if partition.applied_offset < 0 and record.offset:
+                    raise ArchiveError(
+                        f"log partition {task.partition} begins at offset {record.offset} and no snapshot is older; "
+                        "replay an archive that was begun earlier"
+                    )
+                made = partition.apply(record.offset, record.timestamp_ms, record.value)
+                report.log_records += 1
+                await self._compare(record, made)
+                if report.log_records - done[0] >= 500:
+                    self.progress(report.log_records - done[0], report.evaluations - done[1])
+                    done = (report.log_records, report.evaluations)
         self.progress(report.log_records - done[0], report.evaluations - done[1])
 
     async def _standing(self, log_offset: int) -> dict[str, bytes]:
@@ -163,7 +175,7 @@ class _Replay:
         found: dict[str, bytes] = {}
         while True:
             if self._ahead is None:
-                record = await self.decisions.next()
+                record = await self.decisions.next() if self.decisions else None
                 if record is None:
                     return found
                 self._ahead = (_BODY.decode(record.value), record)

@@ -20,6 +20,7 @@ from streams.replay.segments import ArchiveError
 FOLDER = "checkpoints"
 KEY_FILE = "audit.key"
 PUBLIC_FILE = "audit.pub"
+_HEAD = "HEAD.json"
 _DOMAIN = b"fleethpa audit checkpoint v1\n"
 
 
@@ -41,6 +42,13 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename="camel"):
     signed: str
     signature: str
     public_key: str
+
+
+class Newest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """DIR/checkpoints/HEAD.json: the newest checkpoint, so that it cannot quietly be left out."""
+
+    number: int
+    sha256: str
 
 
 def make_key(private: Path, public: Path) -> str:
@@ -121,7 +129,9 @@ class CheckpointWriter:
             public_key=_hex(self._key.public_key()),
         )
         path = self._folder / f"{number:012d}.json"
-        write_atomically(path, encode(made))
+        data = encode(made)
+        write_atomically(path, data)
+        write_atomically(self._folder / _HEAD, encode(Newest(number=number, sha256=sha256_hex(data))))
         self._heads = dict(heads)
         return path
 
@@ -145,7 +155,29 @@ def read_checkpoints(root: Path, public: Ed25519PublicKey | None) -> list[Heads]
             raise ArchiveError(f"{path}: does not follow the checkpoint before it")
         previous = sha256_hex(path.read_bytes())
         made.append(heads)
+    _check_newest(root)
     return made
+
+
+def _check_newest(root: Path) -> None:
+    """The newest checkpoint that HEAD names is there; one more may be, if the writer was killed just then."""
+    folder, files = root / FOLDER, checkpoint_files(root)
+    if not folder.exists():
+        return
+    path = folder / _HEAD
+    if odd := sorted(found.name for found in folder.iterdir() if found not in files and found.name != _HEAD):
+        raise ArchiveError(f"{folder / odd[0]} does not belong to the archive")
+    if not path.exists():
+        raise ArchiveError(f"{path} is missing")
+    try:
+        newest = decode(path.read_bytes(), Newest)
+    except WireError as error:
+        raise ArchiveError(f"{path}: {error}") from error
+    if path.read_bytes() != encode(newest) or newest.number not in (len(files) - 1, len(files) - 2):
+        raise ArchiveError(f"{path}: names checkpoint {newest.number}, there are {len(files)}: one was left out")
+    named = files[newest.number]
+    if sha256_hex(named.read_bytes()) != newest.sha256:
+        raise ArchiveError(f"{named}: is not the checkpoint that {_HEAD} names")
 
 
 def _read(path: Path, public: Ed25519PublicKey | None) -> Heads:

@@ -1,5 +1,6 @@
 """One decision derived again: from the newest snapshot before its log record, or from the log's start."""
 
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import msgspec
@@ -37,26 +38,28 @@ async def derive(source: Source, partition: int, decision_id: str) -> Derived:
     state = Partition.restore(partition, start[1] if start else {})
     began, folded, made = state.applied_offset, 0, None
     seq = state.seq
-    async for record in source.records(LOG, partition, state.applied_offset + 1):
-        if state.applied_offset < 0 and record.offset:
-            raise ArchiveError(
-                f"log partition {partition} begins at offset {record.offset} and no snapshot is older: this decision "
-                "cannot be made again from here"
-            )
-        decisions = state.apply(record.offset, record.timestamp_ms, record.value)
-        folded += 1
-        made = next((decision for decision in decisions if decision.id == decision_id), None)
-        if made is not None or record.offset >= offset:
-            break
+    async with aclosing(source.records(LOG, partition, state.applied_offset + 1)) as records:
+        async for record in records:
+            if state.applied_offset < 0 and record.offset:
+                raise ArchiveError(
+                    f"log partition {partition} begins at offset {record.offset} and no snapshot is older: "
+                    "this decision cannot be made again from here"
+                )
+            decisions = state.apply(record.offset, record.timestamp_ms, record.value)
+            folded += 1
+            made = next((decision for decision in decisions if decision.id == decision_id), None)
+            if made is not None or record.offset >= offset:
+                break
     return Derived(decision_id, began, folded, await _standing(source, partition, decision_id, seq), made)
 
 
 async def _standing(source: Source, partition: int, decision_id: str, seq: int) -> ArchivedRecord | None:
     wanted = log_offset_of(decision_id)
-    async for record in source.records(DECISIONS, partition, await source.first_decision(partition, seq)):
-        links = msgspec.json.decode(record.value, type=Links)
-        if links.id == decision_id:
-            return record
-        if log_offset_of(links.id) > wanted:
-            return None
+    async with aclosing(source.records(DECISIONS, partition, await source.first_decision(partition, seq))) as records:
+        async for record in records:
+            links = msgspec.json.decode(record.value, type=Links)
+            if links.id == decision_id:
+                return record
+            if log_offset_of(links.id) > wanted:
+                return None
     return None

@@ -1,6 +1,6 @@
 """Where replay and verification read log and decisions from: an archive's folder, or the topics of a running fleet."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,8 +26,8 @@ class Source(Protocol):
         """How many partitions log and decisions have."""
         ...
 
-    def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
-        """Records from offset `first` to the end as of now."""
+    def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        """Records from offset `first` to the end as of now; whoever stops early closes it (`aclosing`)."""
         ...
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
@@ -74,7 +74,7 @@ class ArchiveSource:
     async def partitions(self) -> int:
         return open_archive(self.root).partitions
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         for record in PartitionReader(self.root, topic, partition).records(first):
             yield record
 
@@ -146,7 +146,7 @@ class KafkaSource:
             raise ArchiveError(f"topic {topics.LOG} does not exist at {self.name}; next: fleethpa topics init")
         return count
 
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncIterator[ArchivedRecord]:
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         from aiokafka import TopicPartition
 
         from streams import kafka

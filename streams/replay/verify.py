@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,11 +50,12 @@ async def _verify(task: Task) -> Report:
 
 async def _check_topic(source: Source, topic: str, partition: int, wanted: dict[int, str]) -> None:
     head, last = GENESIS, -1
-    async for record in source.records(topic, partition):
-        head = next_head(head, record, wanted, f"{topic}-{partition}")
-        last = record.offset
-        if last >= max(wanted):
-            return
+    async with aclosing(source.records(topic, partition)) as records:
+        async for record in records:
+            head = next_head(head, record, wanted, f"{topic}-{partition}")
+            last = record.offset
+            if last >= max(wanted):
+                return
     raise ArchiveError(f"{topic}-{partition}: ends at offset {last}, a signed checkpoint names offset {max(wanted)}")
 
 
