@@ -9,8 +9,8 @@ ScaleEvents = tuple[tuple[int, int, bool], ...]
 def store_scale_event(history: History, change: int, longest_ms: int, now_ms: int) -> History:
     """Remember a rescale by `change` replicas (positive: up; not wrapped: the direction is that of the two counts).
 
-    What is stored is an int32, so a change of more than 2^31 replicas wraps. Events older than the direction's longest policy period are marked outdated for good; the last outdated slot is
-    reused.
+    What is stored is an int32, so a change of more than 2^31 replicas wraps. Events older than the direction's longest
+    policy period are marked outdated for good; the last outdated slot is reused.
     """
     recommendations, ups, downs = history.recommendations, history.scale_up_events, history.scale_down_events
     if change > 0:
