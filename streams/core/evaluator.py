@@ -15,6 +15,7 @@ from streams.core.guards import Standing, overflow, pause_in_force, standing
 from streams.core.hpa import Hpa
 from streams.core.ledger import Draft
 from streams.core.membership import is_selector
+from streams.core.moves import KEPT_MOVES, moved
 from streams.core.namespace import Namespace
 from streams.core.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
 from streams.core.observe import observe_metric, observe_scale
@@ -163,6 +164,7 @@ class Evaluator:
                 observed["resourceVersion"] = self.scale_row.resource_version
         change = attribute(self.hpa, self.scale_row)
         if change:
+            self.row.moves = [*self.row.moves[1 - KEPT_MOVES :], moved(self.now_ms, change)]
             observed["change"] = change
         if restart:
             observed["restart"] = restart

@@ -105,6 +105,8 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     """uids of the last objects that bore the name before this one."""
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
+    moves: list[tuple[int, int, int, str]] = []
+    """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
 
     @property
     def id(self) -> HpaId:

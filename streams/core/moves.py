@@ -1,0 +1,88 @@
+"""Who moved the replicas: the last changes of `spec.replicas` with their writers, and writers that undo each other."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+KEPT_MOVES = 8
+FIGHT_WINDOW_MS = 600_000
+"""Two writers that undo each other within this time fight; a fight is over when nobody moved for so long."""
+FIGHT_TURNS = 2
+"""So many times must what one writer set have been undone by the other."""
+FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
+
+
+class Move(NamedTuple):
+    """A change of `spec.replicas` that the evaluation at `time_ms` saw. `writer`: fleethpa, the cluster's own HPA
+    controller, or another hand, by its field manager where the API showed it.
+    """
+
+    time_ms: int
+    before: int
+    after: int
+    writer: str
+
+
+class Fight(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Two writers that undo each other: `turns` times between `since` and `until` (Unix ms)."""
+
+    writers: tuple[str, str]
+    turns: int
+    since: int
+    until: int
+    lowest: int
+    highest: int
+
+
+def moved(time_ms: int, change: dict[str, Any]) -> Move:
+    """Read `observed.change` of a decision."""
+    by = change["by"]
+    writer = FLEETHPA if by == "decision" else NATIVE if by == "native" else str(change.get("manager") or OTHER)
+    return Move(time_ms, change["from"], change["to"], writer)
+
+
+def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:
+    """Find stretches, oldest first, in which one writer takes back what another has just set, again and again."""
+    found: list[Fight] = []
+    turns: list[Move] = []
+    for each in (Move(*known) for known in moves):
+        if turns and not (_undoes(each, turns[-1]) and _is_of_pair(each, turns)):
+            found += _closed(turns)
+            turns = [turns[-1]] if _undoes(each, turns[-1]) else []
+        turns.append(each)
+    return found + _closed(turns)
+
+
+def fight_now(moves: Iterable[tuple[int, int, int, str]], now_ms: int) -> Fight | None:
+    """Give the fight that goes on at a moment; None: there is peace."""
+    found = fights(moves)
+    return found[-1] if found and now_ms - found[-1].until <= FIGHT_WINDOW_MS else None
+
+
+def _undoes(later: Move, earlier: Move) -> bool:
+    """Another writer, soon after, in the other direction."""
+    if later.writer == earlier.writer or later.time_ms - earlier.time_ms > FIGHT_WINDOW_MS:
+        return False
+    return (later.after - later.before) * (earlier.after - earlier.before) < 0
+
+
+def _is_of_pair(each: Move, turns: list[Move]) -> bool:
+    return len(turns) < 2 or each.writer in (turns[-1].writer, turns[-2].writer)
+
+
+def _closed(turns: list[Move]) -> list[Fight]:
+    if len(turns) - 1 < FIGHT_TURNS:
+        return []
+    counts = [turn.after for turn in turns]
+    first, second = sorted({turn.writer for turn in turns[-2:]})
+    return [
+        Fight(
+            writers=(first, second),
+            turns=len(turns) - 1,
+            since=turns[0].time_ms,
+            until=turns[-1].time_ms,
+            lowest=min(counts),
+            highest=max(counts),
+        )
+    ]

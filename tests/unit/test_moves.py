@@ -1,0 +1,84 @@
+"""Who moved the replicas: attribution in the log, and fights."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from schemas.entries import Answers, AutoscalerSet, Outcome, PodSet, SettingsSet
+from schemas.keys import HpaId
+from streams.core.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
+from streams.core.partition import Partition
+from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+
+WEB = HpaId("eu", "shop", "web")
+US, THEM, NATIVE = "fleethpa", "kubectl-scale", "native HPA"
+
+
+def moves(*steps: tuple[int, int, str], every_ms: int = 15_000) -> list[Move]:
+    return [Move(number * every_ms, *step) for number, step in enumerate(steps)]
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        pytest.param([], [], id="nobody moved"),
+        pytest.param(moves((2, 4, US), (4, 6, US), (6, 3, US)), [], id="one writer changes its mind"),
+        pytest.param(moves((2, 4, US), (4, 2, THEM)), [], id="one correction is no fight"),
+        pytest.param(moves((2, 4, US), (4, 6, THEM), (6, 8, US)), [], id="two writers of one mind"),
+        pytest.param(
+            moves((2, 4, US), (4, 2, THEM), (2, 4, US)), [(("fleethpa", THEM), 2)], id="undone and done again"
+        ),
+        pytest.param(
+            moves((2, 4, NATIVE), (4, 2, THEM), (2, 4, NATIVE), (4, 2, THEM)), [((THEM, NATIVE), 3)], id="not only ours"
+        ),
+        pytest.param(
+            moves((2, 4, US), (4, 2, THEM), (2, 4, US), every_ms=FIGHT_WINDOW_MS + 1), [], id="too far apart to be one"
+        ),
+        pytest.param(
+            moves((2, 4, US), (4, 2, THEM), (2, 4, NATIVE), (4, 2, THEM), (2, 3, NATIVE)),
+            [((THEM, NATIVE), 3)],
+            id="a third writer begins another",
+        ),
+        pytest.param(
+            moves((2, 4, US), (4, 2, THEM), (2, 4, US), (4, 5, US)), [(("fleethpa", THEM), 2)], id="and then peace"
+        ),
+    ],
+)
+def test_fights(known: list[Move], expected: list[tuple[tuple[str, str], int]]) -> None:
+    assert [(fight.writers, fight.turns) for fight in fights(known)] == expected
+
+
+def test_a_fight_is_over_after_a_while() -> None:
+    known = moves((2, 4, US), (4, 2, THEM), (2, 4, US))
+    fight = fight_now(known, 40_000)
+    assert fight is not None
+    assert (fight.lowest, fight.highest) == (2, 4)
+    assert fight_now(known, 30_000 + FIGHT_WINDOW_MS + 1) is None
+
+
+def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
+    log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
+    for _ in range(3):
+        made = _answer(log)
+        wanted = next(decision for decision in made if decision.get("wants"))
+        log.add(Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4))
+        _answer(log)
+        log.add(scale("web", 2, manager="kubectl-scale", manager_time=log.now_ms), after_ms=1_000)
+    row = log.partition.state.hpas[WEB].row
+    writers = [move[3] for move in row.moves]
+    assert writers[:4] == ["fleethpa", "kubectl-scale", "fleethpa", "kubectl-scale"]
+    fight = fight_now(row.moves, log.now_ms)
+    assert fight is not None
+    assert fight.writers == ("fleethpa", "kubectl-scale")
+    rows = dict(log.partition.checkpoint())
+    again = Partition.restore(0, rows)
+    assert again.state.hpas[WEB].row.moves == [tuple(move) for move in row.moves]
+    changes = [msgspec.json.decode(d.value).get("observed", {}).get("change") for d in log.decisions]
+    assert [change["by"] for change in changes if change][:2] == ["decision", "other"]
+
+
+def _answer(log: LogBuilder) -> list[dict]:
+    return log.add(Answers(items=[cpu_answer("web", {"web-0": 100, "web-1": 100}, log.now_ms)]), after_ms=16_000)
