@@ -31,6 +31,7 @@ from streams.replay.signing import CheckpointWriter
 
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')
+_SEQ = re.compile(rb'"seq":(\d+)')
 _LOCK = "lock"
 
 
@@ -134,6 +135,8 @@ class _Pair:
     log: PartitionWriter
     decisions: PartitionWriter
     fold: Fold = field(init=False)
+    seq: int = 0
+    """Number of the newest decision that came in."""
 
 
 class Archiver:
@@ -157,6 +160,7 @@ class Archiver:
         for number, pair in self._pairs.items():
             pair.fold = Fold(root, number)
             pair.fold.start(pair.log)
+            pair.seq = _last_seq(root, number)
 
     def next_offset(self, topic: str, partition: int) -> int | None:
         """The offset to read next from a topic partition; None: nothing is archived yet."""
@@ -182,7 +186,15 @@ class Archiver:
         Raises:
             ArchiveError: the record leaves a gap.
         """
-        self._writer(topic, partition).append(record)
+        taken = self._writer(topic, partition).append(record)
+        if taken and topic == DECISIONS:
+            self._pairs[partition].seq = max(self._pairs[partition].seq, _seq_of(record))
+
+    def behind(self) -> list[int]:
+        """The partitions in which decisions that follow from the archived log have not come in yet."""
+        return [
+            number for number, pair in self._pairs.items() if not pair.fold.fault and pair.fold.partition.seq > pair.seq
+        ]
 
     def flush(self) -> None:
         """Make durable what came in, log before decisions, and close segments that are full."""
@@ -231,6 +243,17 @@ class Archiver:
     def release(self) -> None:
         """Let another process write the archive."""
         self._lock.release()
+
+
+def _seq_of(record: ArchivedRecord) -> int:
+    found = _SEQ.search(record.value[:512])
+    return int(found[1]) if found else 0
+
+
+def _last_seq(root: Path, partition: int) -> int:
+    for records in PartitionReader(root, DECISIONS, partition).backwards():
+        return max(map(_seq_of, records))
+    return 0
 
 
 def _answerable(pending: list[ArchivedRecord], log_offset: int | None) -> int:

@@ -22,6 +22,8 @@ from streams.replay.signing import CheckpointWriter, read_private
 log = logging.getLogger("fleethpa.archive")
 NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}
 FETCH_MS = 200
+DRAIN_S = 10.0
+"""How long, at the end, decisions that follow from the archived log are waited for."""
 _TRIES = 20
 
 
@@ -161,7 +163,8 @@ class _Follower:
         while not self._stop.is_set():
             batches = await self._consumer.getmany(timeout_ms=FETCH_MS)
             for part, records in batches.items():
-                self._take(archiver, part, records, ends[part])
+                wanted = ends[part] if self._config.once and part.topic == topics.LOG else None
+                self._take(archiver, part, records, wanted)
             now = time.monotonic()
             done = self._config.once and await self._at_end(ends)
             if done or now - flushed >= self._config.flush_ms / 1000:
@@ -171,12 +174,29 @@ class _Follower:
                 await asyncio.to_thread(archiver.sign)
                 signed = now
             if done:
-                return
+                break
+        await self._drain(archiver)
 
-    def _take(self, archiver: Archiver, part: TopicPartition, records: list[ConsumerRecord], end: int) -> None:
+    async def _drain(self, archiver: Archiver) -> None:
+        """Take no more of the log, but the decisions that follow from what was taken."""
+        await asyncio.to_thread(archiver.flush)
+        parts = {number: TopicPartition(topics.DECISIONS, number) for number in archiver.behind()}
+        deadline = time.monotonic() + DRAIN_S
+        while parts and time.monotonic() < deadline:
+            batches = await self._consumer.getmany(*parts.values(), timeout_ms=FETCH_MS)
+            for part, records in batches.items():
+                self._take(archiver, part, records)
+            await asyncio.to_thread(archiver.flush)
+            parts = {number: parts[number] for number in archiver.behind() if number in parts}
+        if parts:
+            log.warning("the decider is behind: decisions of partitions %s are not archived yet", sorted(parts))
+
+    def _take(
+        self, archiver: Archiver, part: TopicPartition, records: list[ConsumerRecord], end: int | None = None
+    ) -> None:
         name = NAMES[part.topic]
         for record in records:
-            if self._config.once and record.offset >= end:
+            if end is not None and record.offset >= end:
                 return
             archiver.append(name, part.partition, archived(record))
             self._counts[name] += 1
