@@ -29,6 +29,7 @@ class Running:
         self.annotation: str | None = None
         self.due_ms = 0
         self.shown: set[str] = set()
+        self.replica_sets: set[str] = set()
 
 
 class Kubelet:
@@ -181,24 +182,24 @@ class Kubelet:
             return
         model, namespace = run.model, key[1]
         for pod in model.pods.values():
-            self._show_pod(key, workload, pod, model.now_ms)
+            self._show_pod(key, run, workload, pod)
         for name in run.shown - model.pods.keys():
             self._drop_pod(namespace, name)
         run.shown = set(model.pods)
         if workload["kind"] == "Deployment":
-            self._show_replica_sets(workload, model)
+            self._show_replica_sets(namespace, run, workload)
         status = podview.workload_status(workload, model)
         if workload.get("status") != status:
             workload = self._store.put(key, workload | {"status": status})
         run.seen_version = workload["metadata"]["resourceVersion"]
         run.due_ms = model.next_change_ms()
 
-    def _show_pod(self, key: Key, workload: Document, pod: SimulatedPod, now_ms: int) -> None:
-        namespace = key[1]
+    def _show_pod(self, key: Key, run: Running, workload: Document, pod: SimulatedPod) -> None:
+        namespace, now_ms = key[1], run.model.now_ms
         stored = self._store.get(("pods", namespace, pod.name))
         if stored is None:
             self._by_pod[namespace, pod.name] = key
-            owner = workload if workload["kind"] != "Deployment" else self._replica_set(workload, pod.revision)
+            owner = workload if workload["kind"] != "Deployment" else self._replica_set(run, workload, pod.revision)
             stored = podview.new_pod(pod, workload, owner, str(uuid.uuid4()), self._address())
             self._store.put(("pods", namespace, pod.name), podview.with_pod_state(stored, pod, now_ms))
             return
@@ -215,10 +216,11 @@ class Kubelet:
         if self._store.get(("pods", namespace, name)) is not None:
             self._store.remove(("pods", namespace, name))
 
-    def _replica_set(self, deployment: Document, revision: str) -> Document:
+    def _replica_set(self, run: Running, deployment: Document, revision: str) -> Document:
         """Return the stored ReplicaSet of a revision; it is created when its first pod needs it."""
         metadata = deployment["metadata"]
         key = ("replicasets.apps", metadata["namespace"], f"{metadata['name']}-{revision}")
+        run.replica_sets.add(key[2])
         found = self._store.get(key)
         if found is not None:
             return found
@@ -235,26 +237,26 @@ class Kubelet:
         document = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": own}
         return self._store.put(key, document | {"spec": parts["spec"], "status": parts["status"]})
 
-    def _show_replica_sets(self, deployment: Document, model: SimulatedWorkload) -> None:
-        for stored in self._replica_sets_of(deployment):
-            metadata = stored["metadata"]
-            revision = metadata["labels"]["pod-template-hash"]
-            parts = podview.replica_set(deployment, revision, list(model.pods.values()), model.now_ms)
+    def _show_replica_sets(self, namespace: str, run: Running, deployment: Document) -> None:
+        for key in self._replica_sets_of(namespace, run):
+            stored = self._store.get(key)
+            if stored is None:  # somebody deleted it
+                run.replica_sets.discard(key[2])
+                continue
+            revision = stored["metadata"]["labels"]["pod-template-hash"]
+            parts = podview.replica_set(deployment, revision, list(run.model.pods.values()), run.model.now_ms)
             spec = stored["spec"] | {"replicas": parts["spec"]["replicas"]}
             if (spec, parts["status"]) != (stored["spec"], stored["status"]):
-                key = ("replicasets.apps", metadata["namespace"], metadata["name"])
                 self._store.put(key, stored | {"spec": spec, "status": parts["status"]})
 
-    def _replica_sets_of(self, deployment: Document) -> list[Document]:
-        uid = deployment["metadata"]["uid"]
-        sets = self._store.listing("replicasets.apps", deployment["metadata"]["namespace"])
-        return [s for s in sets if any(o["uid"] == uid for o in s["metadata"].get("ownerReferences") or ())]
+    def _replica_sets_of(self, namespace: str, run: Running) -> list[Key]:
+        return [("replicasets.apps", namespace, name) for name in sorted(run.replica_sets)]
 
     def _remove(self, key: Key) -> None:
         """Remove what belongs to a workload that is gone; its pods go at once."""
         run = self._running.pop(key)
         for name in run.shown:
             self._drop_pod(key[1], name)
-        for stored in self._store.listing("replicasets.apps", key[1]):
-            if any(owner["uid"] == run.uid for owner in stored["metadata"].get("ownerReferences") or ()):
-                self._store.remove(("replicasets.apps", key[1], stored["metadata"]["name"]))
+        for own in self._replica_sets_of(key[1], run):
+            if self._store.get(own) is not None:
+                self._store.remove(own)

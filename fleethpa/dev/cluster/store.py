@@ -42,7 +42,7 @@ class Store:
     def listing(self, resource: str, namespace: str = "") -> list[Document]:
         """Return the objects of a resource by namespace and name; of all namespaces where that is empty."""
         found = self._objects.get(resource, {})
-        return [found[key] for key in sorted(found) if not namespace or key[0] == namespace]
+        return [found[key] for key in sorted(key for key in found if not namespace or key[0] == namespace)]
 
     def keys_in(self, namespace: str) -> list[Key]:
         """Return the keys of everything in a namespace."""
