@@ -1,0 +1,81 @@
+"""A decider in which `FLEETHPA_STALL` makes something stand still: `python -m tests.stalled_decider`.
+
+`recovery`: the recovery service ends by itself, as after a time-out inside it; `fetch`: a fetch never comes back;
+`ticks`: nothing is appended any more; `loop`: the event loop hangs in a call.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from faust.tables import recovery
+
+from streams.decider import strict
+from streams.decider.__main__ import main
+from streams.decider.takes import Takes
+from streams.decider.ticks import Ticker
+
+ENVIRONMENT = "FLEETHPA_STALL"
+TAKES = 3
+HUNG_S = 600.0
+
+
+def stall_recovery() -> None:
+    """End the recovery service in the middle of the first recovery; the rest of the worker stays up."""
+
+    async def stop(*_: Any) -> None:
+        raise recovery.ServiceStopped
+
+    recovery.Recovery._build_highwaters = stop
+
+
+def stall_fetch() -> None:
+    """Let no fetch come back after the first takes."""
+
+    async def hang(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    def stop() -> None:
+        strict.StrictConsumer._getmany = hang
+
+    after_takes(stop)
+
+
+def stall_ticks() -> None:
+    """Append no tick after the first takes."""
+
+    async def nothing(_: Ticker) -> None:
+        return None
+
+    def stop() -> None:
+        Ticker.tick = nothing  # type: ignore[method-assign]
+
+    after_takes(stop)
+
+
+def stall_loop() -> None:
+    """Stand still in a call after the first takes."""
+    after_takes(lambda: time.sleep(HUNG_S))
+
+
+def after_takes(stop: Callable[[], None]) -> None:
+    """Do this at the end of the last of the first takes."""
+    take, left = Takes.take, TAKES
+
+    async def counted(self: Takes, events: Sequence[Any]) -> None:
+        nonlocal left
+        await take(self, events)
+        left -= 1
+        if left == 0:
+            stop()
+
+    Takes.take = counted  # type: ignore[method-assign]
+
+
+STALLS = {"recovery": stall_recovery, "fetch": stall_fetch, "ticks": stall_ticks, "loop": stall_loop}
+
+if __name__ == "__main__":
+    STALLS[os.environ[ENVIRONMENT]]()
+    main()
