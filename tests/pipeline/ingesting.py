@@ -25,8 +25,8 @@ PARTITIONS = 4
 
 
 @asynccontextmanager
-async def producer(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
-    made = strict_producer(kafka)
+async def producer(kafka: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOKafkaProducer]:
+    made = strict_producer(kafka, **overrides)
     await made.start()
     try:
         yield made

@@ -109,6 +109,67 @@ async def test_formats_and_rubbish_of_other_producers(broker: KafkaSettings) -> 
     assert f"fleethpa_ingest_records_total{{{labels}}} 1.0" in metrics
 
 
+def _hpa_with_five_errors() -> bytes:
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}
+    spec = {"scaleTargetRef": {"kind": "", "name": "web"}, "minReplicas": -1, "maxReplicas": 0, "metrics": [metric, {}]}
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "Web_"},
+        "spec": spec,
+    }
+    entry = {"kind": "autoscalerSet", "hpa": hpa, "origin": "central"}
+    return orjson.dumps({"v": 1, "cluster": "east", "namespace": "shop", "entries": [entry]})
+
+
+def _but(**changes: Any) -> bytes:
+    return orjson.dumps(orjson.loads(sample(0)) | changes)
+
+
+BAD_RECORDS: dict[str, tuple[str, bytes, str]] = {
+    "malformed JSON": (topics.SAMPLES, b'{"v":1,"entries":[', "not JSON"),
+    "a truncated protobuf": (topics.SAMPLES, example("otlp_proto")[:-3], "OTLP protobuf"),
+    "an unknown version": (topics.PODS, b'{"v":2,"entries":[]}', "2 is not known"),
+    "NaN": (topics.SAMPLES, _but(value="NaN"), "NaN"),
+    "a bare NaN": (topics.SAMPLES, b'{"v":1,"ts":1,"value":NaN}', "not JSON"),
+    "an infinity": (topics.SAMPLES, _but(value="-Infinity"), "Infinity"),
+    "a negative quantity": (topics.SAMPLES, _but(type="Resource", pod="p", metric="cpu", value="-1"), "negative"),
+    "an absurd quantity": (topics.SAMPLES, _but(value="1e2147483648"), "absurd"),
+    "ten megabytes": (topics.SCALES, b'{"v":1,"entries":[' + b"1," * (5 * 1024 * 1024) + b"1]}", "bytes"),
+    "a cluster's name with a slash": (topics.SAMPLES, _but(cluster="a/b"), "cluster 'a/b'"),
+    "no cluster's name": (topics.SAMPLES, _but(cluster=""), "cluster ''"),
+    "nothing at all": (topics.OUTCOMES, b"", "no value"),
+    "a manifest with five errors": (topics.AUTOSCALERS, _hpa_with_five_errors(), "maxReplicas"),
+}
+
+
+async def test_everything_bad_is_rejected_with_its_reason_and_the_flow_goes_on(broker: KafkaSettings) -> None:
+    async with (
+        producer(broker, max_request_size=16 * 1024 * 1024) as out,
+        reading(broker, topics.LOG) as log,
+        reading(broker, topics.REJECTED) as rejects,
+    ):
+        with Process(broker) as process:
+            port = await process.port()
+            for number, (topic, value, _) in enumerate(BAD_RECORDS.values()):
+                # One partition, so that each bad record stands before a good one; its key is empty, which is no fault.
+                await out.send_and_wait(topic, value, key=b"", partition=0)
+                await out.send_and_wait(topics.SAMPLES, sample(number), key=b"", partition=0)
+            await log.until(lambda log: len(log.values()) == len(BAD_RECORDS))
+            await rejects.until(lambda rejects: len(rejects.records) == len(BAD_RECORDS))
+            async with aiohttp.ClientSession() as web:
+                ready = await web.get(f"http://127.0.0.1:{port}/readyz")
+            process.popen.send_signal(signal.SIGTERM)
+            ended = await process.ended()
+    reasons = [dict(record.headers)["reason"].decode() for record in rejects.records]
+    missing = {name: text for name, (_, _, text) in BAD_RECORDS.items() if not any(text in one for one in reasons)}
+    assert not missing, reasons
+    five = next(reason for reason in reasons if "Web_" in reason)
+    for field in ("metadata.name", "scaleTargetRef.kind", "minReplicas", "maxReplicas", "metrics[0]", "metrics[1]"):
+        assert field in five
+    assert (ready.status, ended) == (200, (0, ""))
+
+
 async def test_playback_merges_a_backlog_by_source_time_and_stamps_the_log_with_it(broker: KafkaSettings) -> None:
     def record(time_ms: int, kind: str, **fields: Any) -> bytes:
         entry = {"kind": kind} | fields
