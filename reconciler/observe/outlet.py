@@ -22,6 +22,7 @@ class Outlet:
         self._publisher, self._metrics, self._clock = publisher, metrics, clock
         self._lanes: dict[Lane, list[Body]] = {}
         self._waiting = 0
+        self._said_ms = 0
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -53,5 +54,10 @@ class Outlet:
     async def _write(self, lane: Lane, bodies: list[Body]) -> None:
         topic, cluster, namespace = lane
         for part in split(bodies):
-            await self._publisher.send(topic, cluster, namespace, part, self._clock())
+            await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
             self._metrics.records.labels(topic).inc()
+
+    def _now_ms(self) -> int:
+        """The clock, which never runs backwards here: readers take what is older for late."""
+        self._said_ms = max(self._said_ms, self._clock())
+        return self._said_ms

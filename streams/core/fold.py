@@ -109,6 +109,12 @@ class EntryFold(Folding):
         """A scale was read."""
         if not self.follows("scales", body.session):
             return
+        target = target_key(body.target)
+        old = self.namespace.scales.get(target, ScaleRow())
+        said_ms = 0 if self.source is None or not body.session else self.source.time
+        if old.session == body.session and said_ms < old.said_ms:
+            self.namespace.count_ignored("scale older than what the session said before")
+            return
         row = ScaleRow(
             body.spec_replicas,
             body.status_replicas,
@@ -119,10 +125,11 @@ class EntryFold(Folding):
             self.now_ms,
             body.manager,
             body.manager_time,
-            "",
+            old.outcome_of,
             body.uid,
+            said_ms,
         )
-        self._put_scale(target_key(body.target), row)
+        self._put_scale(target, row)
 
     def _put_scale(self, target: TargetKey, row: ScaleRow) -> None:
         namespace, state = self.namespace, self.state
@@ -153,8 +160,8 @@ class EntryFold(Folding):
 
     def _observe_outcome(self, target: TargetKey, body: wire.Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())
-        if old.outcome_of == body.decision:
-            return
+        if _log_offset(body.decision) <= _log_offset(old.outcome_of):
+            return  # told again, or late: a newer write has been told of
         row = ScaleRow(
             spec_replicas,
             old.status_replicas if body.status_replicas is None else body.status_replicas,
@@ -167,6 +174,7 @@ class EntryFold(Folding):
             old.manager_ms,
             body.decision,
             old.uid,
+            old.said_ms,
         )
         self._put_scale(target, row)
 
@@ -193,6 +201,12 @@ class EntryFold(Folding):
         """Memory of windows and scale events was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
+
+
+def _log_offset(decision: str) -> int:
+    """Offset of the log record that a decision is of, from its id; -1 for a text that is no id."""
+    parts = decision.split("-", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
 
 
 _Apply = Callable[[EntryFold, Any], None]

@@ -140,8 +140,10 @@ class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     manager: str = ""
     manager_ms: int = 0
     outcome_of: str = ""
-    """Decision whose outcome brought this observation."""
+    """Newest decision whose outcome told what the scale shows."""
     uid: str = ""
+    said_ms: int = 0
+    """When the session said it, by its own clock."""
 
 
 class PodEntry(Struct, array_like=True, frozen=True, gc=False):

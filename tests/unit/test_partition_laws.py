@@ -213,7 +213,7 @@ def test_an_expanded_short_record_is_the_full_one(seed: int) -> None:
 def test_disturbed_logs_contain_what_they_promise() -> None:
     """The laws are worth what the logs contain."""
     seen: set[str] = set()
-    for seed in range(12):
+    for seed in range(24):
         for decision in disturbed_log(seed).decisions:
             full = msgspec.json.decode(decision.value)
             seen.add(full.get("kind", "short" if "sameAs" in full else "evaluation"))
