@@ -24,6 +24,7 @@ from schemas.entries import (
 )
 from schemas.keys import HpaId, split_namespace_key
 from schemas.quantity import format_milli, parse_quantity
+from streams.core.moves import KEPT_MOVES, Fight, Move, fight_now, moved
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge
 
@@ -50,6 +51,14 @@ class HpaView:
     refused: str = ""
     author: str = ""
     reason: str = ""
+    moves: tuple[Move, ...] = ()
+    """The last changes of spec.replicas and who made them."""
+    clock_ms: int = 0
+
+    @property
+    def fight(self) -> Fight | None:
+        """Two writers that undo each other now, where there are."""
+        return fight_now(self.moves, self.clock_ms)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -150,6 +159,7 @@ class _Builder:
         self.namespaces = [row for row in rows if isinstance(row, NamespaceRow)]
         self.objects: dict[HpaId, AutoscalerSet | None] = {}
         self.newest: dict[HpaId, Recorded] = {}
+        self.moves: dict[HpaId, list[Move]] = {hpa: [Move(*m) for m in row.moves] for hpa, row in self.hpas.items()}
         self.pauses = _pauses(partitions.values(), self.namespaces)
         self.modes = _modes(self.namespaces)
         self.settings: dict[str, ClusterSettings] = {}
@@ -211,12 +221,20 @@ class _Builder:
         """Note the newest evaluation of each HPA."""
         for recorded in decisions:
             self.clock_ms = max(self.clock_ms, recorded.time_ms)
+            self._take_move(recorded)
             held = self.newest.get(recorded.hpa)
             if recorded.decision.kind == "evaluation" or held is None:
                 self.newest[recorded.hpa] = recorded
             elif recorded.decision.status:
                 merged = _with_status(held.decision, recorded.decision)
                 self.newest[recorded.hpa] = replace(held, decision=merged)
+
+    def _take_move(self, recorded: Recorded) -> None:
+        change = recorded.decision.observed.get("change")
+        known = self.moves.setdefault(recorded.hpa, [])
+        # A short record repeats what an earlier full one saw; a row has what came before it.
+        if change and not recorded.short and (not known or known[-1].time_ms < recorded.time_ms):
+            known.append(moved(recorded.time_ms, change))
 
     def state(self) -> FleetState:
         state = FleetState(clock_ms=self.clock_ms, settings=dict(self.settings))
@@ -255,6 +273,8 @@ class _Builder:
             refused=decision.refused if decision else row.refused if row else "",
             author=(change.author if change else "") or (row.author if row else ""),
             reason=(change.reason if change else "") or (row.change_reason if row else ""),
+            moves=tuple(self.moves.get(hpa, ())[-KEPT_MOVES:]),
+            clock_ms=self.clock_ms,
         )
 
     def _mode(self, hpa: HpaId, row: HpaRow | None, decision: Decision | None) -> Mode:

@@ -54,7 +54,15 @@ def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     from fleethpa import kubectl
 
     head = kubectl.describe(view.hpa).rstrip("\n").splitlines()
-    return [*head, "", *_facts(view), *_inputs(session, view), *_decisions(session, last), _next(view)]
+    return [
+        *head,
+        "",
+        *_facts(view),
+        *_inputs(session, view),
+        *_moves(session, view),
+        *_decisions(session, last),
+        _next(view),
+    ]
 
 
 def _facts(view: HpaView) -> list[str]:
@@ -78,6 +86,18 @@ def _inputs(session: Session, view: HpaView) -> list[str]:
         note = words.first_line(metric.error) if metric.error else metric.note
         rows.append((f"  {words.short_name(metric)}", source or "-", newest, str(metric.pods_used), note or "-"))
     return ["Inputs:", *layout(rows)]
+
+
+def _moves(session: Session, view: HpaView) -> list[str]:
+    """Who moved the replicas."""
+    if not view.moves:
+        return []
+    rows = [
+        (f"  {shown(move.time_ms, session.time_style, session.now_ms())}", f"{move.before} → {move.after}", move.writer)
+        for move in reversed(view.moves)
+    ]
+    fight = [f"  Fight: {words.fight(view.fight)}"] if view.fight is not None else []
+    return ["Moved by:", *fight, *layout([("  TIME", "REPLICAS", "WHO"), *rows])]
 
 
 def _decisions(session: Session, last: list[Recorded]) -> list[str]:

@@ -18,6 +18,7 @@ from fleethpa.session import Session, command_options, output_option, travel_opt
 
 if TYPE_CHECKING:
     from fleethpa.state import ClusterView, FleetState, HpaView
+    from streams.core.moves import Fight
 
 WATCH_EVERY_S: Final = 2.0
 
@@ -145,6 +146,8 @@ def problems(view: HpaView, now_ms: int) -> list[str]:
     found += [f"{name}=False" for name in ("AbleToScale", "ScalingActive") if conditions.get(name) == "False"]
     if _at_max(view):
         found.append("at max")
+    if view.fight is not None:
+        found.append(f"fight: {' and '.join(view.fight.writers)}")
     return found
 
 
@@ -208,6 +211,19 @@ def _stale(view: HpaView, now_ms: int) -> str:
     return age(max(0, now_ms - min(times))) if times else "-"
 
 
+def _fight(fight: Fight | None) -> dict[str, Any] | None:
+    if fight is None:
+        return None
+    return {
+        "writers": list(fight.writers),
+        "turns": fight.turns,
+        "since": rfc3339(fight.since),
+        "until": rfc3339(fight.until),
+        "lowest": fight.lowest,
+        "highest": fight.highest,
+    }
+
+
 def document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
     return {
@@ -217,6 +233,11 @@ def document(view: HpaView) -> dict[str, Any]:
         "paused": view.paused,
         "refused": view.refused,
         "lastDecision": view.decision.decision.id if view.decision else "",
+        "moves": [
+            {"time": rfc3339(move.time_ms), "from": move.before, "to": move.after, "by": move.writer}
+            for move in view.moves
+        ],
+        "fight": _fight(view.fight),
         "metadata": view.hpa.get("metadata") or {},
         "spec": view.spec,
         "status": view.status,

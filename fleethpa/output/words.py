@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.decisions import Decision, MetricDecision
+
+if TYPE_CHECKING:
+    from streams.core.moves import Fight
 
 _WORDING: Final = re.compile(
     r"(?P<resource>\S+) (?:container )?resource(?: utilization \(percentage of request\))?$"
@@ -134,6 +137,14 @@ def _completion(decision: Decision) -> str:
     outcome = decision.outcome.get("result", "ended")
     error = decision.outcome.get("error") or decision.error
     return f"write {outcome}" + (f": {first_line(error)}" if error else "")
+
+
+def fight(found: Fight) -> str:
+    """A fight over the replicas in words."""
+    return (
+        f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
+        f"between {found.lowest} and {found.highest} replicas"
+    )
 
 
 def first_line(text: str) -> str:

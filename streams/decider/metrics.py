@@ -1,5 +1,6 @@
 """What the decider tells Prometheus."""
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -7,11 +8,19 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from schemas.decisions import ENGINE
 from streams.core.ledger import DecisionRecord
+from streams.core.moves import FIGHT_TURNS, fight_now
+from streams.core.partition import Partition
 from streams.decider.owned import OwnedPartition
 
+_CHANGE = re.compile(rb'"change":\{"from":\d+,"to":\d+,"by":"(\w+)"')
 SHORT_TYPE = b"io.fleethpa.decision.short.v1"
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 CHECKPOINT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def _fights(partition: Partition) -> int:
+    rows = (hpa.row for hpa in partition.state.hpas.values())
+    return sum(fight_now(row.moves, partition.clock_ms) is not None for row in rows if len(row.moves) > FIGHT_TURNS)
 
 
 def kind_of(decision: DecisionRecord) -> str:
@@ -45,6 +54,15 @@ class Metrics:
             "fleethpa_log_time_seconds", "Time of the newest applied log record", ["partition"], registry=registry
         )
         self.owned = Gauge("fleethpa_owned_partitions", "Log partitions that this worker owns", registry=registry)
+        self.changes = Counter(
+            "fleethpa_replica_changes",
+            "Changes of spec.replicas that evaluations saw, by who made them: decision, native or other",
+            ["by"],
+            registry=registry,
+        )
+        self.fights = Gauge(
+            "fleethpa_replica_fights", "HPAs over whose replicas two writers undo each other now", registry=registry
+        )
         self.recovery_seconds = Gauge(
             "fleethpa_recovery_seconds",
             "Length of the last recovery, process start or revocation to ready",
@@ -64,6 +82,8 @@ class Metrics:
         self.decisions.labels(kind).inc()
         if kind != "completion":
             self.evaluations.inc()
+        if kind == "full" and (seen := _CHANGE.search(decision.value)):
+            self.changes.labels(seen[1].decode()).inc()
 
     def checkpointed(self, seconds: float, row_bytes: int) -> None:
         """Count a checkpoint."""
@@ -79,6 +99,7 @@ class Metrics:
     def positions(self, owned: Mapping[int, OwnedPartition], ends: Mapping[int, int]) -> None:
         """Show how far each owned partition is."""
         self.owned.set(len(owned))
+        self.fights.set(sum(_fights(one.partition) for one in owned.values()))
         self.lag.clear()
         self.log_time.clear()
         for number, one in owned.items():
