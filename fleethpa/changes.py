@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.errors import usage
 from fleethpa.manifests import Manifest, check_hpa
 from fleethpa.output import words
+from fleethpa.output.would import quantity
 from schemas.quantity import QuantityError, parse_milli
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
             )
         wanted = _number(inputs, number, name, value)
         inputs = number.at(inputs, wanted)
-        said.append(f"{name}: {number.what} {words.number(number.now)} → {words.number(wanted)}")
+        said.append(f"{name}: {number.what} {quantity(number.now, name)} → {quantity(wanted, name)}")
     return inputs, said
 
 
@@ -150,16 +151,12 @@ def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> 
         share = float(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
         return max(0, round(number.now * (1 + share)))
     from streams.core.observation import PodSamples
-    from streams.replay.varied import counted
+    from streams.replay.varied import total_of
 
-    answer = inputs.observation.answers[number.index]
-    pods = counted(inputs, number.spec, answer) if isinstance(answer, PodSamples) else []
     if percent := _PERCENT.fullmatch(value):
         if number.spec.calculation != "utilization":
             raise usage(f"--metric {name}={value}: the target is not a utilization", cause="Write +30%, or a quantity.")
-        rows = {pod.name: pod for pod in inputs.observation.pods.rows}
-        requests = [rows[pod].template.request(number.spec.resource, number.spec.container) for pod in pods]
-        total = sum(each for each in requests if isinstance(each, int))
-        return -(-total * int(percent[1]) // 100)
+        return total_of(inputs, number.index, percent=int(percent[1]))
     milli = _quantity(f"--metric {name}", value)
-    return milli * max(1, len(pods)) if isinstance(answer, PodSamples) else milli
+    of_pods = isinstance(inputs.observation.answers[number.index], PodSamples)
+    return total_of(inputs, number.index, milli=milli) if of_pods else milli

@@ -37,6 +37,12 @@ VERBS: Final = {
         "Evaluate a decision once more, with another spec or other metric values.",
     ),
     "backtest": ("fleethpa.commands.backtest", "backtest", "Try another spec on the recorded past, and compare."),
+    "history": ("fleethpa.commands.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
+    "shadow-report": (
+        "fleethpa.commands.shadow_report",
+        "shadow_report",
+        "Compare fleethpa in shadow with the cluster's own controller; say who is ready to enforce.",
+    ),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
     "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
@@ -63,8 +69,8 @@ VERBS: Final = {
 """Verb: module, attribute, one-line help (so that the list needs no import)."""
 
 _GROUPS: Final = (
-    ("See", ("get", "describe", "explain", "decisions", "audit", "status")),
-    ("Ask the log", ("what-if", "backtest", "verify", "replay", "export")),
+    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status")),
+    ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
     ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("conformance", "completion", "version")),

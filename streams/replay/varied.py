@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from streams.core import autoscaler as kinds
 from streams.core.autoscaler import MetricSpec
 from streams.core.grouping import is_unready
-from streams.core.observation import ExternalSamples, MetricAnswer, ObjectSample, PodSamples, pod_samples
+from streams.core.observation import ExternalSamples, MetricAnswer, ObjectSample, PodSamples, Scale, pod_samples
 from streams.core.probe import EvaluationInputs
 from streams.replay.answer import with_answer
 
@@ -71,6 +71,24 @@ def _of_pods(inputs: EvaluationInputs, index: int, spec: MetricSpec, answer: Pod
 
     pods = "pod" if len(names) == 1 else "pods"
     return Varied(index, spec, total, f"the total of the {len(names)} counted {pods}", make)
+
+
+def total_of(inputs: EvaluationInputs, index: int, *, milli: int = 0, percent: int | None = None) -> int:
+    """The varied number for a value as a status shows it: an average or a value in milli, or a percentage.
+
+    A percentage is that of the counted pods' requests, rounded up so that truncating gives it back.
+    """
+    spec, answer = inputs.autoscaler.metrics[index], inputs.observation.answers[index]
+    if not isinstance(answer, PodSamples):
+        per_pod = spec.calculation in (kinds.OBJECT_PER_POD, kinds.EXTERNAL_PER_POD)
+        scale = inputs.observation.scale
+        return milli * scale.status_replicas if per_pod and isinstance(scale, Scale) else milli
+    names = counted(inputs, spec, answer)
+    if percent is None:
+        return milli * len(names)
+    rows = {pod.name: pod for pod in inputs.observation.pods.rows}
+    requests = [rows[name].template.request(spec.resource, spec.container) for name in names]
+    return -(-sum(each for each in requests if isinstance(each, int)) * percent // 100)
 
 
 def counted(inputs: EvaluationInputs, spec: MetricSpec, answer: PodSamples) -> list[str]:

@@ -1,0 +1,83 @@
+"""`fleethpa history`: the revisions of an HPA's spec and the commands about it: who, why, what changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.errors import CommandError, not_found
+from fleethpa.output.formats import Listing, render
+from fleethpa.output.table import Column
+from fleethpa.output.times import rfc3339, shown
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from schemas.keys import HpaId
+    from streams.replay.history import Revision
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME")
+@selecting.options(labels=False)
+@click.option("--since", metavar="7d|TIME", help="Only from then on [default: as far back as the log goes].")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@command_options(reads=True)
+def history(session: Session, selection: Selection, since: str | None, no_headers: bool, output: str) -> None:
+    """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed."""
+    from fleethpa.filters import moment
+
+    since_ms = moment(since, session.now_ms(), "--since")
+    hpa, found = session.run(_found(session, selection, since_ms))
+    if not found:
+        raise not_found(f"{hpa} has no change in the log", next_step=f"fleethpa describe {hpa}")
+    listing = Listing(
+        kind="Revision",
+        items=found,
+        columns=_columns(session),
+        document=lambda each: _document(hpa, each),
+        name=lambda each: f"revision/{hpa}@{each.offset}",
+        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted") else "",
+    )
+    session.out(render(listing, output, headers=not no_headers, color=session.color))
+
+
+async def _found(session: Session, selection: Selection, since_ms: int | None) -> tuple[HpaId, list[Revision]]:
+    from fleethpa.finding import one
+    from fleethpa.replaying import LogGoneError, fold_from
+    from fleethpa.state import read_state
+    from schemas.keys import partition_for
+    from streams.replay.history import history as read_history
+
+    async with session.reader() as reader:
+        hpa = one(await read_state(reader), selection).id
+        count = len(await reader.tail(lambda *_: True))
+        number = partition_for(hpa.namespace_key, count)
+        try:
+            partition, records = await fold_from(reader, number, time_ms=since_ms)
+        except LogGoneError as error:
+            raise CommandError(str(error), code=2) from error
+    return hpa, [each for each in read_history(partition, records, hpa) if since_ms is None or each.time >= since_ms]
+
+
+def _columns(session: Session) -> tuple[Column[Revision], ...]:
+    return (
+        Column("REVISION", lambda r: str(r.generation) if r.generation else "-"),
+        Column("DATE", lambda r: shown(r.time, session.time_style, session.now_ms())),
+        Column("CHANGED BY", lambda r: r.author or "-"),
+        Column("REASON", lambda r: r.reason or "-"),
+        Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
+        Column("ORIGIN", lambda r: r.origin or "-", wide=True),
+        Column("CHANGE", lambda r: "; ".join(r.changes) or r.what),
+    )
+
+
+def _document(hpa: HpaId, each: Revision) -> dict[str, Any]:
+    import msgspec
+
+    made: dict[str, Any] = msgspec.to_builtins(each)
+    head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
+    return head | made | {"time": rfc3339(each.time)}

@@ -1,0 +1,145 @@
+"""`fleethpa shadow-report`: fleethpa in shadow beside the cluster's own controller, decision by decision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fleethpa import selection as selecting
+from fleethpa.errors import ANSWER_IS_NO, OK, not_found, usage
+from fleethpa.output.formats import Listing, render
+from fleethpa.output.table import Column, layout, paint
+from fleethpa.output.times import rfc3339
+from fleethpa.selection import Selection
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from streams.replay.shadowreport import ShadowReport
+
+_SHOWN: Final = 10
+
+
+@click.command("shadow-report")
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
+@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
+@click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, show_default=True, help="How many to show.")
+@output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))
+@command_options(reads=True)
+def shadow_report(
+    session: Session, selection: Selection, since: str, until: str | None, differences: int, output: str
+) -> int:
+    """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
+
+    Each difference is put in a class and explained: timing (the two evaluate at other moments), metric (the native
+    controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
+    """
+    from fleethpa.filters import moment
+
+    now_ms = session.now_ms()
+    begin = moment(since, now_ms, "--since") or 0
+    end = moment(until, now_ms, "--until") if until else now_ms + 1
+    if end is None or begin >= end:
+        raise usage("--since is not before --until", cause="The window is empty.")
+    reports = session.run(_reports(session, selection, begin, end))
+    if output == "table":
+        session.out("\n".join(_page(session, reports, differences)))
+    else:
+        session.out(render(_listing(reports), output, color=session.color))
+    return OK if all(report.ready for report in reports) else ANSWER_IS_NO
+
+
+async def _reports(session: Session, selection: Selection, begin: int, end: int) -> list[ShadowReport]:
+    from fleethpa.backtesting import Window, events_by_hpa
+    from fleethpa.finding import chosen
+    from fleethpa.state import read_state
+    from streams.replay.shadowreport import shadow_report as compare
+
+    async with session.reader() as reader:
+        views = chosen(await read_state(reader), selection)
+        count = len(await reader.tail(lambda *_: True))
+        events = await events_by_hpa(reader, {view.id for view in views}, count, Window(begin, end))
+    made = [compare(view.id, events[view.id]) for view in views]
+    found = [report for report in made if report is not None]
+    if not found:
+        raise not_found(
+            f"no HPA of {selection} was in shadow beside a native controller in this window",
+            cause="Shadow compares with HPA objects of member clusters (origin cluster, mode shadow).",
+            next_step="fleethpa get hpa -A",
+        )
+    return found
+
+
+def _page(session: Session, reports: list[ShadowReport], shown: int) -> list[str]:
+    lines: list[str] = []
+    for report in reports:
+        verdict = "READY to enforce" if report.ready else "NOT READY to enforce"
+        style = "green" if report.ready else "red"
+        lines += [
+            f"{report.hpa}   {rfc3339(report.since)} … {rfc3339(report.until)}",
+            paint(verdict, style, color=session.color) + f": {'; '.join(report.reasons)}",
+            f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
+            f"{report.rescales_agreed} of {report.rescales} native rescales at once; {report.skipped} not comparable",
+            f"differences: {_counts(report)}",
+            *_differences(report, shown),
+            "",
+        ]
+    ready = sum(report.ready for report in reports)
+    return [*lines, f"{ready} of {len(reports)} HPAs are ready to enforce"]
+
+
+def _counts(report: ShadowReport) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
+
+
+def _differences(report: ShadowReport, shown: int) -> list[str]:
+    rows = (
+        [
+            (
+                f"  {rfc3339(each.time)}",
+                f"{each.current} → {each.native}",
+                f"{each.current} → {each.fleethpa}",
+                each.kind,
+                each.why,
+            )
+            for each in report.differences[-shown:]
+        ]
+        if shown
+        else []
+    )
+    return layout([("  TIME", "NATIVE", "FLEETHPA", "CLASS", "WHY"), *rows]) if rows else []
+
+
+def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
+    columns: tuple[Column[ShadowReport], ...] = (
+        Column("NAMESPACE", lambda r: r.hpa.namespace),
+        Column("NAME", lambda r: r.hpa.name),
+        Column("CLUSTER", lambda r: r.hpa.cluster),
+        Column("DECISIONS", lambda r: str(r.decisions)),
+        Column("AGREEMENT", lambda r: f"{r.agreement:.2%}"),
+        Column("RESCALES", lambda r: f"{r.rescales_agreed}/{r.rescales}"),
+        Column("DIFFERENCES", _counts),
+        Column("READY", lambda r: "yes" if r.ready else "no"),
+        Column("WHY", lambda r: "; ".join(r.reasons)),
+    )
+    return Listing(
+        kind="ShadowReport",
+        items=reports,
+        columns=columns,
+        document=_document,
+        name=lambda report: f"shadow-report/{report.hpa}",
+        style=lambda report: "green" if report.ready else "red",
+    )
+
+
+def _document(report: ShadowReport) -> dict[str, Any]:
+    import msgspec
+
+    made: dict[str, Any] = msgspec.to_builtins(report)
+    made.pop("hpa")
+    head = {"cluster": report.hpa.cluster, "namespace": report.hpa.namespace, "name": report.hpa.name}
+    made["since"], made["until"] = rfc3339(report.since), rfc3339(report.until)
+    made["differences"] = [each | {"time": rfc3339(each["time"])} for each in made["differences"]]
+    return head | made | {"agreement": round(report.agreement, 6)}

@@ -1,0 +1,179 @@
+"""The history of an HPA's spec and commands: what changed, when, by whom and why, read off the log."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from schemas.entries import WHOLE_PARTITION_KEY, Command
+from schemas.keys import HpaId
+from streams.core.partition import Partition
+from streams.replay.candidate import metric_key
+from streams.replay.inputs import LogEntry
+
+_WORDS = (b'"autoscaler', b'"command"')
+EVERYWHERE = "*"
+
+
+class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One change. `generation`: of the spec from then on. `changes`: what differs, in words."""
+
+    what: Literal["created", "spec", "deleted", "mode", "pause", "resume"]
+    time: int
+    offset: int
+    generation: int = 0
+    uid: str = ""
+    origin: str = ""
+    author: str = ""
+    reason: str = ""
+    changes: list[str] = []
+    spec: dict[str, Any] | None = None
+
+
+class _Spec(Struct, frozen=True):
+    uid: str
+    generation: int
+    spec: dict[str, Any]
+    author: str
+    reason: str
+    origin: str
+
+
+def history(partition: Partition, records: Iterable[LogEntry], hpa: HpaId) -> list[Revision]:
+    """Fold the log and note every change of one HPA. A spec that was there before the log begins is not one."""
+    found: list[Revision] = []
+    before = _known(partition, hpa)
+    for offset, timestamp_ms, value in records:
+        partition.apply(offset, timestamp_ms, value)
+        if not any(word in value for word in _WORDS):
+            continue
+        now_ms = partition.clock_ms
+        after = _known(partition, hpa)
+        if after is None and before is not None:
+            found.append(Revision(what="deleted", time=now_ms, offset=offset, uid=before.uid, origin=before.origin))
+        elif after is not None and (before is None or before.uid != after.uid):
+            found.append(_revision("created", now_ms, offset, after, []))
+        elif after is not None and before is not None and after.spec != before.spec:
+            found.append(_revision("spec", now_ms, offset, after, differences(before.spec, after.spec)))
+        before = after
+        found += _commands(value, now_ms, offset, hpa)
+    return found
+
+
+def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
+    known = partition.state.hpas.get(hpa)
+    if known is None or known.row.gone or known.row.deleted:
+        return None
+    row = known.row
+    return _Spec(row.uid, row.generation, known.spec, row.author, row.change_reason, row.origin)
+
+
+def _revision(
+    what: Literal["created", "spec"], time_ms: int, offset: int, after: _Spec, changes: list[str]
+) -> Revision:
+    return Revision(
+        what=what,
+        time=time_ms,
+        offset=offset,
+        generation=after.generation,
+        uid=after.uid,
+        origin=after.origin,
+        author=after.author,
+        reason=after.reason,
+        changes=changes,
+        spec=after.spec,
+    )
+
+
+def _commands(value: bytes, now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
+    from schemas.codec import decode
+    from schemas.entries import LogRecord
+
+    for entry in decode(value, LogRecord).entries:
+        body = entry.body
+        if isinstance(body, Command) and _concerns(entry.key, body, hpa):
+            yield Revision(
+                what=body.command,
+                time=now_ms,
+                offset=offset,
+                author=body.author,
+                reason=body.reason,
+                changes=[_said(body, hpa)],
+            )
+
+
+def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
+    if key == WHOLE_PARTITION_KEY:
+        return body.cluster in ("", EVERYWHERE, hpa.cluster)
+    return key == hpa.namespace_key and body.name in ("", hpa.name)
+
+
+def _said(body: Command, hpa: HpaId) -> str:
+    scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
+    if body.command == "mode":
+        return f"mode{scope} → {body.mode or 'as its surroundings'}"
+    kind = "" if body.pause_kind == "all" else f" {body.pause_kind}"
+    return f"{body.command}{kind}{scope}"
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Say what differs between two specs; the order of metrics does not count."""
+    one, other = flat(before), flat(after)
+    return [
+        f"{name} {_shown(one.get(name))}→{_shown(other.get(name))}"
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    ]
+
+
+def flat(spec: dict[str, Any]) -> dict[str, Any]:
+    """Every leaf of a spec by a dotted path; metrics by what they ask for."""
+    made: dict[str, Any] = {}
+    for name, value in spec.items():
+        if name == "metrics":
+            for metric in value or ():
+                made[_metric_name(metric)] = _target(metric)
+        else:
+            _flatten(name, value, made)
+    return made
+
+
+def _flatten(name: str, value: Any, into: dict[str, Any]) -> None:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            _flatten(f"{name}.{key}".removeprefix("behavior."), each, into)
+    else:
+        into[name] = value
+
+
+def _metric_name(metric: dict[str, Any]) -> str:
+    source = metric[metric["type"][0].lower() + metric["type"][1:]]
+    name = source.get("name") or source["metric"]["name"]
+    container = f" of container {source['container']}" if source.get("container") else ""
+    described = source.get("describedObject")
+    where = f" of {described['kind']}/{described['name']}" if described else ""
+    selector = (source.get("metric") or {}).get("selector")
+    return f"{name}{container}{where}" + (f" {metric_key(metric).decode()}" if selector else "")
+
+
+def _target(metric: dict[str, Any]) -> str:
+    target = metric[metric["type"][0].lower() + metric["type"][1:]]["target"]
+    if "averageUtilization" in target:
+        return f"{target['averageUtilization']}%"
+    if "averageValue" in target:
+        return f"{target['averageValue']} per pod"
+    return str(target.get("value"))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    if isinstance(value, list):
+        return "[" + ", ".join(_policy(each) for each in value) + "]"
+    return str(value)
+
+
+def _policy(each: Any) -> str:
+    if isinstance(each, dict) and {"type", "value", "periodSeconds"} <= each.keys():
+        return f"{each['value']}{'%' if each['type'] == 'Percent' else ' pods'} per {each['periodSeconds']}s"
+    return str(each)

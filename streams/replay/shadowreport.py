@@ -1,0 +1,261 @@
+"""Shadow against native: what fleethpa would have done beside what the cluster's own controller did.
+
+Every evaluation is one decision; a native rescale belongs to the evaluation before it. A difference is explained by
+evaluating again with what the native controller had: later samples (timing), the metric values that its status shows
+(metric), or without the limit that held one of the two (limit). What nothing explains is counted as semantics.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from schemas.quantity import QuantityError, parse_milli
+from streams.core.observation import Scale
+from streams.core.probe import EvaluationInputs
+from streams.replay.answer import Answer, answer
+from streams.replay.inputs import Evaluated, Event
+from streams.replay.unlimited import without
+from streams.replay.varied import total_of, varied
+
+Class = Literal["timing", "metric", "limit", "semantics"]
+CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
+SLACK_PERIODS = 2
+"""The two controllers may be so many periods apart and still mean the same."""
+MIN_DECISIONS = 200
+MIN_AGREEMENT = 0.99
+
+
+class Difference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One difference. `native`: what the cluster's controller made of `current`; `fleethpa`: what fleethpa wanted.
+
+    `decision`: id of the evaluation. `why`: what explains it.
+    """
+
+    time: int
+    decision: str
+    current: int
+    native: int
+    fleethpa: int
+    kind: Class
+    why: str
+
+
+class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The comparison of one HPA. `agreed`: evaluations with the native result; `rescales`: native ones seen."""
+
+    hpa: HpaId
+    since: int
+    until: int
+    decisions: int
+    agreed: int
+    rescales: int
+    rescales_agreed: int
+    skipped: int
+    """Evaluations that cannot be compared: the scale was unknown, or another hand moved it."""
+    counts: dict[str, int]
+    differences: list[Difference]
+    ready: bool
+    reasons: list[str]
+
+    @property
+    def agreement(self) -> float:
+        """Share of evaluations that agreed; 1 where there is none."""
+        return self.agreed / self.decisions if self.decisions else 1.0
+
+
+def shadow_report(hpa: HpaId, events: Sequence[Event]) -> ShadowReport | None:
+    """Compare; None where this HPA was never in shadow beside a native controller in these events."""
+    evaluations = [each.inputs for each in events if isinstance(each, Evaluated) and each.inputs.follows_native]
+    if not evaluations:
+        return None
+    return _Comparison(hpa, evaluations).report()
+
+
+class _Comparison:
+    def __init__(self, hpa: HpaId, evaluations: list[EvaluationInputs]) -> None:
+        self.hpa = hpa
+        self.all = evaluations
+        self.answers = [answer(inputs) for inputs in evaluations]
+        self.slack_ms = SLACK_PERIODS * evaluations[-1].period_ms
+        self.differences: list[Difference] = []
+        self.agreed = self.skipped = self.rescales = self.rescales_agreed = 0
+
+    def report(self) -> ShadowReport:
+        """Go through all evaluations but the last, whose end is not known yet."""
+        for index in range(len(self.all) - 1):
+            self._compare(index)
+        counts: dict[str, int] = {kind: sum(d.kind == kind for d in self.differences) for kind in CLASSES}
+        decisions = self.agreed + len(self.differences)
+        reasons = self._against(decisions, counts)
+        return ShadowReport(
+            hpa=self.hpa,
+            since=self.all[0].now_ms,
+            until=self.all[-1].now_ms,
+            decisions=decisions,
+            agreed=self.agreed,
+            rescales=self.rescales,
+            rescales_agreed=self.rescales_agreed,
+            skipped=self.skipped,
+            counts=counts,
+            differences=self.differences,
+            ready=not reasons,
+            reasons=reasons or self._in_favour(counts),
+        )
+
+    def _compare(self, index: int) -> None:
+        inputs, following, made = self.all[index], self.all[index + 1], self.answers[index]
+        scale, next_scale = inputs.observation.scale, following.observation.scale
+        if not isinstance(scale, Scale) or not isinstance(next_scale, Scale):
+            self.skipped += 1
+            return
+        current, moves = scale.spec_replicas, following.native_moves
+        self.rescales += len(moves)
+        native = moves[-1][1] if moves else current
+        if next_scale.spec_replicas not in (current, native) or (moves and moves[0][0] != current):
+            self.skipped += 1
+            return
+        if made.final == native:
+            self.agreed += 1
+            self.rescales_agreed += len(moves)
+            return
+        kind, why = self._explain(index, current, native)
+        self.differences.append(
+            Difference(
+                time=inputs.now_ms,
+                decision=inputs.decision,
+                current=current,
+                native=native,
+                fleethpa=made.final,
+                kind=kind,
+                why=why,
+            )
+        )
+
+    # explaining
+
+    def _explain(self, index: int, current: int, native: int) -> tuple[Class, str]:
+        for found in (
+            self._by_timing(index, current, native),
+            self._by_values(index, native),
+            self._by_limit(index, native),
+        ):
+            if found:
+                return found
+        return "semantics", "neither time, nor the values of the native status, nor a limit explains it"
+
+    def _by_timing(self, index: int, current: int, native: int) -> tuple[Class, str] | None:
+        inputs, made = self.all[index], self.answers[index]
+        for later in self._near(index, 1):
+            # The native controller does within the slack what fleethpa wanted now.
+            if any(move[1] == made.final for move in later.native_moves):
+                return "timing", f"the native controller made it {made.final} {_apart(inputs, later)} later"
+        for earlier, was in zip(self._near(index, -1), self._near_answers(index, -1), strict=True):
+            if was.final == native and was.current == current:
+                return "timing", f"fleethpa wanted {native} {_apart(earlier, inputs)} before"
+        for later in self._near(index, 1):
+            again = answer(_at_scale(later, inputs))
+            if again.final == native:
+                return "timing", f"with the samples of {_apart(inputs, later)} later fleethpa wants {native} too"
+        return None
+
+    def _near(self, index: int, direction: int) -> list[EvaluationInputs]:
+        here = self.all[index].now_ms
+        around = self.all[index + 1 :] if direction > 0 else self.all[:index][::-1]
+        found = []
+        for each in around:
+            if abs(each.now_ms - here) > self.slack_ms:
+                break
+            found.append(each)
+        return found
+
+    def _near_answers(self, index: int, direction: int) -> list[Answer]:
+        count = len(self._near(index, direction))
+        return self.answers[index - count : index][::-1]
+
+    def _by_values(self, index: int, native: int) -> tuple[Class, str] | None:
+        """Evaluate with the values that the native status showed next."""
+        inputs = self.all[index]
+        shown = self.all[index + 1].status.get("currentMetrics") or []
+        changed, said = _with_status(inputs, shown)
+        if not said or answer(changed).final != native:
+            return None
+        return "metric", f"with the native status' values ({', '.join(said)}) fleethpa gives {native} too"
+
+    def _by_limit(self, index: int, native: int) -> tuple[Class, str] | None:
+        inputs, made = self.all[index], self.answers[index]
+        for limit, freed, _ in without(inputs, made):
+            if freed.final == native:
+                return "limit", f"fleethpa was held by {limit}, the native controller was not"
+        conditions = self.all[index + 1].status.get("conditions") or []
+        for condition in conditions:
+            reason, kind, status = (condition.get(name, "") for name in ("reason", "type", "status"))
+            held = reason in ("ScaleDownStabilized", "ScaleUpStabilized")
+            if held or (kind == "ScalingLimited" and status == "True"):
+                return "limit", f"the native controller says {reason}: {condition.get('message', '')}"
+            if kind in ("ScalingActive", "AbleToScale") and status == "False":
+                return "metric", f"the native controller says {reason}: {condition.get('message', '')}"
+        return None
+
+    # the verdict
+
+    def _against(self, decisions: int, counts: dict[str, int]) -> list[str]:
+        found = []
+        if decisions < MIN_DECISIONS:
+            found.append(f"only {decisions} decisions were compared, {MIN_DECISIONS} are needed")
+        if not self.rescales:
+            found.append("no native rescale was seen: nothing shows how fleethpa would scale")
+        if counts["semantics"]:
+            found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
+        share = (self.agreed + counts["timing"]) / decisions if decisions else 1.0
+        if share < MIN_AGREEMENT:
+            found.append(f"agreement (differences in time only set aside) is {share:.1%}, below {MIN_AGREEMENT:.0%}")
+        last = self.answers[-1].evaluation
+        if last.path in ("metricsFailed", "scaleUnavailable"):
+            found.append("its newest evaluation had no metrics or no scale")
+        return found
+
+    def _first(self, kind: Class) -> str:
+        return next(each.decision for each in self.differences if each.kind == kind)
+
+    def _in_favour(self, counts: dict[str, int]) -> list[str]:
+        explained = sum(counts.values())
+        text = f"{self.agreed} decisions agree, {self.rescales_agreed} of {self.rescales} native rescales at once"
+        return [text, f"all {explained} differences are explained"] if explained else [text]
+
+
+def _apart(earlier: EvaluationInputs, later: EvaluationInputs) -> str:
+    return f"{(later.now_ms - earlier.now_ms) / 1000:.0f}s"
+
+
+def _at_scale(later: EvaluationInputs, inputs: EvaluationInputs) -> EvaluationInputs:
+    """A later evaluation's samples and pods, on the scale, status and memory of an earlier one."""
+    observation = structs.replace(later.observation, scale=inputs.observation.scale)
+    return structs.replace(later, observation=observation, history=inputs.history, status=inputs.status)
+
+
+def _with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:
+    """The inputs with the metric values of a status in place of the samples, and what was put in."""
+    said: list[str] = []
+    for index, spec in enumerate(inputs.autoscaler.metrics[: len(shown)]):
+        current = (shown[index].get(spec.status_key) or {}).get("current") or {}
+        number = varied(inputs, index)
+        text = str(current.get("averageUtilization", current.get("averageValue", current.get("value", ""))))
+        if number is None or not text:
+            continue
+        value = _value(inputs, index, current)
+        if value is not None and value != number.now:
+            inputs = number.at(inputs, value)
+            said.append(f"{spec.name.split(' ')[0]} {text}{'%' if 'averageUtilization' in current else ''}")
+    return inputs, said
+
+
+def _value(inputs: EvaluationInputs, index: int, current: dict[str, Any]) -> int | None:
+    if "averageUtilization" in current and inputs.autoscaler.metrics[index].calculation == "utilization":
+        return total_of(inputs, index, percent=int(current["averageUtilization"]))
+    try:
+        milli = int(parse_milli(str(current.get("averageValue", current.get("value")))))
+    except QuantityError:
+        return None
+    return total_of(inputs, index, milli=milli)
