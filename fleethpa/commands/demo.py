@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NEXT = (
     "make dev                              the same stack for your own commands, kubectl included",
     "fleethpa explain east/shop/checkout   (while it runs) every number behind a decision",
+    "fleethpa get hpa -A --at 1m --from build/demo/archive   (now, with nothing running) a minute before the end",
     "fleethpa dev --context NAME           your own cluster, read-only, in shadow",
 )
 
@@ -35,6 +36,7 @@ def demo(session: Session, folder: str) -> int:
 async def _demo(session: Session, folder: Path) -> int:
     from fleethpa.dev.stack import Plan, Stack
     from fleethpa.dev.story.acts import ACTS
+    from fleethpa.dev.story.archiving import Archiving
     from fleethpa.dev.story.screen import Screen, wants_live
     from fleethpa.dev.story.told import Told
     from fleethpa.dev.story.world import HPAS, SETTINGS, demo_fleet
@@ -51,6 +53,7 @@ async def _demo(session: Session, folder: Path) -> int:
         screen.line("starting …")
         async with AsyncExitStack() as exits:
             stack = await exits.enter_async_context(Stack(plan, screen.line))
+            archiving = await exits.enter_async_context(Archiving(folder, stack.config))
             clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
             for client in clients.values():
                 exits.push_async_callback(client.close)
@@ -64,6 +67,7 @@ async def _demo(session: Session, folder: Path) -> int:
                 await _until_calm(told)
                 for act in ACTS:
                     await act(fleet, told)
+                await archiving.verified(told)
             finally:
                 for task in watching:
                     task.cancel()

@@ -106,10 +106,18 @@ class _Side:
 
     def __init__(self) -> None:
         self._fulls: dict[str, bytes] = {}
+        self._engines: dict[str, str] = {}
 
     def take(self, id_: str, value: bytes) -> None:
+        """Remember a full record; a short one says nothing new."""
         if b'"sameAs":' not in value[:512]:
-            self._fulls[_uid(id_)] = value
+            uid = _uid(id_)
+            if self._fulls.get(uid) is not value:
+                self._fulls[uid], self._engines[uid] = value, str(_BODY.decode(value).engine)
+
+    def engine(self, id_: str) -> str:
+        """The engine that made a record, or the full one it repeats."""
+        return self._engines.get(_uid(id_), "1")
 
     def whole(self, id_: str, value: bytes) -> bytes:
         """The decision as a full record, where the full one it repeats is known."""
@@ -227,7 +235,8 @@ class _Replay:
         if value is None:
             self._diverged(record, made.id, None, made.value, [Difference("decision", None, "a decision")])
             return
-        engine = str(_BODY.decode(self.recorded.whole(made.id, value)).engine)
+        self.recorded.take(made.id, value)
+        engine = self.recorded.engine(made.id)
         report.engines[engine] = report.engines.get(engine, 0) + 1
         if value == made.value:
             report.identical += 1

@@ -1,0 +1,63 @@
+"""The demonstration's archive: written while the story goes, left behind, and verified at its end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleethpa.dev.supervisor import Child, Supervisor
+
+if TYPE_CHECKING:
+    from fleethpa.config import Config
+    from fleethpa.dev.story.told import Told
+
+
+class Archiving:
+    """`fleethpa archive` as a child process; `root` is the archive."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.root = folder / "archive"
+        self._log = folder / "archive.log"
+        self._brokers = config.brokers
+        self._supervisor = Supervisor()
+
+    async def __aenter__(self) -> Archiving:
+        if (self.root / "archive.json").exists():
+            shutil.rmtree(self.root)
+        self._log.unlink(missing_ok=True)
+        arguments = ["archive", "--to", str(self.root), "--brokers", self._brokers, "--segment-time", "30s"]
+        command = [sys.executable, "-m", "fleethpa", *arguments]
+        await self._supervisor.start(Child("archive", command, self._log, {"FLEETHPA_CONFIG": ""}))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._supervisor.stop()
+
+    async def verified(self, told: Told) -> None:
+        """End the archive as it is and make every decision in it again."""
+        from streams.replay.parallel import Pool, cores
+        from streams.replay.segments import ArchiveError
+        from streams.replay.sources import ArchiveSource
+        from streams.replay.verify import verify, verify_partition
+
+        told.screen.act(
+            6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is made again."
+        )
+        await self._supervisor.stop()
+        began = time.monotonic()
+        try:
+            pool = Pool(verify_partition, cores())
+            reports = [report async for report in verify(ArchiveSource(self.root), None, [], pool)]
+        except ArchiveError as error:
+            told.promise(f"the archive holds: {error}", False)
+            return
+        count, took_s = sum(report.decisions for report in reports), time.monotonic() - began
+        for fault in (report.fault for report in reports if report.fault):
+            told.screen.line(fault)
+        told.promise(
+            f"{count} decisions made again from the archived log, identical to the byte ({took_s:.1f}s)",
+            count > 0 and not any(report.fault for report in reports),
+        )

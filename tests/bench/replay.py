@@ -1,0 +1,96 @@
+"""Speed and memory of replay: `python -m tests.bench.replay [--minutes N] [--hpas N] [--jobs N] [--profile]`.
+
+A generated fleet (1,000 HPAs, evaluated every 15 s) is archived, then replayed as `fleethpa replay` does it, every
+decision compared byte for byte. A whole day is `--minutes 1440`: 5.76 million evaluations.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from streams.replay.archiver import Archiver, Limits
+from streams.replay.generate import Fleet, generate
+from streams.replay.parallel import Pool, cores
+from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
+from streams.replay.sources import ArchiveSource
+from tests.archive_kit import decided
+
+PARTITIONS = 4
+FLUSH_EVERY = 500
+
+
+def archive_of(root: Path, hpas: int, minutes: float) -> int:
+    """Archive a generated fleet; gives the number of its decisions."""
+    fleet = Fleet(hpas=hpas, namespaces=max(PARTITIONS, hpas // 10), minutes=minutes, partitions=PARTITIONS)
+    archiver = Archiver(root, PARTITIONS, Limits())
+    made = 0
+    for count, (topic, number, record) in enumerate(decided(generate(fleet), PARTITIONS)):
+        archiver.append(topic, number, record)
+        made += topic == "decisions"
+        if count % FLUSH_EVERY == FLUSH_EVERY - 1:
+            archiver.flush()
+    archiver.finish()
+    return made
+
+
+def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
+    """Replay the archive: reports and seconds."""
+
+    async def run() -> list[ReplayReport]:
+        tasks = [ReplayTask(ArchiveSource(root), number) for number in range(PARTITIONS)]
+        return [report async for report in Pool(replay_partition, jobs).run(tasks)]
+
+    began = time.monotonic()
+    return asyncio.run(run()), time.monotonic() - began
+
+
+def replay_slice(hpas: int = 1_000, minutes: float = 5.0, jobs: int = 0) -> Iterator[tuple[str, float, str]]:
+    """Replay of a slice of a day of 1,000 HPAs."""
+    jobs = jobs or cores()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "archive"
+        made = archive_of(root, hpas, minutes)
+        size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+        reports, took_s = replayed(root, jobs)
+    assert sum(report.identical for report in reports) == made
+    speed = made / took_s
+    yield f"replay, {hpas} HPAs, {minutes:g} min, {jobs} processes", speed, "evaluations/s"
+    yield "replay, times real time of 1,000 HPAs at 15 s", speed / (1_000 / 15), "x"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN if jobs > 1 else resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield "replay, memory of the largest process", used, "MiB"
+    yield "archive, per decision and its share of the log", size / made, "bytes"
+
+
+def main() -> None:
+    """Print the measures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.replay", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--hpas", type=int, default=1_000)
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--profile", action="store_true", help="profile one partition instead")
+    options = parser.parse_args()
+    if options.profile:
+        _profile(options.hpas, options.minutes)
+        return
+    for what, value, unit in replay_slice(options.hpas, options.minutes, options.jobs):
+        sys.stdout.write(f"{what:<58} {value:>12,.0f} {unit}\n")
+
+
+def _profile(hpas: int, minutes: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "archive"
+        archive_of(root, hpas, minutes)
+        profile = cProfile.Profile()
+        profile.runcall(replay_partition, ReplayTask(ArchiveSource(root), 0))
+    pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+
+
+if __name__ == "__main__":
+    main()
