@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.bench import core, pipeline
+from tests.bench import core, pipeline, replay
 
 Measure = Callable[[], Iterator[tuple[str, float, str]]]
 
@@ -18,6 +18,7 @@ MEASURES: dict[str, Measure] = {
     "partition": core.partition_decisions,
     "bytes": core.decision_bytes,
     "pipeline": pipeline.pipeline,
+    "replay": replay.replay_slice,
 }
 """Add a measure here; one that cannot run on this machine yields nothing and says why on stderr."""
 
