@@ -16,6 +16,9 @@ LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 
 def _common(function: Callable[..., R]) -> Callable[..., R]:
+    function = click.option(
+        "--web-host", default="127.0.0.1", show_default=True, help="Address of them; 0.0.0.0 in a container."
+    )(function)
     function = click.option("--log-level", type=LEVELS, default="info", show_default=True)(function)
     return click.option(
         "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
@@ -68,6 +71,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 @run.command("decider")
 @click.option("--instance-id", help="Static member name: this worker's partitions wait for its restart.")
 @click.option("--playback", is_flag=True, help="Log time is source time; no ticks are appended.")
+@click.option("--rebuild", is_flag=True, help="Make lost state anew from what the log still holds, visibly, and end.")
 @click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
 @_common
 @command_options()
@@ -75,21 +79,25 @@ def run_decider(
     session: Session,
     instance_id: str | None,
     playback: bool,
+    rebuild: bool,
     session_timeout: float,
     web_port: int | None,
+    web_host: str,
     log_level: str,
 ) -> None:
     """Fold the log and decide. Owns its process: any fault ends it, a restart is the recovery."""
     from fleethpa.parts import set_up_logging
-    from streams.decider.app import run_decider as start
+    from streams.decider import app
     from streams.decider.config import DeciderConfig
 
     set_up_logging(log_level)
+    start = app.run_rebuild if rebuild else app.run_decider
     start(
         DeciderConfig(
             kafka=session.config.kafka(),
             instance_id=instance_id,
             web_port=web_port,
+            web_host=web_host,
             ticks=not playback,
             playback=playback,
             session_timeout_s=session_timeout,
@@ -106,14 +114,21 @@ def run_decider(
 @_common
 @command_options()
 def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> int:
-    """Run every part: ingest, observer and reconciler in this process, the decider as a child that is kept running."""
-    known: dict[str, Callable[[], Any]] = {
-        "ingest": lambda: ingest_part(session, **options),
-        "observer": lambda: observer_part(session, **options),
-        "reconciler": lambda: reconciler_part(session, **options),
-        "decider": lambda: decider_part(session, **options),
+    """Run every part: ingest, observer and reconciler in this process, the decider as a child that is kept running.
+
+    --web-port is ingest's; observer, reconciler and decider take the three after it.
+    """
+    makers: dict[str, Callable[..., Any]] = {
+        "ingest": ingest_part,
+        "observer": observer_part,
+        "reconciler": reconciler_part,
+        "decider": decider_part,
     }
-    parts = {name: make() for name, make in known.items() if name not in without}
+    first = options.pop("web_port")
+    ports = {name: first + number if first else first for number, name in enumerate(makers)}
+    parts = {
+        name: make(session, **options, web_port=ports[name]) for name, make in makers.items() if name not in without
+    }
     return _run(session, options["log_level"], parts)
 
 
@@ -140,6 +155,7 @@ def ingest_part(session: Session, /, **options: Any) -> Any:
         timestamp=options.get("timestamp") or "append",
         member=options.get("member") or "",
         web_port=options.get("web_port"),
+        web_host=options["web_host"],
         **changes,
     )
     return lambda stop: start(config, stop, announce("ingest"))
@@ -159,6 +175,7 @@ def _mapping(path: str) -> Any:
 
 def observer_part(session: Session, /, **options: Any) -> Any:
     """Make the observer part."""
+    from fleethpa.parts import announce
     from reconciler.config import ObserverConfig
     from reconciler.observe.run import run_observer as start
 
@@ -169,19 +186,24 @@ def observer_part(session: Session, /, **options: Any) -> Any:
         all_pods=bool(options.get("all_pods")),
         prove_native_absent=bool(options.get("prove_native_absent")),
         web_port=options.get("web_port"),
+        web_host=options["web_host"],
     )
-    return lambda stop: start(config, stop)
+    return lambda stop: start(config, stop, announce("observer"))
 
 
 def reconciler_part(session: Session, /, **options: Any) -> Any:
     """Make the reconciler part."""
+    from fleethpa.parts import announce
     from reconciler.config import ReconcilerConfig
     from reconciler.run import run_reconciler as start
 
     config = ReconcilerConfig(
-        kafka=session.config.kafka(), clusters=_members(session, options), web_port=options.get("web_port")
+        kafka=session.config.kafka(),
+        clusters=_members(session, options),
+        web_port=options.get("web_port"),
+        web_host=options["web_host"],
     )
-    return lambda stop: start(config, stop)
+    return lambda stop: start(config, stop, announce("reconciler"))
 
 
 def decider_part(session: Session, /, **options: Any) -> Any:
@@ -196,7 +218,7 @@ def decider_part(session: Session, /, **options: Any) -> Any:
 
     async def part(stop: Event) -> None:
         supervisor = Supervisor(tell)
-        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session), "--log-level", options["log_level"]]
+        arguments = [sys.executable, "-m", "fleethpa", *decider_arguments(session), *_decider_options(options)]
         try:
             await supervisor.start(Child("decider", arguments, Path("/dev/stderr")))
             await stop.wait()
@@ -204,6 +226,11 @@ def decider_part(session: Session, /, **options: Any) -> Any:
             await supervisor.stop()
 
     return part
+
+
+def _decider_options(options: dict[str, Any]) -> list[str]:
+    web = [] if options.get("web_port") is None else ["--web-port", str(options["web_port"])]
+    return ["--log-level", options["log_level"], "--web-host", options["web_host"], *web]
 
 
 def decider_arguments(session: Session) -> list[str]:
