@@ -42,26 +42,17 @@ class Config:
         Raises:
             CommandError: no broker is known, or the settings cannot be used (exit 2).
         """
-        from schemas.connection import ENVIRONMENT_PREFIX, KafkaSettings, SettingsError, from_environment
+        from schemas.connection import ENVIRONMENT_PREFIX, SettingsError, gather
 
         named = self.brokers or self.kafka_config or f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS" in os.environ
         if not named:
             raise usage("no Kafka brokers are known", cause=_no_brokers_cause(), next_step=NO_BROKERS_NEXT)
+        properties = _read_text(self.kafka_config, "--kafka-config") if self.kafka_config else ""
         try:
-            settings = from_environment(os.environ, KafkaSettings())
-            return self._over(settings)
+            return gather(os.environ, properties=properties, brokers=self.brokers)
         except SettingsError as error:
             source = self.kafka_config or "the environment"
             raise usage(f"Kafka settings from {source} cannot be used", cause=str(error)) from error
-
-    def _over(self, settings: KafkaSettings) -> KafkaSettings:
-        from dataclasses import replace
-
-        from schemas.connection import from_properties
-
-        if self.kafka_config:
-            settings = from_properties(_read_text(self.kafka_config, "--kafka-config"), settings)
-        return replace(settings, bootstrap_servers=self.brokers) if self.brokers else settings
 
 
 def _no_brokers_cause() -> str:

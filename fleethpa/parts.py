@@ -97,6 +97,9 @@ def _failed(name: str, error: BaseException) -> BaseException:
         return error
     known = (ValueError, OSError, LookupError)
     text = str(error) or type(error).__name__
+    if "AuthorizationFailed" in type(error).__name__:
+        cause = f"Kafka denies this user access: {type(error).__name__}."
+        return unreachable(f"{name} cannot go on: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
         "streams",
         "reconciler",

@@ -16,7 +16,7 @@ from reconciler.config import ObserverConfig, ReconcilerConfig
 from reconciler.errors import ConfigError
 from reconciler.observe.run import run_observer
 from reconciler.run import run_reconciler
-from schemas.connection import KafkaSettings, SettingsError, from_environment, from_properties
+from schemas.connection import KafkaSettings, SettingsError, gather
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -94,10 +94,8 @@ def _announce(port: int) -> None:
 
 
 def _kafka(options: argparse.Namespace) -> KafkaSettings:
-    settings = from_environment(os.environ)
-    if options.kafka_config:
-        settings = from_properties(Path(options.kafka_config).read_text(encoding="utf-8"), settings)
-    return from_properties(f"bootstrap.servers={options.brokers}", settings) if options.brokers else settings
+    properties = Path(options.kafka_config).read_text(encoding="utf-8") if options.kafka_config else ""
+    return gather(os.environ, properties=properties, brokers=options.brokers)
 
 
 def _clusters(options: argparse.Namespace) -> tuple[ClusterConfig, ...]:

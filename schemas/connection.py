@@ -84,6 +84,16 @@ def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     return kwargs
 
 
+def gather(environ: Mapping[str, str], *, properties: str = "", brokers: str = "") -> KafkaSettings:
+    """The settings of a process: those of `client.properties`, over them the environment's, over all `brokers`.
+
+    Raises:
+        SettingsError: as `from_properties` and `from_environment`.
+    """
+    settings = from_environment(environ, from_properties(properties))
+    return replace(settings, bootstrap_servers=brokers) if brokers else settings
+
+
 def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = None) -> KafkaSettings:
     """Settings from `FLEETHPA_KAFKA_<FIELD>` variables, such as `FLEETHPA_KAFKA_BOOTSTRAP_SERVERS`, over `base`.
 

@@ -240,10 +240,13 @@ def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
 
 
 ACLS: Mapping[Component, tuple[Acl, ...]] = {
-    "observer": _topics((topics.SAMPLES, topics.PODS, topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "WRITE"),
+    "observer": (
+        *_topics((topics.SAMPLES, topics.PODS), "WRITE"),
+        *_topics((topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
+    ),
     "ingest": (
         *_topics(topics.PUBLIC_TOPICS, "READ"),
-        *_topics((topics.LOG,), "READ", "WRITE"),
+        *_topics((topics.LOG,), "READ", "WRITE", "DESCRIBE_CONFIGS"),
         *_topics((topics.REJECTED,), "WRITE"),
         Acl("group", topics.INGEST_GROUP, ("READ",)),
     ),
@@ -253,17 +256,21 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.DECIDER_APP_ID, ("READ",)),
     ),
     "reconciler": (
-        *_topics((topics.DECISIONS,), "READ"),
+        *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
         *_topics((topics.OUTCOMES,), "WRITE"),
         Acl("group", topics.RECONCILER_GROUP, ("READ",)),
     ),
     "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
     "operator": (
-        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "WRITE"),
-        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
+        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES), "READ"),
+        *_topics((topics.LOG,), "READ", "WRITE"),
+        *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        Acl("group", topics.INGEST_GROUP, ("READ",)),
     ),
 }
-"""The least that each component needs. `reader`: the verbs that only look; `operator`: those and the ones that change.
+"""The least that each component needs. `reader`: the verbs that only look, and the archive; `operator`: those and the
+ones that change, `fleethpa ingest reset` included.
 
 READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
 """

@@ -36,9 +36,10 @@ def _plan(session: Session, context: str | None, folder: Path, control_port: int
     from fleethpa.dev.cluster.fleet import default_fleet
     from fleethpa.dev.stack import SHADOW_SETTINGS, Plan
 
-    brokers = str(session.options.get("brokers") or "")
+    kafka_config = str(session.options.get("kafka_config") or "")
+    brokers = str(session.options.get("brokers") or "") or _brokers_of(session, kafka_config)
     if context is None:
-        return Plan(folder, fleet=default_fleet(control_port=control_port), brokers=brokers)
+        return Plan(folder, fleet=default_fleet(control_port=control_port), brokers=brokers, kafka_config=kafka_config)
     kubeconfig = str(session.options.get("kubeconfig") or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
     known = _contexts(kubeconfig)
     if context not in known:
@@ -46,7 +47,19 @@ def _plan(session: Session, context: str | None, folder: Path, control_port: int
         raise usage(
             f"kubeconfig {kubeconfig} has no context {context!r}", cause=cause, next_step="fleethpa dev --context NAME"
         )
-    return Plan(folder, brokers=brokers, kubeconfig=kubeconfig, context=context, settings=SHADOW_SETTINGS)
+    return Plan(
+        folder,
+        kubeconfig=kubeconfig,
+        context=context,
+        settings=SHADOW_SETTINGS,
+        brokers=brokers,
+        kafka_config=kafka_config,
+    )
+
+
+def _brokers_of(session: Session, kafka_config: str) -> str:
+    """The brokers that a client.properties names; without one the embedded broker is started."""
+    return session.config.kafka().bootstrap_servers if kafka_config else ""
 
 
 def _contexts(kubeconfig: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from fleethpa.commands.writing import Write, dry_run, write_all, write_options
 from fleethpa.connection import client_settings, connecting
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError
+from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.session import Session, command_options
 from schemas.topics import DEFAULT_PARTITIONS
 
@@ -101,6 +102,60 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
             session.out(f"# {name}")
             session.out("\n".join(acl_commands(name, principal.format(component=name))))
     return OK
+
+
+@topics.command("engine")
+@click.argument("number", type=click.IntRange(1), required=False)
+@write_options
+@command_options()
+def engine(session: Session, /, number: int | None, **written: Any) -> int:
+    """Show the engine and the partition count that the log records, or record them: engine NUMBER from here on.
+
+    Do it once after `topics init`, and after an upgrade when every worker runs the new release.
+    """
+    from schemas.decisions import ENGINE
+
+    if number is None:
+        return _show_engine(session)
+    if number > ENGINE:
+        raise usage(f"this release has engine {ENGINE}, not {number}", next_step="run a newer release of fleethpa")
+    return _record_engine(session, number, written)
+
+
+def _show_engine(session: Session) -> int:
+    from schemas.decisions import ENGINE
+    from streams.core.rows import PartitionRow, decode_row
+
+    async def rows() -> Mapping[bytes, bytes]:
+        async with session.reader() as reader:
+            return await reader.rows()
+
+    found = [decode_row(key, value) for key, value in session.run(rows()).items() if key.endswith(b"|p")]
+    known = [row for row in found if isinstance(row, PartitionRow)]
+    engines, counts = sorted({row.engine for row in known}), sorted({row.partitions for row in known})
+    session.out(f"engine      {', '.join(map(str, engines)) or 'none recorded yet'}")
+    session.out(f"partitions  {', '.join(map(str, counts)) or 'none recorded yet'}")
+    session.out(f"this release has engine {ENGINE}")
+    return OK
+
+
+def _record_engine(session: Session, number: int, written: dict[str, Any]) -> int:
+    from fleethpa.writer import open_writer
+    from schemas.entries import EngineSet
+
+    async def work() -> int:
+        async with open_writer(session.config) as writer:
+            body = EngineSet(
+                engine=number, partitions=writer.partitions, author=session.config.author, reason=written["reason"]
+            )
+            writes = [Write(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
+            return (
+                dry_run(session, writes)
+                if written["dry_run"]
+                else await write_all(session, writer, writes, written["wait"])
+            )
+
+    return session.run(work())
 
 
 def _wanted(options: dict[str, Any]) -> list[WantedTopic]:

@@ -46,12 +46,14 @@ class Plan:
     """What to start.
 
     `fleet`: simulated clusters (None: `context` of `kubeconfig` is observed, read-only). `brokers`: empty starts the
-    embedded one. `settings` are written for `*` before anything else happens.
+    embedded one. `kafka_config`: their `client.properties`. `settings` are written for `*` before anything else
+    happens.
     """
 
     folder: Path
     fleet: Fleet | None = None
     brokers: str = ""
+    kafka_config: str = ""
     kubeconfig: str = ""
     context: str = ""
     settings: ClusterSettings = DEV_SETTINGS
@@ -90,7 +92,13 @@ class Stack:
         plan.folder.mkdir(parents=True, exist_ok=True)
         brokers = plan.brokers or await asyncio.to_thread(self._broker)
         kubeconfig = await self._clusters()
-        self.config = Config(brokers=brokers, kubeconfig=kubeconfig, contexts=self.clusters, author=AUTHOR)
+        self.config = Config(
+            brokers=brokers,
+            kafka_config=plan.kafka_config,
+            kubeconfig=kubeconfig,
+            contexts=self.clusters,
+            author=AUTHOR,
+        )
         await self._write_settings()
         self._exit.push_async_callback(self.supervisor.stop)
         await asyncio.gather(*(self._child(name, arguments) for name, arguments in self._commands().items()))
@@ -126,6 +134,7 @@ class Stack:
     def _commands(self) -> dict[str, Sequence[str]]:
         base = [sys.executable, "-m", "fleethpa", "run"]
         reach = ["--brokers", self.config.brokers]
+        reach += ["--kafka-config", self.config.kafka_config] if self.config.kafka_config else []
         members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters), "--web-port", "0"]
         read_only = [] if self._plan.fleet else ["--without", "reconciler"]
         return {

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from schemas.connection import KafkaSettings, SettingsError, from_environment, from_properties
+from schemas.connection import KafkaSettings, SettingsError, gather
 from streams.decider.app import run_decider, run_rebuild
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die
@@ -37,9 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _kafka(brokers: str | None, properties: Path | None) -> KafkaSettings:
-    settings = from_properties(properties.read_text()) if properties else KafkaSettings()
-    settings = from_environment(os.environ, settings)
-    return from_environment({"FLEETHPA_KAFKA_BOOTSTRAP_SERVERS": brokers}, settings) if brokers else settings
+    text = properties.read_text(encoding="utf-8") if properties else ""
+    return gather(os.environ, properties=text, brokers=brokers or "")
 
 
 def _parser() -> argparse.ArgumentParser:

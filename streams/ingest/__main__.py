@@ -2,15 +2,13 @@
 
 import argparse
 import asyncio
-import dataclasses
 import logging
 import os
 import signal
 import sys
 from pathlib import Path
 
-from schemas import connection
-from schemas.connection import KafkaSettings, SettingsError
+from schemas.connection import KafkaSettings, SettingsError, gather
 from streams.ingest.config import IngestConfig
 from streams.ingest.errors import IngestError
 from streams.ingest.mapping import Mapping, MappingError, load_mapping
@@ -74,13 +72,8 @@ def _config(options: argparse.Namespace) -> IngestConfig:
 
 
 def _kafka(options: argparse.Namespace) -> KafkaSettings:
-    settings = KafkaSettings()
-    if options.kafka_config:
-        settings = connection.from_properties(options.kafka_config.read_text(encoding="utf-8"), settings)
-    settings = connection.from_environment(os.environ, settings)
-    if options.brokers:
-        settings = dataclasses.replace(settings, bootstrap_servers=options.brokers)
-    return settings
+    properties = options.kafka_config.read_text(encoding="utf-8") if options.kafka_config else ""
+    return gather(os.environ, properties=properties, brokers=options.brokers or "")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, from_environment, from_properties
+from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, from_environment, from_properties, gather
 
 SCRAM = """
 # written for the Java tools
@@ -74,3 +74,17 @@ def test_settings_that_cannot_be_used_say_what_to_do(text: str, reason: str) -> 
 def test_a_misspelt_variable_is_named() -> None:
     with pytest.raises(SettingsError, match="FLEETHPA_KAFKA_PASWORD is no setting"):
         from_environment({"FLEETHPA_KAFKA_PASWORD": "x"})
+
+
+def test_the_environment_wins_over_the_file_and_the_flag_over_both() -> None:
+    text = "bootstrap.servers=file:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+    text += 'sasl.jaas.config=x required username="file" password="file";'
+    environ = {"FLEETHPA_KAFKA_PASSWORD": "environment", "FLEETHPA_KAFKA_BOOTSTRAP_SERVERS": "environment:1"}
+    settings = gather(environ, properties=text)
+    assert (settings.bootstrap_servers, settings.username, settings.password) == (
+        "environment:1",
+        "file",
+        "environment",
+    )
+    assert gather(environ, properties=text, brokers="flag:1").bootstrap_servers == "flag:1"
+    assert gather({}) == KafkaSettings()
