@@ -91,10 +91,12 @@ def _parent(item: Json) -> Json:
 _THIN = {"pods": _pod, "horizontalpodautoscalers": _hpa, "deployments": _parent, "statefulsets": _parent}
 
 
+_VALUES = ("timestamp", "window", "containers", "value", "windowSeconds")
+
+
 def _item(item: Json) -> Json:
-    thin = {
-        name: item[name] for name in ("timestamp", "window", "containers", "value", "windowSeconds") if name in item
-    }
+    thin: Json = {}
+    thin |= {name: item[name] for name in _VALUES if name in item}
     if "containers" in item:
         thin["metadata"] = {"name": item["metadata"]["name"]}
     if "describedObject" in item:

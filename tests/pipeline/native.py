@@ -47,6 +47,8 @@ class Point(NamedTuple):
     """Whether a remembered recommendation or scale event had a say."""
     remembered_ms: int | None = None
     """When the recommendation was made that had a say, where that is told."""
+    conditions: tuple[tuple[str, ...], ...] = ()
+    """Type, status and reason of each condition then shown."""
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
@@ -79,28 +81,39 @@ def our_points(decisions: Iterable[bytes]) -> Points:
         record = orjson.loads(value)
         said = full[record["sameAs"]] if "sameAs" in record else full.setdefault(record["id"], record)
         time_ms = round(datetime.fromisoformat(record["time"]).timestamp() * 1000)
-        counts: tuple[int | None, int | None] = (None, None)
-        if "specReplicas" in said.get("observed", {}):
-            counts = said.get("currentReplicas", 0), said.get("finalDesiredReplicas", 0)
-        bound = not _REMEMBERING.isdisjoint(said.get("constraintsApplied", ()))
-        steps = [step["detail"] for step in said.get("steps", ()) if step["step"] == "stabilization"]
-        points[said["name"]].append(Point(time_ms, *counts, bound, steps[0].get("at") if steps and bound else None))
+        points[said["name"]].append(_our_point(time_ms, said))
     return points
 
 
+def _our_point(time_ms: int, said: Json) -> Point:
+    counts: tuple[int | None, int | None] = (None, None)
+    if "specReplicas" in said.get("observed", {}):
+        counts = said.get("currentReplicas", 0), said.get("finalDesiredReplicas", 0)
+    bound = not _REMEMBERING.isdisjoint(said.get("constraintsApplied", ()))
+    details = [step["detail"] for step in said.get("steps", ()) if step["step"] == "stabilization"]
+    remembered_ms = details[0].get("at") if details and bound else None
+    conditions = tuple((each["type"], each["status"], each["reason"]) for each in said["status"]["conditions"])
+    return Point(time_ms, *counts, bound, remembered_ms, conditions)
+
+
 def native_points(tape: Tape, records: Sequence[Observed]) -> Points:
-    """The native controller's syncs, each at the moment of the record that holds its answers."""
+    """The native controller's syncs, each at the moment of the record that holds its answers.
+
+    One that wrote no status leaves the one before in force.
+    """
     moments = {record.sync: record.time_ms for record in records if record.sync is not None}
     points: dict[str, list[Point]] = defaultdict(list)
-    bound: dict[str, bool] = {}
+    shown: dict[str, tuple[tuple[str, ...], ...]] = {}
     for number, sync in enumerate(tape.syncs):
-        name, status = sync["hpa"], sync.get("status")
-        if status is not None:
-            bound[name] = any(reason in _STABILIZED for _, _, reason, *_ in status["conditions"] or ())
-        current = sync["scale"].get("spec")
+        name, current = sync["hpa"], sync["scale"].get("spec")
+        if sync.get("status") is not None:
+            shown[name] = tuple(tuple(each[:3]) for each in sync["status"]["conditions"] or ())
+        conditions = shown.get(name, ())
+        bound = any(reason in _STABILIZED for _, _, reason in conditions)
         wanted = (sync.get("write") or {}).get("asked", current)
-        points[name].append(Point(moments.get(number, moment_ms(sync["t"])), current, wanted, bound.get(name, False)))
-    return {name: sorted(some) for name, some in points.items()}
+        time_ms = moments.get(number, moment_ms(sync["t"]))
+        points[name].append(Point(time_ms, current, wanted, bound, None, conditions))
+    return {name: sorted(some, key=lambda point: point.time_ms) for name, some in points.items()}
 
 
 def answered(tape: Tape, records: Sequence[Observed]) -> Mapping[str, Sequence[int]]:
@@ -120,11 +133,18 @@ def periods_ms(tape: Tape) -> set[int]:
     return {15_000, 60_000, *(policy["periodSeconds"] * 1000 for policy in policies)}
 
 
-def table(findings: Iterable[Finding]) -> str:
-    """Counts of each class, native syncs and those of our decisions that no sync shares its moment with."""
+def table(findings: Sequence[Finding]) -> str:
+    """Counts of each class: native syncs, and those of our decisions that no sync shares its moment with."""
     counts = Counter((finding.why, finding.side) for finding in findings)
     rows = [f"{why:<55}{counts[why, 'native']:>8}{counts[why, 'ours']:>8}" for why in CLASSES]
-    return "\n".join([f"{'':<55}{'native':>8}{'ours':>8}", *rows])
+    alike = f"same conditions, where moment and count are the same: {same_conditions(findings):.4f}"
+    return "\n".join([f"{'':<55}{'native':>8}{'ours':>8}", *rows, alike])
+
+
+def same_conditions(findings: Sequence[Finding]) -> float:
+    """Share of the evaluations of the same moment and count that also show the same conditions."""
+    alike = [finding.others[0].conditions == finding.point.conditions for finding in findings if finding.why == EQUAL]
+    return sum(alike) / max(len(alike), 1)
 
 
 def compare(tape: Tape, records: Sequence[Observed], decisions: Iterable[bytes]) -> list[Finding]:

@@ -86,13 +86,14 @@ async def play(records: Sequence[Observed], number: int, folder: Path, timeout_s
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         await _write(kafka, records, number)
         with (
-            Process(kafka, "--timestamp", "source") as ingest,
-            Decider(broker.bootstrap, folder / "decider.txt", "--playback") as decider,
+            # Long time-outs: after a rebalance ingest reads again, and the log has duplicates that the pure one has not.
+            Process(kafka, "--timestamp", "source", "--session-timeout-ms", "60000") as ingest,
+            Decider(broker.bootstrap, folder / "decider.txt", "--playback", session_timeout_s=60) as decider,
         ):
             await ingest.port()
             async with asyncio.timeout(timeout_s):
                 folding = asyncio.create_task(asyncio.to_thread(fold, records, number))
-                made = await _decisions(kafka, number, folding, decider)
+                made = await _decisions(kafka, number, folding, decider, ingest)
             async with reader(kafka) as consumer:
                 ends = await consumer.end_offsets([TopicPartition(topics.LOG, number), *_rejected()])
             log_records = ends.pop(TopicPartition(topics.LOG, number))
@@ -124,6 +125,7 @@ async def _decisions(kafka: KafkaSettings, number: int, folding: asyncio.Task[Pl
     async with reader(kafka, [source]) as consumer:
         while not folding.done() or len(made) < len(folding.result().decisions):
             assert not decider.ended, decider.tail()
+            assert ingest.popen.poll() is None, await ingest.ended()
             got = await consumer.getmany(source, timeout_ms=200)
             made += [record.value for record in got.get(source, ())]
     return made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, table
+from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
 from tests.pipeline.playing import partition_of, play
 from tests.pipeline.tape import Tape, observed
 
@@ -28,6 +28,7 @@ def check(findings: list[Finding], least_equal: float) -> None:
     assert [finding for finding in findings if finding.why == UNEXPLAINED] == []
     agree = sum(finding.why in (EQUAL, EQUAL_ELSEWHEN) for finding in findings)
     assert agree >= least_equal * len(findings), table(findings)
+    assert same_conditions(findings) >= least_equal, table(findings)
 
 
 async def test_counts_are_the_native_controllers_through_broker_ingest_and_decider(tmp_path: Path) -> None:
