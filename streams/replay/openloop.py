@@ -5,7 +5,7 @@ own. The recorded rescales are its scale events, as the native controller's are 
 candidate wants has an effect, so nothing is assumed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -50,15 +50,19 @@ def open_loop(events: Iterable[Event], tried: Candidate | None) -> list[Compared
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.
     """
-    memory = _Memory(tried)
+    memory = Memory(tried.on if tried is not None else _as_it_was)
     return [memory.evaluate(event.inputs) for event in events if memory.takes(event) and isinstance(event, Evaluated)]
 
 
-class _Memory:
-    """The candidate's own recommendations and scale events."""
+def _as_it_was(inputs: EvaluationInputs) -> EvaluationInputs:
+    return inputs
 
-    def __init__(self, tried: Candidate | None) -> None:
-        self.tried = tried
+
+class Memory:
+    """The recommendations and scale events of whoever sees the recording through `change`."""
+
+    def __init__(self, change: Callable[[EvaluationInputs], EvaluationInputs]) -> None:
+        self.change = change
         self.history: History | None = None
         self.newest: EvaluationInputs | None = None
 
@@ -75,7 +79,7 @@ class _Memory:
     def evaluate(self, inputs: EvaluationInputs) -> Compared:
         """Ask the candidate what it would do."""
         recorded = answer(inputs)
-        changed = inputs if self.tried is None else self.tried.on(inputs)
+        changed = self.change(inputs)
         self.newest = changed
         if self.history is None:
             self.history = inputs.history

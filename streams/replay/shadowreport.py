@@ -5,7 +5,7 @@ evaluating again with what the native controller had: later samples (timing), th
 (metric), or without the limit that held one of the two (limit). What nothing explains is counted as semantics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -16,6 +16,7 @@ from streams.core.observation import Scale
 from streams.core.probe import EvaluationInputs
 from streams.replay.answer import Answer, answer
 from streams.replay.inputs import Evaluated, Event
+from streams.replay.openloop import Memory
 from streams.replay.unlimited import without
 from streams.replay.varied import total_of, varied
 
@@ -52,6 +53,7 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     agreed: int
     rescales: int
     rescales_agreed: int
+    """At once, or with the samples that the native controller had."""
     skipped: int
     """Evaluations that cannot be compared: the scale was unknown, or another hand moved it."""
     counts: dict[str, int]
@@ -78,6 +80,7 @@ class _Comparison:
         self.hpa = hpa
         self.all = evaluations
         self.answers = [answer(inputs) for inputs in evaluations]
+        self.valued = list(_with_native_values(evaluations))
         self.slack_ms = SLACK_PERIODS * evaluations[-1].period_ms
         self.differences: list[Difference] = []
         self.agreed = self.skipped = self.rescales = self.rescales_agreed = 0
@@ -121,6 +124,7 @@ class _Comparison:
             self.rescales_agreed += len(moves)
             return
         kind, why = self._explain(index, current, native)
+        self.rescales_agreed += len(moves) if kind == "timing" else 0
         self.differences.append(
             Difference(
                 time=inputs.now_ms,
@@ -140,6 +144,7 @@ class _Comparison:
             self._by_timing(index, current, native),
             self._by_values(index, native),
             self._by_limit(index, native),
+            self._by_condition(index),
         ):
             if found:
                 return found
@@ -155,8 +160,7 @@ class _Comparison:
             if was.final == native and was.current == current:
                 return "timing", f"fleethpa wanted {native} {_apart(earlier, inputs)} before"
         for later in self._near(index, 1):
-            again = answer(_at_scale(later, inputs))
-            if again.final == native:
+            if any(answer(each).final == native for each in _with_samples_of(later, inputs)):
                 return "timing", f"with the samples of {_apart(inputs, later)} later fleethpa wants {native} too"
         return None
 
@@ -175,11 +179,9 @@ class _Comparison:
         return self.answers[index - count : index][::-1]
 
     def _by_values(self, index: int, native: int) -> tuple[Class, str] | None:
-        """Evaluate with the values that the native status showed next."""
-        inputs = self.all[index]
-        shown = self.all[index + 1].status.get("currentMetrics") or []
-        changed, said = _with_status(inputs, shown)
-        if not said or answer(changed).final != native:
+        """Evaluate with the values that the native status showed, now and in all evaluations before."""
+        made, said = self.valued[index]
+        if not said or native not in made:
             return None
         return "metric", f"with the native status' values ({', '.join(said)}) fleethpa gives {native} too"
 
@@ -188,15 +190,35 @@ class _Comparison:
         for limit, freed, _ in without(inputs, made):
             if freed.final == native:
                 return "limit", f"fleethpa was held by {limit}, the native controller was not"
-        conditions = self.all[index + 1].status.get("conditions") or []
-        for condition in conditions:
-            reason, kind, status = (condition.get(name, "") for name in ("reason", "type", "status"))
-            held = reason in ("ScaleDownStabilized", "ScaleUpStabilized")
-            if held or (kind == "ScalingLimited" and status == "True"):
-                return "limit", f"the native controller says {reason}: {condition.get('message', '')}"
-            if kind in ("ScalingActive", "AbleToScale") and status == "False":
-                return "metric", f"the native controller says {reason}: {condition.get('message', '')}"
         return None
+
+    def _by_condition(self, index: int) -> tuple[Class, str] | None:
+        """What the native controller says of itself; what its memory holds may follow from an earlier difference."""
+        for condition in self.all[index + 1].status.get("conditions") or []:
+            reason, kind, status = (condition.get(name, "") for name in ("reason", "type", "status"))
+            said = f"the native controller says {reason}: {condition.get('message', '')}"
+            if reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
+                before = self._inherited(index)
+                return (
+                    (before.kind, f"follows from the difference of {before.decision}; {said}")
+                    if before
+                    else ("limit", said)
+                )
+            if kind == "ScalingLimited" and status == "True":
+                return "limit", said
+            if kind in ("ScalingActive", "AbleToScale") and status == "False":
+                return "metric", said
+        return None
+
+    def _inherited(self, index: int) -> Difference | None:
+        """The last difference whose recommendation the native controller may still remember."""
+        inputs = self.all[index]
+        down = inputs.autoscaler.scale_down
+        window_ms = down.window_ms if down is not None else None
+        if window_ms is None:
+            window_ms = inputs.settings.downscale_stabilization_ms
+        last = self.differences[-1] if self.differences else None
+        return last if last is not None and inputs.now_ms - last.time <= window_ms else None
 
     # the verdict
 
@@ -221,7 +243,7 @@ class _Comparison:
 
     def _in_favour(self, counts: dict[str, int]) -> list[str]:
         explained = sum(counts.values())
-        text = f"{self.agreed} decisions agree, {self.rescales_agreed} of {self.rescales} native rescales at once"
+        text = f"{self.agreed} decisions agree, {self.rescales_agreed} of {self.rescales} native rescales"
         return [text, f"all {explained} differences are explained"] if explained else [text]
 
 
@@ -229,10 +251,33 @@ def _apart(earlier: EvaluationInputs, later: EvaluationInputs) -> str:
     return f"{(later.now_ms - earlier.now_ms) / 1000:.0f}s"
 
 
-def _at_scale(later: EvaluationInputs, inputs: EvaluationInputs) -> EvaluationInputs:
-    """A later evaluation's samples and pods, on the scale, status and memory of an earlier one."""
-    observation = structs.replace(later.observation, scale=inputs.observation.scale)
-    return structs.replace(later, observation=observation, history=inputs.history, status=inputs.status)
+def _with_samples_of(later: EvaluationInputs, inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
+    """An evaluation with a later one's samples: at its own pods (a rescale has added none yet), and at the later's."""
+    if len(later.observation.answers) != len(inputs.observation.answers):
+        return
+    for pods in (inputs.observation.pods, later.observation.pods):
+        seen = structs.replace(later.observation, scale=inputs.observation.scale, pods=pods)
+        yield structs.replace(later, observation=seen, history=inputs.history, status=inputs.status)
+
+
+def _with_native_values(evaluations: Sequence[EvaluationInputs]) -> Iterator[tuple[set[int], list[str]]]:
+    """Per evaluation: what fleethpa would give with the values that the native status showed next, at this one alone
+    and at all before it; and the values, where they differ.
+    """
+    said: list[str] = []
+
+    def valued(inputs: EvaluationInputs) -> EvaluationInputs:
+        changed, values = _with_status(inputs, shown)
+        said[:] = values
+        return changed
+
+    memory, seen = Memory(valued), False
+    for inputs, following in zip(evaluations, [*evaluations[1:], None], strict=True):
+        shown = (following.status.get("currentMetrics") if following is not None else None) or []
+        kept = memory.evaluate(inputs).candidate.final
+        alone = answer(valued(inputs)).final
+        seen = seen or bool(said)
+        yield {kept, alone}, list(said) or (["those before it"] if seen else [])
 
 
 def _with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:

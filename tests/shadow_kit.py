@@ -1,0 +1,150 @@
+"""A log of an HPA in shadow beside a native controller: a simulated workload that the controller scales by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fleethpa.dev.cluster.load import Load, Sine
+from fleethpa.dev.cluster.model import PodProfile, SimulatedWorkload
+from schemas.entries import (
+    Answers,
+    AutoscalerSet,
+    Container,
+    Heartbeat,
+    MetricAnswer,
+    Pod,
+    PodList,
+    PodUsage,
+    ScaleSet,
+    Target,
+)
+from streams.core.autoscaler import ControllerSettings
+from streams.core.compile import compile_autoscaler
+from streams.core.complete import complete
+from streams.core.decide import decide
+from streams.core.evaluation import EMPTY_HISTORY, ScaleApplied
+from streams.core.observation import Observation, PodRow, Scale, pod_samples
+from streams.core.observation import PodList as Pods
+from streams.core.requests import Container as Requests
+from streams.core.requests import PodTemplate
+from tests.partition_kit import START_MS, LogBuilder, make_hpa
+
+TEMPLATE = PodTemplate([Requests("main", {"cpu": "500m"})])
+SPEC: dict[str, Any] = {
+    "minReplicas": 2,
+    "maxReplicas": 20,
+    "metrics": [
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}}
+    ],
+}
+
+
+class ShadowWorld:
+    """Every second the workload lives on; the native controller and the observer act at phases of their own.
+
+    Args:
+        native_spec: changes to the spec that the native controller really follows: one that behaves otherwise.
+        native_sees: what the native controller reads for a usage.
+    """
+
+    def __init__(
+        self,
+        load: Load | None = None,
+        *,
+        native_spec: dict[str, Any] | None = None,
+        native_sees: Callable[[int], int] = lambda milli: milli,
+    ) -> None:
+        self.log = LogBuilder()
+        profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=0.02)
+        self.workload = SimulatedWorkload("web", START_MS, 4, load or Sine(400, 250, 1_800), profile)
+        self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))))
+        self.native_sees = native_sees
+        self.history, self.status = EMPTY_HISTORY, dict[str, Any]()
+        self.hand: dict[int, int] = {}
+        """Second -> replicas that somebody sets with kubectl."""
+        self.manager = ""
+
+    def run(self, minutes: int) -> LogBuilder:
+        """Live on and write the log."""
+        self._tell_hpa()
+        self._tell_scale()
+        for second in range(1, minutes * 60):
+            self.workload.advance_to(START_MS + second * 1_000)
+            self.log.now_ms = self.workload.now_ms
+            if second in self.hand:
+                self.workload.replicas, self.manager = self.hand[second], "kubectl-scale"
+                self._tell_scale()
+            if second % 15 == 4 and self.workload.samples:
+                self._native_sync()
+            if second % 15 == 9 and self.workload.samples:
+                self._observe()
+            elif second % 5 == 0:
+                self.log.add(Heartbeat(session="s", watches=["pods", "autoscalers", "scales"]))
+        return self.log
+
+    def _native_sync(self) -> None:
+        now_ms, sample = self.workload.now_ms, self.workload.samples[-1]
+        used = {name: (self.native_sees(u.cpu_milli), sample.time_ms, 15_000) for name, u in sample.pods.items()}
+        scale = Scale(self.workload.replicas, len(self.workload.alive()), "app=web")
+        observation = Observation(scale, Pods(tuple(map(self._row, self._pods()))), (pod_samples(used),))
+        made = decide(self.native, self.status, observation, self.history, ControllerSettings(), now_ms)
+        self.history = made.history
+        if made.result is not None:
+            self.status = made.result.status
+        if made.pending is not None:
+            ended = complete(made.pending, self.status, self.history, ScaleApplied(), now_ms)
+            self.history, self.status = ended.history, ended.status
+            self.workload.replicas, self.manager = made.pending.desired_replicas, "kube-controller-manager"
+            self._tell_hpa()
+            self._tell_scale()
+        else:
+            self._tell_hpa()
+
+    def _tell_hpa(self) -> None:
+        hpa = make_hpa(**SPEC)
+        self.log.add(AutoscalerSet(hpa=hpa | {"status": self.status}, session="s"))
+
+    def _tell_scale(self) -> None:
+        count = self.workload.replicas
+        self.log.add(
+            ScaleSet(
+                target=Target(group="apps", kind="Deployment", name="web"),
+                spec_replicas=count,
+                status_replicas=count,
+                selector="app=web",
+                session="s",
+                manager=self.manager,
+                manager_time=self.log.now_ms,
+            )
+        )
+
+    def _observe(self) -> None:
+        sample = self.workload.samples[-1]
+        usages = [
+            PodUsage(name, sample.time_ms, 15_000, [("main", {"cpu": used.cpu_milli})])
+            for name, used in sample.pods.items()
+        ]
+        self.log.add(PodList(list_id=f"p{self.log.now_ms}", pods=self._pods(), session="s"))
+        answer = MetricAnswer(api="resource", selector="app=web", usages=usages)
+        self.log.add(Answers(items=[answer], session="s"))
+
+    def _pods(self) -> list[Pod]:
+        now_ms = self.workload.now_ms
+        return [
+            Pod(
+                name=pod.name,
+                labels={"app": "web"},
+                start=pod.created_ms,
+                phase=pod.phase(now_ms),
+                ready="True" if pod.ready(now_ms) else "False",
+                ready_at=pod.ready_at_ms if pod.ready(now_ms) and pod.ready_at_ms else pod.unready_since_ms,
+                deleting=pod.deleting_ms is not None,
+                containers=[Container(name="main", requests={"cpu": "500m"})],
+            )
+            for pod in self.workload.pods.values()
+        ]
+
+    @staticmethod
+    def _row(pod: Pod) -> PodRow:
+        return PodRow(pod.name, TEMPLATE, pod.phase, pod.start, pod.ready, pod.ready_at or START_MS, pod.deleting)
