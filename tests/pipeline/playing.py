@@ -86,7 +86,7 @@ async def play(records: Sequence[Observed], number: int, folder: Path, timeout_s
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         await _write(kafka, records, number)
         with (
-            # Long time-outs: after a rebalance ingest reads again, and the log has duplicates that the pure one has not.
+            # Long time-outs: after a rebalance ingest reads again, and the log has duplicates.
             Process(kafka, "--timestamp", "source", "--session-timeout-ms", "60000") as ingest,
             Decider(broker.bootstrap, folder / "decider.txt", "--playback", session_timeout_s=60) as decider,
         ):
@@ -118,7 +118,9 @@ async def _write(kafka: KafkaSettings, records: Sequence[Observed], number: int)
     assert not any(begins.values()), f"more than the embedded broker holds: {begins}"
 
 
-async def _decisions(kafka: KafkaSettings, number: int, folding: asyncio.Task[Played], decider: Decider) -> list[bytes]:
+async def _decisions(
+    kafka: KafkaSettings, number: int, folding: asyncio.Task[Played], decider: Decider, ingest: Process
+) -> list[bytes]:
     """Read along: the broker keeps only the newest 5 MB."""
     source = TopicPartition(topics.DECISIONS, number)
     made: list[bytes] = []
