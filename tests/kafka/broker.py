@@ -179,7 +179,7 @@ class KafkaBroker:
         process.wait(timeout=60)
         self._process = None
 
-    def _wait_until_open(self, timeout_s: float = 60.0) -> None:
+    def _wait_until_open(self, timeout_s: float = 180.0) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._running().poll() is not None:

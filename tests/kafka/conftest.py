@@ -41,7 +41,7 @@ async def make_topics(settings: KafkaSettings, want: list[WantedTopic]) -> None:
     """Create the topics, and wait until the broker knows them."""
     async with admin.TopicAdmin(settings) as client:
         await client.create(want)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while await admin.check(settings, want):
         assert time.monotonic() < deadline, "the topics did not come up"
         await asyncio.sleep(0.2)

@@ -29,7 +29,7 @@ async def test_a_lost_changelog_with_a_whole_log_changes_nothing(settings: Kafka
     await _lose_changelog(settings)
     await load_log(settings, {number: records[400:] for number, records in log.items()})
     with _decider(settings, tmp_path) as running:
-        got = await wait_for_decisions(settings, want, [running])
+        got = await wait_for_decisions(settings, want, [running], 180)
     assert first_difference(want, got) == ""
     assert all(len(got[number].records) == len(values) for number, values in want.items())
 
@@ -42,7 +42,7 @@ async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_
     await _lose_changelog(settings)
     await _cut_log(settings)
     with _decider(settings, tmp_path) as stopped:
-        assert await asyncio.to_thread(stopped.process.wait, 60) == Exit.NEEDS_OPERATOR
+        assert await asyncio.to_thread(stopped.process.wait, 180) == Exit.NEEDS_OPERATOR
         assert "`fleethpa run decider --rebuild`" in stopped.tail()
     command = [*REBUILD, "--brokers", settings.bootstrap_servers]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -51,7 +51,7 @@ async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_
     await load_log(settings, {number: records[400:] for number, records in log.items()})
     more = {number: [*read.decisions, b""] for number, read in before.items() if read.decisions}
     with _decider(settings, tmp_path) as running:
-        got = await wait_for_decisions(settings, more, [running])
+        got = await wait_for_decisions(settings, more, [running], 180)
     _check_chain(before, got)
 
 
@@ -64,7 +64,9 @@ def _check_chain(before: dict[int, Read], got: dict[int, Read]) -> None:
 
 def _decider(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
     output = folder / "decider.txt"
-    return Decider(settings.bootstrap_servers, output, "--playback", *arguments, instance_id="decider-0")
+    return Decider(
+        settings.bootstrap_servers, output, "--playback", *arguments, instance_id="decider-0", session_timeout_s=8
+    )
 
 
 async def _decide(settings: KafkaSettings, folder: Path, log: Log) -> dict[int, Read]:
@@ -72,8 +74,8 @@ async def _decide(settings: KafkaSettings, folder: Path, log: Log) -> dict[int, 
     await load_log(settings, log)
     want = fold(log)
     with _decider(settings, folder) as running:
-        await wait_for_decisions(settings, want, [running])
-        assert await asyncio.to_thread(running.terminate) == 0, running.tail()
+        await wait_for_decisions(settings, want, [running], 180)
+        assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
     return await read_decisions(settings, sorted(want))
 
 

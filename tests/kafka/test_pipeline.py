@@ -22,7 +22,7 @@ from tests.kafka.run_reading import Run, first_difference
 FLEETHPA = (sys.executable, "-m", "fleethpa")
 
 
-async def until(true: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 120.0) -> None:
+async def until(true: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 300.0) -> None:
     """Wait for something that other processes bring about."""
     deadline = time.monotonic() + timeout_s
     while not await true():
@@ -35,7 +35,7 @@ async def fleethpa(folder: Path, *arguments: str, code: int = 0) -> str:
     environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(folder), "USER": "anna"}
     command = [*FLEETHPA, *arguments]
     done = await asyncio.to_thread(
-        subprocess.run, command, env=environ, capture_output=True, text=True, timeout=120, cwd=ROOT
+        subprocess.run, command, env=environ, capture_output=True, text=True, timeout=300, cwd=ROOT
     )
     assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr

@@ -72,7 +72,7 @@ def worker(secured: Secured, folder: Path, *lines: str) -> Decider:
     text = [f"ssl.truststore.location={secured.admin.cafile}", "ssl.truststore.type=PEM", *lines]
     (folder / "client.properties").write_text("\n".join(text))
     arguments = ("--client-properties", str(folder / "client.properties"))
-    return Decider(secured.broker.bootstrap, folder / "decider.txt", *arguments)
+    return Decider(secured.broker.bootstrap, folder / "decider.txt", *arguments, session_timeout_s=8)
 
 
 def scram(user: str, password: str) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ async def test_a_decider_with_its_least_permissions_ticks_and_writes(secured: Se
     await admin.grant(secured.admin, "decider", "User:decider")
     with worker(secured, tmp_path, *scram("decider", "decider-secret")) as running:
         await _until(running, "owning log partitions")
-        assert await asyncio.to_thread(running.terminate, 10) == 0, running.tail()
+        assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
 
 
 async def test_a_decider_with_a_client_certificate_owns_partitions(secured: Secured, tmp_path: Path) -> None:
@@ -118,19 +118,19 @@ async def test_a_denied_permission_is_an_error_in_words_and_not_a_hang(
     monkeypatch.setattr(admin, "ACLS", {"decider": left})
     await admin.grant(secured.admin, "decider", "User:decider")
     with worker(secured, tmp_path, *scram("decider", "decider-secret")) as running:
-        assert await asyncio.to_thread(running.process.wait, 60) == code, running.tail()
+        assert await asyncio.to_thread(running.process.wait, 180) == code, running.tail()
         assert text in running.tail()
         assert "fleethpa topics acls" in running.tail()
 
 
 async def test_a_wrong_password_is_an_error_in_words(secured: Secured, tmp_path: Path) -> None:
     with worker(secured, tmp_path, *scram("decider", "wrong")) as running:
-        assert await asyncio.to_thread(running.process.wait, 60) == Exit.NEEDS_OPERATOR, running.tail()
+        assert await asyncio.to_thread(running.process.wait, 180) == Exit.NEEDS_OPERATOR, running.tail()
         assert "cannot use the brokers" in running.tail()
 
 
 async def _until(running: Decider, text: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while text not in running.tail():
             assert not running.ended, running.tail()
             await asyncio.sleep(0.1)

@@ -21,12 +21,22 @@ LIMITS = ("--stall-seconds", "8", "--recovery-seconds", "12")
 def stalling(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
     """The static member, about to stall."""
     output, module = folder / "decider.txt", "tests.stalled_decider"
-    return Decider(settings.bootstrap_servers, output, *LIMITS, *arguments, instance_id="decider-0", module=module)
+    return Decider(
+        settings.bootstrap_servers,
+        output,
+        *LIMITS,
+        *arguments,
+        instance_id="decider-0",
+        module=module,
+        session_timeout_s=8,
+    )
 
 
 def healthy(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
     """The same member, as a supervisor starts it again."""
-    return Decider(settings.bootstrap_servers, folder / "decider.txt", *arguments, instance_id="decider-0")
+    return Decider(
+        settings.bootstrap_servers, folder / "decider.txt", *arguments, instance_id="decider-0", session_timeout_s=8
+    )
 
 
 async def ends_stalled(running: Decider, reason: str) -> None:
@@ -67,7 +77,7 @@ async def test_a_stalled_decider_ends_and_its_restart_goes_on_with_the_same_byte
     await ends_stalled(doomed, reason)
     await loading
     with healthy(settings, tmp_path, "--playback") as running:
-        got = await wait_for_decisions(settings, want, [running], 120)
+        got = await wait_for_decisions(settings, want, [running], 180)
     assert first_difference(want, got) == ""
 
 
@@ -81,7 +91,7 @@ async def test_ticks_that_stop_end_the_decider_and_its_restart_goes_on_with_the_
     before = await Run.read(settings)
     with healthy(settings, tmp_path) as running:
         await _more_ticks(settings, before, running)
-        assert await asyncio.to_thread(running.terminate, 60) == 0, running.tail()
+        assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
     run = await Run.read(settings)
     known = {number: values[: len(run.decisions[number])] for number, values in run.replayed().items()}
     assert first_live_difference(known, run.decisions) == ""

@@ -75,7 +75,7 @@ class Process:
 
     async def ended(self) -> tuple[int, str]:
         """Exit code and what it said on stderr."""
-        _, error = await asyncio.to_thread(self.popen.communicate, timeout=30)
+        _, error = await asyncio.to_thread(self.popen.communicate, timeout=120)
         return self.popen.returncode, error
 
 
@@ -100,7 +100,7 @@ class Log:
         self._consumer = consumer
         self.records: list[ConsumerRecord] = []
 
-    async def until(self, done: Any, timeout_s: float = 60.0) -> None:
+    async def until(self, done: Any, timeout_s: float = 180.0) -> None:
         """Read until `done(self)`; a test that waits in vain fails here."""
         async with asyncio.timeout(timeout_s):
             while not done(self):

@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.kafka import strict_producer
-from tests.decider_process import append_log, count_decisions, first_difference, wait_for_decisions
+from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions
 from tests.kafka.broker import KafkaBroker, missing_tools
 from tests.kafka.chaos.faults import FAULTS, choose
 from tests.kafka.chaos.group import Group
@@ -27,9 +27,9 @@ from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.playback import Log, TimedRecord, fold, make_log
 
 RUN_FAULTS = 20
-RECOVER_S = 60.0
+RECOVER_S = 240.0
 FAULT_S = 12.0
-"""The log is appended over so long per fault, so that every fault meets work; longer than most take."""
+"""The log is appended at a pace that would use it up in so long for each fault to come; longer than most take."""
 FEED_S = 0.1
 NUMBERS = range(PARTITIONS)
 
@@ -63,6 +63,7 @@ class ChaosRun:
         self._log = log
         self._rng = rng
         self._tally = tally
+        self._left = 0
         self._hurry = asyncio.Event()
 
     async def run(self, names: Sequence[str]) -> None:
@@ -72,32 +73,50 @@ class ChaosRun:
             AssertionError: a decision differs, is missing or comes too late, or a worker ends in a wrong way.
         """
         want = fold(self._log)
+        self._left = len(names)
         self._group.start("decider-0")
-        feeding = asyncio.create_task(self._feed(FAULT_S * len(names)))
+        feeding = asyncio.create_task(self._feed())
         try:
             for name in names:
                 await self._inject(name)
+                self._left -= 1
                 if feeding.done():
                     feeding.result()
             self._hurry.set()
             await feeding
         finally:
             feeding.cancel()
-        self._group.heal()
-        got = await wait_for_decisions(self._group.settings, want, list(self._group.workers.values()))
+        got = await self._finish({number: len(values) for number, values in want.items()})
         if difference := first_difference(want, got):
             raise AssertionError(f"decisions differ: {difference}")
         self._tally.decisions += sum(len(read.decisions) for read in got.values())
         self._tally.copies += sum(len(read.records) - len(read.decisions) for read in got.values())
 
-    async def _feed(self, seconds: float) -> None:
-        """Append the log evenly over this time, or what is left of it at once when told to hurry."""
-        steps = max(1, int(seconds / FEED_S))
+    async def _finish(self, counts: Mapping[int, int]) -> dict[int, Read]:
+        """Wait, as a supervisor of the group, until so many decisions stand."""
+        begun = time.monotonic()
+        while True:
+            self._group.heal()
+            if await count_decisions(self._group.settings, NUMBERS) >= sum(counts.values()):
+                got = await read_decisions(self._group.settings, NUMBERS)
+                if all(len(got[number].decisions) >= count for number, count in counts.items()):
+                    return got
+            if time.monotonic() - begun > RECOVER_S:
+                raise AssertionError(f"decisions are missing {RECOVER_S:.0f} s after the last fault\n{self._tails()}")
+            await asyncio.sleep(0.3)
+
+    def _tails(self) -> str:
+        return "\n".join(worker.tail() for worker in self._group.workers.values())
+
+    async def _feed(self) -> None:
+        """Append the log so that some of it is left for every fault, however long one takes; at the end all at once."""
+        fed = 0.0
         async with strict_producer(self._group.settings) as producer:
-            for step in range(steps):
-                await append_log(
-                    producer, {number: _part(records, step, steps) for number, records in self._log.items()}
-                )
+            while fed < 1:
+                pace = FEED_S / (FAULT_S * (self._left + 1))
+                upto = 1.0 if self._hurry.is_set() else fed + (1 - fed) * pace
+                await append_log(producer, {number: _part(records, fed, upto) for number, records in self._log.items()})
+                fed = upto
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), FEED_S)
 
@@ -120,14 +139,13 @@ class ChaosRun:
         while await count_decisions(self._group.settings, NUMBERS) == before:
             self._group.heal()
             if time.monotonic() - begun > RECOVER_S:
-                tails = "\n".join(worker.tail() for worker in self._group.workers.values())
-                raise AssertionError(f"no new decision {RECOVER_S:.0f} s after the fault\n{tails}")
+                raise AssertionError(f"no new decision {RECOVER_S:.0f} s after the fault\n{self._tails()}")
             await asyncio.sleep(0.05)
         return time.monotonic() - begun
 
 
-def _part(records: Sequence[TimedRecord], step: int, steps: int) -> Sequence[TimedRecord]:
-    return records[len(records) * step // steps : len(records) * (step + 1) // steps]
+def _part(records: Sequence[TimedRecord], first: float, upto: float) -> Sequence[TimedRecord]:
+    return records[int(len(records) * first) : int(len(records) * upto)]
 
 
 def report(tally: Tally) -> str:

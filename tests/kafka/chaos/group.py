@@ -85,7 +85,7 @@ class Group:
     async def terminate(self, worker: Worker) -> None:
         """SIGTERM, and wait."""
         begun = time.monotonic()
-        await asyncio.to_thread(worker.terminate, 30)
+        await asyncio.to_thread(worker.terminate, 120)
         if (elapsed := time.monotonic() - begun) > EXIT_S:
             self.slow_exits.append(elapsed)
 
