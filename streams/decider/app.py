@@ -22,6 +22,7 @@ from streams.decider.assignment import Assignment
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
+from streams.decider.hpametrics import HpaCollector
 from streams.decider.metrics import Metrics
 from streams.decider.rebuild import rebuild
 from streams.decider.standing import StandingError
@@ -121,6 +122,7 @@ class Decider:
         self.fence = Fence(config.fence_s)
         self.crash_point = faults.armed()
         self.assignment = Assignment(config, partitions, self.fence, rows=lambda: table.data.data)
+        self.metrics.registry.register(HpaCollector(lambda: list(self.assignment.owned.values())))
         self.takes = Takes(
             config,
             self.assignment,

@@ -1,5 +1,6 @@
 """The decider's own small web server: /healthz, /readyz, /metrics."""
 
+import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -36,7 +37,9 @@ async def serve(host: str, port: int, assignment: Assignment, metrics: Metrics, 
         return web.Response(status=503 if found else 200, text="\n".join(found or ["ready"]) + "\n")
 
     async def exposition(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4"})
+        # Thousands of HPAs take a while to write down; decisions go on meanwhile.
+        body = await asyncio.to_thread(metrics.exposition)
+        return web.Response(body=body, headers={"content-type": "text/plain; version=0.0.4"})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])

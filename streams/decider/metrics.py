@@ -1,5 +1,6 @@
 """What the decider tells Prometheus."""
 
+import platform
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -11,9 +12,9 @@ from streams.core.ledger import DecisionRecord
 from streams.core.moves import FIGHT_TURNS, fight_now
 from streams.core.partition import Partition
 from streams.decider.owned import OwnedPartition
+from streams.decider.results import Results
 
 _CHANGE = re.compile(rb'"change":\{"from":\d+,"to":\d+,"by":"(\w+)"')
-SHORT_TYPE = b"io.fleethpa.decision.short.v1"
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 CHECKPOINT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -23,19 +24,12 @@ def _fights(partition: Partition) -> int:
     return sum(fight_now(row.moves, partition.clock_ms) is not None for row in rows if len(row.moves) > FIGHT_TURNS)
 
 
-def kind_of(decision: DecisionRecord) -> str:
-    """`completion`, or the form of an evaluation's record: `full` or `short`."""
-    if decision.id.endswith("-c"):
-        return "completion"
-    return "short" if dict(decision.headers).get("ce_type") == SHORT_TYPE else "full"
-
-
 class Metrics:
     """The counters of one process, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.decisions = Counter("fleethpa_decisions", "Decisions published", ["kind"], registry=registry)
+        self.results = Results(registry)
         self.evaluations = Counter("fleethpa_evaluations", "Evaluations published", registry=registry)
         self.duplicates = Counter(
             "fleethpa_duplicates_suppressed", "Recomputed decisions that stood already", registry=registry
@@ -68,8 +62,8 @@ class Metrics:
             "Length of the last recovery, process start or revocation to ready",
             registry=registry,
         )
-        build = Gauge("fleethpa_build", "Always 1", ["version", "engine"], registry=registry)
-        build.labels(version("fleet-hpa"), str(ENGINE)).set(1)
+        self.build = Gauge("fleethpa_build_info", "Always 1", ["version", "engine", "python"], registry=registry)
+        self.build.labels(version("fleet-hpa"), str(ENGINE), platform.python_version()).set(1)
 
     def took(self, records: int) -> None:
         """Count a take."""
@@ -78,8 +72,7 @@ class Metrics:
 
     def decided(self, decision: DecisionRecord) -> None:
         """Count a published decision."""
-        kind = kind_of(decision)
-        self.decisions.labels(kind).inc()
+        kind = self.results.count(decision)
         if kind != "completion":
             self.evaluations.inc()
         if kind == "full" and (seen := _CHANGE.search(decision.value)):

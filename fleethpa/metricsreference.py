@@ -1,0 +1,72 @@
+"""The reference page of metrics, made from them: `python -m fleethpa.metricsreference > docs/reference/metrics.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+from reconciler.telemetry import ObserverMetrics, ReconcilerMetrics
+from streams.decider.hpametrics import FAMILIES, HPA
+from streams.decider.metrics import Metrics
+from streams.ingest.metrics import IngestMetrics
+
+Row = tuple[str, str, tuple[str, ...], str]
+"""Name, type, labels, meaning."""
+
+HEAD = """# Metrics
+
+Made from the metrics by `python -m fleethpa.metricsreference`; a test keeps it current.
+
+Every long-running part serves `/metrics`, `/healthz` and `/readyz` on its `--web-port`. Times are in seconds, sizes in
+bytes. Metrics of an HPA carry `cluster`, `namespace` and `hpa`; only the worker that owns its log partition has them.
+`fleethpa_hpa_…` is read from the state when Prometheus asks: a deleted HPA has no series from then on. In shadow, an
+HPA's status is that of its cluster.
+"""
+
+
+def page() -> str:
+    """Give the page."""
+    sections = {
+        "Decider: HPAs": [_family(name) for name in FAMILIES],
+        "Decider: decisions, log and state": list(_rows(_decider())),
+        "Ingest": list(_rows(_attributes(IngestMetrics()))),
+        "Observer": list(_rows(_attributes(ObserverMetrics(CollectorRegistry())))),
+        "Reconciler": list(_rows(_attributes(ReconcilerMetrics(CollectorRegistry())))),
+    }
+    return HEAD + "".join(_section(title, rows) for title, rows in sections.items())
+
+
+def _family(name: str) -> Row:
+    text, labels = FAMILIES[name]
+    return f"fleethpa_hpa_{name}", "gauge", (*HPA, *labels), text
+
+
+def _decider() -> Iterator[MetricWrapperBase]:
+    metrics = Metrics()
+    yield from _attributes(metrics.results)
+    yield from _attributes(metrics)
+
+
+def _attributes(holder: object) -> Iterator[MetricWrapperBase]:
+    return (value for value in vars(holder).values() if isinstance(value, MetricWrapperBase))
+
+
+def _rows(metrics: Iterable[MetricWrapperBase]) -> Iterator[Row]:
+    for metric in metrics:
+        family = next(iter(metric.describe()))
+        name = family.name + ("_total" if family.type == "counter" else "")
+        yield name, family.type, tuple(metric._labelnames), family.documentation
+
+
+def _section(title: str, rows: list[Row]) -> str:
+    lines = [f"\n## {title}\n", "| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for name, kind, labels, text in sorted(rows):
+        named = ", ".join(f"`{label}`" for label in labels) or "-"
+        lines.append(f"| `{name}` | {kind} | {named} | {text.rstrip('.')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
