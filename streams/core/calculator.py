@@ -6,9 +6,11 @@ Source: upstream `replica_calculator.go` and `metrics/utilization.go`, v1.37.1.
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from streams.core.autoscaler import ControllerSettings
 from streams.core.evaluation import Calculation
-from streams.core.gofloat import MAX_INT32, MAX_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
+from streams.core.gofloat import MAX_INT32, MAX_INT64, MIN_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
 from streams.core.grouping import NO_PODS_ERROR, Groups, MetricError, group
 from streams.core.observation import PodList, PodSamples
 
@@ -44,9 +46,10 @@ def utilization(
     percent = _percent(groups.ready_milli, groups.ready_request)
     average = trunc_div(wrap64(groups.ready_milli), groups.ready)
     ratio = divide(float(percent), float(target))
-    if _is_plain(ratio, groups):
-        return _plain(current, percent, ratio, average, groups, band)
     usage, request = groups.ready_milli, groups.ready_request
+    wrapped = _leaves_type(usage, request)
+    if _is_plain(ratio, groups):
+        return _marked(wrapped, _plain(current, percent, ratio, average, groups, band))
     if ratio != 1.0:
         request += groups.missing_request
     if ratio < 1.0:
@@ -54,7 +57,8 @@ def utilization(
     if ratio > 1.0:
         request += groups.unready_request
     final = divide(float(_percent(usage, request)), float(target))
-    return _filled(current, percent, ratio, average, final, groups, band)
+    wrapped = wrapped or _leaves_type(usage, request)
+    return _marked(wrapped, _filled(current, percent, ratio, average, final, groups, band))
 
 
 def raw_average(
@@ -77,13 +81,15 @@ def raw_average(
     count = groups.ready + groups.strays
     average = trunc_div(wrap64(total), count)
     ratio = divide(float(average), float(target_milli))
+    wrapped = wrap64(total) != total
     if _is_plain(ratio, groups):
-        return _plain(current, average, ratio, None, groups, band)
+        return _marked(wrapped, _plain(current, average, ratio, None, groups, band))
     if ratio < 1.0:
         total += target_milli * groups.missing
     final_average = trunc_div(wrap64(total), _map_size(ratio, groups))
     final = divide(float(final_average), float(target_milli))
-    return _filled(current, average, ratio, None, final, groups, band)
+    wrapped = wrapped or wrap64(total) != total
+    return _marked(wrapped, _filled(current, average, ratio, None, final, groups, band))
 
 
 def object_value(current: int, target_milli: int, usage_milli: int, pods: PodList, band: Bounds) -> Calculation:
@@ -101,13 +107,14 @@ def external_value(current: int, target_milli: int, values: Sequence[int], pods:
     Raises:
         MetricError: the running and ready pods are needed and there is no pod.
     """
-    usage = 0
+    usage, wrapped = 0, False
     for value in values:
         if value > 0 and usage > MAX_INT64 - value:
             usage = MAX_INT64
             break
+        wrapped = wrapped or usage + value < MIN_INT64
         usage = wrap64(usage + value)
-    return _total(current, target_milli, usage, pods, band)
+    return _marked(wrapped, _total(current, target_milli, usage, pods, band))
 
 
 def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, band: Bounds) -> Calculation:
@@ -119,15 +126,16 @@ def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, ba
 
 def external_per_pod(status_replicas: int, target_milli: int, values: Sequence[int], band: Bounds) -> Calculation:
     """Propose replicas for a target of an External metric per pod. A running sum below 0 counts as MaxInt64."""
-    usage_milli = 0
+    usage_milli, wrapped = 0, False
     for value in values:
         usage_milli = wrap64(usage_milli + value)
         if usage_milli < 0:
-            usage_milli = MAX_INT64
+            usage_milli, wrapped = MAX_INT64, True
             break
     usage, target = float(usage_milli), float(target_milli)
     average = MAX_INT64 if usage >= 9223372036854775808.0 else ceil64(divide(usage, float(status_replicas)))
-    return _per_pod(status_replicas, usage, target, average, _saturated_ceil(divide(usage, target)), band)
+    made = _per_pod(status_replicas, usage, target, average, _saturated_ceil(divide(usage, target)), band)
+    return _marked(wrapped, made)
 
 
 def _percent(usage: int, request: int) -> int:
@@ -136,6 +144,16 @@ def _percent(usage: int, request: int) -> int:
     if request == 0:
         raise MetricError("no metrics returned matched known pods")
     return wrap32(trunc_div(wrap64(usage * 100), request))
+
+
+def _leaves_type(usage: int, request: int) -> bool:
+    """Tell whether a percentage, computed as upstream does, leaves int64 or int32 on the way."""
+    hundredfold = usage * 100
+    return wrap64(hundredfold) != hundredfold or wrap64(request) != request or abs(hundredfold) > MAX_INT32 * request
+
+
+def _marked(wrapped: bool, made: Calculation) -> Calculation:
+    return structs.replace(made, wrapped=True) if wrapped else made
 
 
 def _is_plain(ratio: float, groups: Groups) -> bool:

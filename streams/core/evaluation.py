@@ -49,6 +49,8 @@ class Calculation(Struct, frozen=True, gc=False):
     """Samples of names that are no pod of the target."""
     kept: str = ""
     """Why the current replicas are proposed: withinTolerance, directionFlip, countGuard, or empty."""
+    wrapped: bool = False
+    """A sum or percentage left its integer type on the way, or a negative sum counted as MaxInt64."""
 
 
 class MetricEvaluation(Struct, frozen=True):

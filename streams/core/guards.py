@@ -113,6 +113,6 @@ def overflow(evaluation: Evaluation) -> str:
         calculation = metric.calculation
         if calculation is None:
             continue
-        if calculation.proposal < 0:
+        if calculation.proposal < 0 or calculation.wrapped:
             return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
     return ""
