@@ -4,6 +4,7 @@ Number and hash of the record before are not compared: once a decision differs, 
 """
 
 import asyncio
+import re
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -81,6 +82,13 @@ class _Body(Struct):
 
 
 _BODY = msgspec.json.Decoder(_Body)
+_PLACE = re.compile(rb'\{"id":"([^"\\]+)","seq":(\d+),')
+
+
+def _place(value: bytes) -> _Body:
+    """Id and number of a decision, without decoding all of one that our encoder wrote."""
+    found = _PLACE.match(value)
+    return _Body(id=found[1].decode(), seq=int(found[2])) if found else _BODY.decode(value)
 
 
 def replay_partition(task: ReplayTask) -> ReplayReport:
@@ -186,7 +194,7 @@ class _Replay:
                 record = await self.decisions.next() if self.decisions else None
                 if record is None:
                     return found
-                self._ahead = (_BODY.decode(record.value), record)
+                self._ahead = (_place(record.value), record)
             body, record = self._ahead
             if body.seq <= self._seq:
                 self.recorded.take(body.id, record.value)

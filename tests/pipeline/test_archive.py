@@ -229,3 +229,34 @@ def fits(kind: str, text: str) -> Any:
     schema = orjson.loads((Path(fleethpa_package.__file__).parent / "schemas" / f"{kind}.json").read_bytes())
     jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
     return document
+
+
+async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sigterm(
+    broker: KafkaSettings, made: Topics, tmp_path: Path
+) -> None:
+    everything, root = in_order(made), tmp_path / "archive"
+    async with producing(broker) as producer:
+        await produce(producer, everything[: len(everything) // 2])
+        process = await asyncio.create_subprocess_exec(
+            *command("archive", "--to", str(root), "--segment-time", "40s", "--flush", "20ms", settings=broker),
+            cwd=ROOT,
+            env=environment(tmp_path),
+            stderr=subprocess.PIPE,
+        )
+        while _size(root) < len(everything) // 2:
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+        code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")
+        assert code == 0, out + err
+        await produce(producer, everything[len(everything) // 2 :])
+    while _size(root) < len(everything):
+        assert process.returncode is None
+        await asyncio.sleep(0.05)
+    process.terminate()
+    _, told = await process.communicate()
+    assert process.returncode == 0, told.decode()
+    assert "archived" in told.decode()
+    assert archived(root) == made
+    assert not list(root.rglob("open.seg"))
+    code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")
+    assert (code, out.splitlines()[-1]) == (0, "OK"), out + err

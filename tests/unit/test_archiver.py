@@ -1,0 +1,151 @@
+"""Writing an archive: its lock, a log that has lost its first records, keys, and what the archiver waits for."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from streams.core.partition import Partition
+from streams.replay.archive import DECISIONS, LOG, PartitionReader, snapshots
+from streams.replay.archiver import Archiver, Limits, is_written, torn
+from streams.replay.generate import Fleet
+from streams.replay.segments import ArchiveError
+from streams.replay.signing import CheckpointWriter, make_key, read_private, read_public
+from streams.replay.sources import ArchiveSource
+from streams.replay.verify import Task, checkpoints_of, verify_partition
+from tests.archive_kit import Topics, topics_of, write_archive
+from tests.damage import judged_archive
+from tests.unit.cli_kit import Cli
+
+FLEET = Fleet(hpas=4, namespaces=2, minutes=2, partitions=1, metrics=1, seed=6)
+
+
+@pytest.fixture(scope="module")
+def made() -> Topics:
+    return topics_of(FLEET)
+
+
+def test_only_one_process_writes_an_archive(tmp_path: Path) -> None:
+    archiver = Archiver(tmp_path, 1, Limits())
+    assert is_written(tmp_path)
+    with pytest.raises(ArchiveError, match="another process writes"):
+        Archiver(tmp_path, 1, Limits())
+    archiver.finish()
+    assert not is_written(tmp_path)
+
+
+def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> None:
+    Archiver(tmp_path, 1, Limits()).finish()
+    with pytest.raises(ArchiveError, match="has 1 partitions, the log has 4"):
+        Archiver(tmp_path, 4, Limits())
+
+
+def begun_late(root: Path, made: Topics, at: int) -> Path:
+    """An archive of a log that has lost its first `at` records, begun from the decider's rows."""
+    partition = Partition.empty(0)
+    for record in made[LOG, 0][:at]:
+        partition.apply(record.offset, record.timestamp_ms, record.value)
+    rows = dict(partition.checkpoint())
+    assert not torn(rows, 0)
+    archiver = Archiver(root, 1, Limits(segment_ms=30_000))
+    archiver.begin_with(0, rows)
+    for record in made[LOG, 0][at - 5 :]:
+        archiver.append(LOG, 0, record)
+    for record in made[DECISIONS, 0]:
+        archiver.append(DECISIONS, 0, record)
+        archiver.flush()
+    archiver.finish()
+    return root
+
+
+def test_an_archive_begun_late_starts_from_state_rows_and_is_verified_from_there(
+    tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = begun_late(tmp_path / "a", made, 60)
+    report = verify_partition(Task(ArchiveSource(root), 0))
+    assert report.fault == ""
+    assert report.start == 59
+    assert 0 < report.decisions < len(made[DECISIONS, 0])
+    run = Cli(monkeypatch)
+    for arguments in (["audit", "verify"], ["replay"], ["get", "hpa", "-A"], ["get", "hpa", "-A", "--at", "30s"]):
+        assert run(*arguments, "--from", str(root)).exit_code in (0, 5)
+    assert "nothing older was checked" in run("audit", "verify", "--from", str(root)).stdout
+    early = run("get", "hpa", "-A", "--at", "2026-01-01T00:00:10Z", "--from", str(root))
+    assert (early.exit_code, "begun later" in early.stderr) == (2, True), early.output
+
+
+def test_it_goes_on_from_a_late_beginning(tmp_path: Path, made: Topics) -> None:
+    root = begun_late(tmp_path, made, 60)
+    before = len(snapshots(root, 0))
+    archiver = Archiver(root, 1, Limits())
+    assert archiver.next_offset(LOG, 0) == len(made[LOG, 0])
+    assert archiver.behind() == []
+    archiver.finish()
+    assert len(snapshots(root, 0)) == before
+    assert judged_archive(root, None).fault == ""
+
+
+def test_a_snapshot_that_a_crash_left_out_is_made_at_the_next_start(tmp_path: Path, made: Topics) -> None:
+    root = write_archive(tmp_path, FLEET, segment_ms=30_000, topics=made)
+    stored = snapshots(root, 0)
+    content = stored[-1][1].read_bytes()
+    stored[-1][1].unlink()
+    assert "is missing" in judged_archive(root, None).fault
+    Archiver(root, 1, Limits()).finish()
+    assert stored[-1][1].read_bytes() == content
+    assert judged_archive(root, None).fault == ""
+
+
+def test_decisions_wait_for_their_log_records_and_are_missed_when_they_do_not_come(
+    tmp_path: Path, made: Topics
+) -> None:
+    archiver = Archiver(tmp_path, 1, Limits())
+    for record in made[DECISIONS, 0]:
+        archiver.append(DECISIONS, 0, record)
+    archiver.flush()
+    assert list(PartitionReader(tmp_path, DECISIONS, 0).records()) == []
+    for record in made[LOG, 0]:
+        archiver.append(LOG, 0, record)
+    archiver.flush()
+    assert len(list(PartitionReader(tmp_path, DECISIONS, 0).records())) == len(made[DECISIONS, 0])
+    assert archiver.behind() == []
+    archiver.finish()
+    other = Archiver(tmp_path / "b", 1, Limits())
+    for record in made[LOG, 0]:
+        other.append(LOG, 0, record)
+    other.flush()
+    assert other.behind() == [0]
+    other.finish()
+    assert "follows from the log" in judged_archive(tmp_path / "b", None).fault
+
+
+def test_a_log_that_cannot_be_folded_is_archived_all_the_same(tmp_path: Path, made: Topics) -> None:
+    log = [*made[LOG, 0]]
+    log[20] = log[20]._replace(value=b"garbage")
+    before = [r for r in made[DECISIONS, 0] if orjson.loads(r.value)["input"]["offset"] < 20]
+    root = write_archive(tmp_path, FLEET, segment_ms=30_000, topics={(LOG, 0): log, (DECISIONS, 0): before})
+    assert list(PartitionReader(root, LOG, 0).records()) == log
+    assert "is no log record" in judged_archive(root, None).fault
+
+
+def test_checkpoints_signed_with_another_key_are_refused(tmp_path: Path, made: Topics) -> None:
+    for name in ("a", "b"):
+        make_key(tmp_path / f"{name}.key", tmp_path / f"{name}.pub")
+    root = tmp_path / "archive"
+    writer = CheckpointWriter(root, read_private(tmp_path / "a.key"))
+    write_archive(root, FLEET, topics=made, checkpoints=writer)
+    assert len(checkpoints_of(root, tmp_path / "a.pub")) >= 1
+    with pytest.raises(ArchiveError, match="signed with another key"):
+        checkpoints_of(root, tmp_path / "b.pub")
+    assert (tmp_path / "a.key").stat().st_mode & 0o077 == 0
+    with pytest.raises(ArchiveError, match="no public key"):
+        read_public(tmp_path / "a.key")
+    with pytest.raises(ArchiveError, match="no private key"):
+        read_private(tmp_path / "a.pub")
+
+
+def test_an_archive_without_checkpoints_cannot_be_held_to_a_key(tmp_path: Path, made: Topics) -> None:
+    make_key(tmp_path / "a.key", tmp_path / "a.pub")
+    root = write_archive(tmp_path / "archive", FLEET, topics=made)
+    with pytest.raises(ArchiveError, match="holds no signed checkpoint"):
+        checkpoints_of(root, tmp_path / "a.pub")
