@@ -1,0 +1,363 @@
+"""Questions to the log: explain, what-if, backtest, history, shadow-report, audit list; on archives and in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+import yaml
+
+import fleethpa
+from fleethpa.failif import parse_fail_if
+from fleethpa.output.stepplot import step_plot
+from schemas.entries import AutoscalerSet, Command
+from schemas.keys import HpaId
+from streams.replay.archive import LOG
+from streams.replay.measures import Measures
+from streams.replay.segments import ArchivedRecord
+from tests.archive_kit import SMALL, decided, write_archive
+from tests.shadow_kit import ShadowWorld
+from tests.unit.cli_kit import Cli, Fleet, hpa
+
+SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
+SINCE = ("--since", "2025-12-31T00:00:00Z")
+APP = "c0/ns0/app0"
+
+
+def fits(kind: str, text: str) -> Any:
+    """Check a document against its published schema and return it."""
+    document = orjson.loads(text)
+    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
+    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
+    return document
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+@pytest.fixture
+def ask(run: Cli, archive: Path) -> Any:
+    """Run a command on the archive."""
+    return lambda *arguments: run(*arguments, "--from", str(archive))
+
+
+# --- every command on an archive, with -o json ------------------------------------------------------------------------
+
+
+def test_explain_has_checked_counterfactuals(ask: Any) -> None:
+    document = fits("Decision", ask("explain", APP, "-o", "json").stdout)
+    found = document["counterfactuals"]
+    assert found["final"] == document["finalDesiredReplicas"]
+    assert found["flips"] or found["unmoved"]
+    text = ask("explain", APP).stdout
+    assert "Would change the answer (each checked by evaluating it):" in text
+    assert f"fleethpa verify {document['id']}" in text
+
+
+def test_explain_takes_a_time_behind_the_name(ask: Any) -> None:
+    newest = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)
+    assert "counterfactuals" not in newest
+    earlier = fits("Decision", ask("explain", f"{APP}@2026-01-01T00:02:00Z", "-o", "json").stdout)
+    assert earlier["time"] <= "2026-01-01T00:02:00" < newest["time"]
+    assert earlier["counterfactuals"]["final"] == earlier["finalDesiredReplicas"]
+
+
+def test_what_if_answers_with_another_spec_and_other_values(ask: Any) -> None:
+    made = fits("WhatIf", ask("what-if", APP, "--set", "maxReplicas=2", "--metric", "cpu=+300%", "-o", "json").stdout)
+    assert made["whatIf"]["finalDesiredReplicas"] == 2
+    assert "MaxReplicas" in made["whatIf"]["constraintsApplied"]
+    same = fits("WhatIf", ask("what-if", APP, "--metric", "cpu=+0%", "-o", "json").stdout)
+    assert same["whatIf"] == same["recorded"]
+    text = ask("what-if", APP, "--set", "cpu=80%", "--set", "scaleDown.stabilizationWindowSeconds=0").stdout
+    assert "(recorded " in text
+    assert "winner" in text
+
+
+@pytest.mark.parametrize("model", ["closed", "open"])
+def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
+    arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "--model", model)
+    made = fits("BacktestList", ask(*arguments, "-o", "json").stdout)
+    assert len(made["items"]) == SMALL.hpas
+    assert all(item["model"] == model for item in made["items"])
+    assert sum(item["candidate"]["replicaHours"] for item in made["items"]) > 0
+    text = ask(*arguments, "--plot").stdout
+    assert f"model: {model} loop:" in text
+    assert "all 8 HPAs" in text
+    assert "This model cannot know:" in text
+    assert "█ both" in text
+
+
+def test_the_deployed_spec_in_the_open_loop_is_the_recording(ask: Any) -> None:
+    made = fits(
+        "BacktestList", ask("backtest", "-A", "--set", "minReplicas=2", *SINCE, "--model", "open", "-o", "json").stdout
+    )
+    for item in made["items"]:
+        assert item["agreed"] == item["evaluations"]
+        assert item["candidate"] == item["recorded"]
+
+
+def test_a_late_window_starts_from_a_snapshot(ask: Any) -> None:
+    window = ("--since", "2026-01-01T00:03:00Z")
+    made = fits(
+        "BacktestList", ask("backtest", APP, "--set", "minReplicas=2", *window, "--model", "open", "-o", "json").stdout
+    )
+    assert made["items"][0]["since"] >= "2026-01-01T00:03:00"
+    assert made["items"][0]["agreed"] == made["items"][0]["evaluations"]
+
+
+def test_the_report_stands_alone(ask: Any, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    assert ask("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--html", str(target)).exit_code == 0
+    page = target.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "prefers-color-scheme: dark" in page
+    assert page.count('<path class="') == 3
+    assert not [word for word in ("http://", "https://", "<script", "@import", "url(", "<link") if word in page]
+
+
+def test_the_candidate_can_be_emitted_and_tried_as_a_file(ask: Any, tmp_path: Path) -> None:
+    made = ask("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--emit-yaml")
+    body = yaml.safe_load(made.stdout)
+    assert body["spec"]["maxReplicas"] == 3
+    assert "replica-hours" in made.stderr
+    file = tmp_path / "candidate.yaml"
+    file.write_text(made.stdout, encoding="utf-8")
+    assert ask("backtest", "-f", str(file), *SINCE).exit_code == 0
+
+
+def test_history_names_each_change(ask: Any) -> None:
+    made = fits("RevisionList", ask("history", APP, "-o", "json").stdout)
+    assert [each["what"] for each in made["items"]] == ["created"]
+
+
+def test_audit_list_filters(ask: Any) -> None:
+    made = fits("DecisionList", ask("audit", "list", "-A", "--limit", "Tolerance", *SINCE, "-o", "json").stdout)
+    assert made["items"]
+    assert all("Tolerance" in item["constraintsApplied"] for item in made["items"])
+    ups = fits("DecisionList", ask("audit", "list", "-A", "--direction", "up", *SINCE, "-o", "json").stdout)
+    assert {item["direction"] for item in ups["items"]} == {"ScaleUp"}
+    none = ask("audit", "list", "-A", "--reason", "NoSuchReason*", *SINCE)
+    assert (none.stdout, none.exit_code) == ("", 0)
+
+
+def test_a_shadow_report_of_an_archive(run: Cli, tmp_path: Path) -> None:
+    from streams.replay.generate import GeneratedRecord
+
+    log = ShadowWorld().run(12)
+    records = [GeneratedRecord(0, *record) for record in log.records]
+    topics: dict[tuple[str, int], list[ArchivedRecord]] = {(LOG, 0): [], ("decisions", 0): []}
+    for topic, number, record in decided(records, 1):
+        topics[topic, number].append(record)
+    folder = write_archive(tmp_path / "shadow", SMALL.__class__(partitions=1), topics=topics)
+    made = run("shadow-report", "-A", *SINCE, "-o", "json", "--from", str(folder))
+    document = fits("ShadowReportList", made.stdout)
+    assert made.exit_code == 1
+    assert not document["items"][0]["ready"]
+    text = run("shadow-report", "-A", *SINCE, "--from", str(folder)).stdout
+    assert "NOT READY to enforce: only" in text
+    assert "0 of 1 HPAs are ready" in text
+
+
+# --- gates ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        pytest.param("replica_hours<-1%", 1, id="a condition that is met fails the gate"),
+        pytest.param("replica_hours>+1%", 0, id="one that is not passes"),
+        pytest.param("scale_events>1000", 0, id="an absolute value"),
+        pytest.param("time_at_max>+1s", 1, id="a time"),
+        pytest.param("nonsense>1", 2, id="no such measure"),
+        pytest.param("replica_hours", 2, id="no condition"),
+        pytest.param("replica_hours>5%", 2, id="a percentage without a sign"),
+        pytest.param("replica_hours>5m", 2, id="a time of what is no time"),
+    ],
+)
+def test_fail_if_is_a_gate(ask: Any, condition: str, code: int) -> None:
+    made = ask("backtest", APP, "--set", "maxReplicas=2", *SINCE, "--fail-if", condition)
+    assert made.exit_code == code, made.output
+    assert ("FAILED: c0/ns0/app0" in made.output) == (code == 1)
+
+
+def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
+    nothing = Measures(
+        replica_hours=1, above_target_minutes=0, worst_overload=1, at_max_minutes=0,
+        scale_events=0, direction_flips=0, unknown_minutes=0, hours=1,
+    )  # fmt: skip
+    from msgspec import structs
+
+    more = structs.replace(nothing, above_target_minutes=0.5)
+    assert parse_fail_if("time_above_target>+10%").holds(nothing, more)
+    assert not parse_fail_if("time_above_target>+10%").holds(nothing, nothing)
+    assert parse_fail_if("time_above_target > 20s").holds(nothing, more)
+
+
+# --- wrong input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(("explain", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="explain: an unknown HPA"),
+        pytest.param(("explain", f"{APP}@yesterday"), 2, "is no time", id="explain: no time"),
+        pytest.param(("what-if", APP), 2, "what-if what?", id="what-if: nothing to change"),
+        pytest.param(("what-if", APP, "--set", "maxReplicas"), 2, "is not NAME=VALUE", id="what-if: no value"),
+        pytest.param(("what-if", APP, "--set", "speed=3"), 2, "no such field or metric", id="what-if: no such field"),
+        pytest.param(("what-if", APP, "--set", "maxReplicas=1"), 2, "is invalid", id="what-if: max below min"),
+        pytest.param(("what-if", APP, "--metric", "speed=3"), 2, "has no such metric", id="what-if: no such metric"),
+        pytest.param(("what-if", APP, "--metric", "cpu=much"), 2, "not a quantity", id="what-if: no quantity"),
+        pytest.param(("backtest",), 2, "backtest what?", id="backtest: no candidate"),
+        pytest.param(("backtest", "-f", "/nowhere.yaml"), 2, "cannot be read", id="backtest: a missing file"),
+        pytest.param(
+            ("backtest", APP, "--set", "maxReplicas=3", "--since", "1h", "--until", "2h"),
+            2,
+            "window is empty",
+            id="backtest: empty window",
+        ),
+        pytest.param(
+            ("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--until", "2025-12-31T01:00:00Z"),
+            4,
+            "has no evaluation in this window",
+            id="backtest: nothing in the window",
+        ),
+        pytest.param(
+            ("backtest", "c0/ns0/x", "--set", "maxReplicas=3"), 4, "no HPA c0/ns0/x", id="backtest: unknown HPA"
+        ),
+        pytest.param(("history", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="history: an unknown HPA"),
+        pytest.param(("shadow-report", "-n", "none"), 4, "in shadow beside", id="shadow-report: nothing there"),
+        pytest.param(
+            ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
+        ),
+        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "not a duration", id="audit list: no time"),
+    ],
+)
+def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    made = ask(*arguments)
+    assert made.exit_code == code, made.output
+    assert said in made.stderr
+    assert "Traceback" not in made.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", APP),
+        ("what-if", APP, "--set", "maxReplicas=3"),
+        ("backtest", APP, "--set", "maxReplicas=3"),
+        ("history", APP),
+        ("shadow-report", "-A"),
+        ("audit", "list", "-A"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_folder_that_is_no_archive_is_refused(run: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        made = run(*arguments, "--from", str(folder))
+        assert made.exit_code == 2
+        assert "--from" in made.stderr
+
+
+def test_a_corrupt_segment_is_told(run: Cli, tmp_path: Path) -> None:
+    folder = write_archive(tmp_path / "bad")
+    for segment in (folder / "log").glob("*/*.seg"):
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        segment.write_bytes(bytes(data))
+    made = run("backtest", "-A", "--set", "maxReplicas=3", *SINCE, "--from", str(folder))
+    assert made.exit_code == 2, made.output
+    assert "audit verify" in made.stderr
+
+
+def test_two_hpas_of_that_name_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(3, 300)
+    fleet.cluster = "west"
+    fleet.append(AutoscalerSet(hpa=hpa(), session="s"))
+    fleet.observe(3, 300)
+    run = Cli(monkeypatch, fleet)
+    for arguments in (
+        ("explain", "checkout", "-n", "shop"),
+        ("what-if", "checkout", "-n", "shop", "--set", "maxReplicas=9"),
+    ):
+        made = run(*arguments)
+        assert made.exit_code == 2
+        assert "names 2 HPAs" in made.stderr
+    made = run("history", "checkout", "-n", "shop")
+    assert made.exit_code == 2
+
+
+# --- a fleet in memory: edits, commands, fights -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    made = Fleet()
+    made.settle(3, 300)
+    return made
+
+
+def test_history_says_who_why_and_what(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    changed = hpa(maxReplicas=30, behavior={"scaleDown": {"stabilizationWindowSeconds": 60}})
+    changed["metadata"]["generation"] = 2
+    fleet.append(AutoscalerSet(hpa=changed, session="s", author="anna", reason="PAY-311"))
+    fleet.append(Command(command="pause", name="checkout", author="ben", reason="INC-1"))
+    run = Cli(monkeypatch, fleet)
+    made = fits("RevisionList", run("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+    assert [each["what"] for each in made] == ["created", "spec", "pause"]
+    assert made[1]["author"] == "anna"
+    assert made[1]["reason"] == "PAY-311"
+    assert "maxReplicas 20→30" in made[1]["changes"]
+    assert "scaleDown.stabilizationWindowSeconds (none)→60" in made[1]["changes"]
+    text = run("history", "hpa", "east/shop/checkout").stdout
+    assert "REVISION  DATE" in text
+    assert "maxReplicas 20→30" in text
+
+
+def test_a_fight_shows_in_get_and_describe(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    for replicas in (3, 6, 3, 6):
+        fleet.append(after_ms=16_000)
+        fleet.observe(replicas, 300)
+        wanted = fleet.decisions()[-1].decision
+        if wanted.wants is not None:
+            fleet.applied(wanted.wants)
+    run = Cli(monkeypatch, fleet)
+    item = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)["items"][0]
+    assert item["moves"]
+    assert all(move["by"] in ("fleethpa", "another hand") for move in item["moves"])
+    assert "Moved by:" in run("describe", "east/shop/checkout").stdout
+    if item["fight"] is not None:
+        assert "fight:" in run("get", "hpa", "-A", "-o", "wide").stdout
+
+
+def test_explain_without_the_log_still_explains(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    fleet.log[:5] = []
+    made = Cli(monkeypatch, fleet)("explain", "east/shop/checkout")
+    assert made.exit_code == 0
+    assert "STEP" in made.stdout
+    assert "what would have changed the answer is not known" in made.stderr
+
+
+def test_a_step_plot_shows_where_the_two_differ() -> None:
+    plot = step_plot([(0, 2), (50_000, 4)], [(0, 2), (80_000, 3)], ("recorded", "candidate"), width=48)
+    text = "\n".join(plot)
+    assert "█" in text
+    assert "░" in text
+    assert "recorded only" in text
+    assert max(map(len, plot)) <= 60
+    assert step_plot([], [], ("a", "b")) == []
+
+
+def test_the_hpa_of_the_fixture_is_known() -> None:
+    assert str(HpaId("c0", "ns0", "app0")) == APP
