@@ -49,4 +49,5 @@ async def _through_the_pipeline(folder: Path, seconds: float, tmp_path: Path, ti
     findings = compare(tape, records, played.decisions)
     report(f"{len(tape.syncs)} native syncs, {len(played.decisions)} decisions", findings)
     check(findings, least_equal=0.97)
+    assert played.log_records == pure.log_records
     assert played == pure  # the log, too: the hash of it is in every decision
