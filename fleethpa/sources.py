@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fleethpa.session import Session
 
+_SMALL_RECORDS = 10_000
+
 if TYPE_CHECKING:
     from streams.replay.sources import Source
 
@@ -31,6 +33,23 @@ def source_of(session: Session) -> Source:
     from fleethpa.archivereader import ArchiveReader
 
     return ArchiveSource(ArchiveReader(Path(session.source)).root)
+
+
+def jobs_for(source: Source) -> int:
+    """How many processes the work on a source is worth: starting one costs more than replaying a small archive."""
+    from streams.replay.archive import LOG, PartitionReader, open_archive
+    from streams.replay.parallel import cores
+    from streams.replay.segments import ArchiveError
+    from streams.replay.sources import ArchiveSource
+
+    if not isinstance(source, ArchiveSource):
+        return cores()
+    try:
+        numbers = range(open_archive(source.root).partitions)
+        records = sum(m.records for n in numbers for m in PartitionReader(source.root, LOG, n).manifests())
+    except ArchiveError:  # the work itself tells what is wrong
+        return 1
+    return cores() if records > _SMALL_RECORDS else 1
 
 
 @asynccontextmanager

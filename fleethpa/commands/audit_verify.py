@@ -30,8 +30,8 @@ def audit_verify(
 ) -> int:
     """Check numbers, chain, log hashes, keys, headers, files, and make every decision again; exit 1 if one differs."""
     from fleethpa.filters import moment
-    from fleethpa.sources import progress, source_of
-    from streams.replay.parallel import Pool, cores
+    from fleethpa.sources import jobs_for, progress, source_of
+    from streams.replay.parallel import Pool
     from streams.replay.verify import verify, verify_partition
 
     source = source_of(session)
@@ -39,7 +39,7 @@ def audit_verify(
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since lies beyond the newest record", cause="The window is empty.")
     heads = _heads(session, public_key, checkpoints)
-    pool = Pool(verify_partition, jobs or cores())
+    pool = Pool(verify_partition, jobs or jobs_for(source))
 
     async def work() -> list[Report]:
         async with progress(session, "verifying", pool):

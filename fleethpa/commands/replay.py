@@ -35,8 +35,8 @@ def replay(
     """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
     from fleethpa.connection import connecting
     from fleethpa.filters import moment
-    from fleethpa.sources import progress, source_of
-    from streams.replay.parallel import Pool, cores
+    from fleethpa.sources import jobs_for, progress, source_of
+    from streams.replay.parallel import Pool
     from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
     from streams.replay.segments import ArchiveError
 
@@ -44,7 +44,7 @@ def replay(
     window = (moment(since, session.now_ms(), "--since"), moment(until, session.now_ms(), "--until"))
     if window[0] is not None and window[1] is not None and window[0] >= window[1]:
         raise usage("--since is not before --until", cause="The window is empty.")
-    pool = Pool(replay_partition, jobs or cores())
+    pool = Pool(replay_partition, jobs or jobs_for(source))
 
     async def work() -> list[ReplayReport]:
         async with connecting(session.config.brokers), progress(session, "replaying", pool):

@@ -38,7 +38,7 @@ class Archiving:
 
     async def verified(self, told: Told) -> None:
         """End the archive as it is and make every decision in it again."""
-        from streams.replay.parallel import Pool, cores
+        from streams.replay.parallel import Pool
         from streams.replay.segments import ArchiveError
         from streams.replay.sources import ArchiveSource
         from streams.replay.verify import verify, verify_partition
@@ -49,7 +49,7 @@ class Archiving:
         await self._supervisor.stop()
         began = time.monotonic()
         try:
-            pool = Pool(verify_partition, cores())
+            pool = Pool(verify_partition, 1)
             reports = [report async for report in verify(ArchiveSource(self.root), None, [], pool)]
         except ArchiveError as error:
             told.promise(f"the archive holds: {error}", False)
