@@ -97,6 +97,11 @@ class Partition:
         return self.state.row.log_hash
 
     @property
+    def engine(self) -> int:
+        """The engine that is in force."""
+        return self.state.row.engine
+
+    @property
     def clock_ms(self) -> int:
         """Log time: the newest record timestamp so far."""
         return self.state.row.clock_ms
