@@ -111,6 +111,12 @@ def _document(
         "snapshots": sum(report.snapshots for report in reports),
         "checkpoints": len(heads),
         "signedUntil": rfc3339(heads[-1].time_ms) if heads and heads[-1].time_ms else None,
+        "engines": sorted({report.engine for report in reports if report.engine}),
+        "engineChanges": [
+            {"partition": report.partition, "offset": offset, "engine": engine}
+            for report in reports
+            for offset, engine in report.engine_changes
+        ],
         "faults": faults,
         "partitions": [msgspec.to_builtins(report) for report in reports],
     }
@@ -124,6 +130,7 @@ def _text(found: dict[str, Any], took_s: float) -> str:
     ]
     good = [
         f"recomputed    {found['decisions']:,} identical to the byte; numbers, chain, log hashes, ids, keys, headers",
+        f"engine        {', '.join(map(str, found['engines'])) or '-'}" + _changes(found["engineChanges"]),
         f"duplicates    {found['duplicates']} copies collapsed",
         f"archive       {found['segments']} closed segments, {found['snapshots']} snapshots"
         if found["segments"]
@@ -138,6 +145,13 @@ def _text(found: dict[str, Any], took_s: float) -> str:
     if found["ok"]:
         return "\n".join(lines + [line for line in good if line] + ["OK"])
     return "\n".join([*lines, *(f"FAULT  {fault}" for fault in found["faults"])])
+
+
+def _changes(changes: list[dict[str, Any]]) -> str:
+    if not changes:
+        return ", no change"
+    places = ", ".join(f"{each['engine']} from log {each['partition']}@{each['offset']} on" for each in changes)
+    return f"; {places}"
 
 
 @click.command("keygen")

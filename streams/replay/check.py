@@ -38,7 +38,7 @@ class Report(Struct, kw_only=True, rename="camel"):
     """What was checked of one partition. `start`: the log offset after which recomputation began (-1: the beginning).
 
     `fault`: the first thing found wrong, empty if nothing was. `missing`: decisions that the log asks for beyond the
-    newest that stands.
+    newest that stands. `engine`: in force at the end; `engineChanges`: (log offset, engine from there on).
     """
 
     partition: int
@@ -49,6 +49,8 @@ class Report(Struct, kw_only=True, rename="camel"):
     snapshots: int = 0
     segments: int = 0
     signed: int = 0
+    engine: int = 0
+    engine_changes: list[tuple[int, int]] = []
     last_log_offset: int = -1
     last_seq: int = 0
     fault: str = ""
@@ -103,6 +105,10 @@ class Checker:
             raise FaultError(f"{where}: {text}") from error
         self.report.log_records += 1
         self.report.last_log_offset = record.offset
+        engine = self.partition.engine
+        if engine != self.report.engine:
+            self.report.engine = engine
+            self.report.engine_changes.append((record.offset, engine))
 
     def decision(self, record: ArchivedRecord) -> bool:
         """Check one record of the decisions; False for one that stands before the part that is checked, or a copy.
@@ -219,7 +225,7 @@ async def check_partition(
     Raises:
         ArchiveError: the source cannot be read; FaultError is caught and told in the report.
     """
-    report = Report(partition=number)
+    report = Report(partition=number, engine_changes=[])
     try:
         await _check(source, number, since_ms, report, progress)
     except (FaultError, ArchiveError) as error:
@@ -236,6 +242,7 @@ async def _check(source: Source, number: int, since_ms: int | None, report: Repo
     except Exception as error:
         raise FaultError(f"snapshot of log partition {number}: {type(error).__name__}: {error}") from error
     report.start = partition.applied_offset
+    report.engine = partition.engine
     report.last_log_offset, report.last_seq = partition.applied_offset, partition.seq
     if start and start[0] != partition.applied_offset:
         raise FaultError(f"the snapshot named {start[0]} of log partition {number} is of {partition.applied_offset}")

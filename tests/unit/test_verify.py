@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from schemas.codec import encode
+from schemas.entries import WHOLE_PARTITION_KEY, EngineSet, Entry, LogRecord
+from streams.replay.archive import LOG
 from streams.replay.check import Report
 from streams.replay.parallel import Pool
 from streams.replay.sources import ArchiveSource
 from streams.replay.verify import checkpoints_of, verify, verify_partition
 from tests.archive_kit import SMALL, topics_of, write_archive
+from tests.damage import decided_anew
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
@@ -27,6 +31,27 @@ async def test_an_archive_that_is_right_is_found_right(tmp_path: Path, finish: b
     assert [report.log_records for report in reports] == [len(want["log", n]) for n in range(2)]
     assert all(report.snapshots >= 3 for report in reports)
     assert sum(report.decisions for report in reports) > 100
+
+
+async def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
+    write_archive(tmp_path)
+    assert await verified(tmp_path, jobs=2) == await verified(tmp_path, jobs=1)
+
+
+async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("fold", "partition"):
+        monkeypatch.setattr(f"streams.core.{module}.ENGINE", 2)
+    made = topics_of(SMALL)
+    change = encode(LogRecord(v=1, entries=[Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))]))
+    log = made[LOG, 0]
+    tick = next(n for n, record in enumerate(log) if n > 100 and record.value == encode(LogRecord(v=1, entries=[])))
+    log[tick] = log[tick]._replace(value=change)
+    forged = decided_anew(made, 0)
+    assert forged is not None
+    write_archive(tmp_path, topics=forged)
+    reports = await verified(tmp_path)
+    assert [report.fault for report in reports] == ["", ""]
+    assert [report.engine_changes for report in reports] == [[(tick, 2)], []]
 
 
 async def test_a_late_window_starts_from_a_snapshot(tmp_path: Path) -> None:
