@@ -129,15 +129,17 @@ def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> li
 
 def notes(result: Backtest) -> list[str]:
     """What to keep in mind about this result, beside what the model can never know."""
+    from fleethpa.output.backtestpage import minutes
+
     said = []
     recorded = result.recorded
     if recorded.at_max_minutes and recorded.worst_overload > 1:
         said.append(
-            f"the recording was at maxReplicas for {recorded.at_max_minutes:.0f} min, overloaded at times: pods at "
+            f"the recording was at maxReplicas for {minutes(recorded.at_max_minutes)}, overloaded at times: pods at "
             "their limit take less load than there was, so what a higher maximum would need is underestimated"
         )
     if recorded.unknown_minutes:
-        said.append(f"the load is not known for {recorded.unknown_minutes:.0f} min: metrics were missing")
+        said.append(f"the load is not known for {minutes(recorded.unknown_minutes)}: metrics were missing")
     if result.edits:
         said.append(f"the deployed spec was edited {result.edits} times in this window")
     if result.start_up is not None and not result.start_up.measured:

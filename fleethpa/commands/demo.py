@@ -37,6 +37,7 @@ async def _demo(session: Session, folder: Path) -> int:
     from fleethpa.dev.stack import Plan, Stack
     from fleethpa.dev.story.acts import ACTS
     from fleethpa.dev.story.archiving import Archiving
+    from fleethpa.dev.story.questions import asked
     from fleethpa.dev.story.screen import Screen, wants_live
     from fleethpa.dev.story.told import Told
     from fleethpa.dev.story.world import HPAS, SETTINGS, demo_fleet
@@ -68,6 +69,7 @@ async def _demo(session: Session, folder: Path) -> int:
                 for act in ACTS:
                     await act(fleet, told)
                 await archiving.verified(told)
+                await asked(told, archiving.root)
             finally:
                 for task in watching:
                     task.cancel()

@@ -1,0 +1,75 @@
+"""The end of the story: one decision explained and one other spec tried, from the archive that it leaves behind."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fleethpa.dev.story.world import EAST
+
+if TYPE_CHECKING:
+    from fleethpa.archivereader import ArchiveReader
+    from fleethpa.dev.story.told import Told
+
+CHANGE: Final = "maxReplicas=6"
+_WIDEST: Final = 100
+
+
+async def asked(told: Told, root: Path) -> None:
+    """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
+    from fleethpa.archivereader import ArchiveReader
+    from fleethpa.errors import CommandError
+
+    reader = ArchiveReader(root)
+    try:
+        await _explained(told, reader)
+        await _tried(told, reader)
+    except CommandError as error:
+        told.promise(f"the archive answers: {error.what}", False)
+    finally:
+        await reader.close()
+
+
+async def _explained(told: Told, reader: ArchiveReader) -> None:
+    from fleethpa.finding import find_decision
+    from fleethpa.output.explanation import explanation
+    from fleethpa.replaying import evaluated
+    from streams.replay.counterfactual import counterfactuals
+
+    what = f"`fleethpa explain {EAST} --change --from {reader.root}`: why, and what would have changed it."
+    told.screen.act(7, "Any decision can be asked why", what)
+    found, ending = await find_decision(reader, str(EAST), None, change=True)
+    would = counterfactuals((await evaluated(reader, found)).inputs)
+    now_ms = time.time_ns() // 1_000_000
+    for line in explanation(found.decision, ending.decision if ending else None, now_ms=now_ms, would=would):
+        told.screen.plain(f"     {line}")
+    told.promise(
+        f"other metric values that change this answer: {len(would.flips)}, each evaluated again to prove it",
+        bool(would.flips) and would.final == found.decision.final_desired_replicas,
+    )
+
+
+async def _tried(told: Told, reader: ArchiveReader) -> None:
+    from fleethpa.backtesting import Window, Wish, events_by_hpa, notes, run
+    from fleethpa.changes import changed_spec, checked
+    from fleethpa.output.backtestpage import page
+    from streams.replay.inputs import Evaluated
+    from streams.replay.openloop import open_loop
+
+    what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {reader.root}`: the last minutes, once more."
+    told.screen.act(8, "Another spec is tried on what has just happened", what)
+    events = await events_by_hpa(reader, {EAST}, reader.partitions, Window(0, 1 << 62))
+    spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
+    body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
+    wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")})
+    result = run([wish], events, "closed")[0]
+    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
+    for line in page(result, notes(result), plot=True, width=width):
+        told.screen.plain(f"     {line}")
+    compared = open_loop(events[EAST], None)
+    told.promise(
+        f"the deployed spec, asked at all {len(compared)} evaluations, answers as recorded",
+        bool(compared) and all(each.agrees for each in compared),
+    )
