@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 )
 @click.option("--key", metavar="FILE", help="Sign checkpoints with it [default: the file of `audit keygen`, if there].")
 @click.option("--sign-every", default="1m", show_default=True, metavar="DURATION", help="How often heads are signed.")
+@click.option(
+    "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
+)
 @command_options()
 def archive(
     session: Session,
@@ -40,6 +43,7 @@ def archive(
     flush: str,
     key: str | None,
     sign_every: str,
+    web_port: int | None,
 ) -> int:
     """Follow log and decisions into a folder: immutable segments, hash chains, snapshots, signed checkpoints.
 
@@ -56,6 +60,7 @@ def archive(
         flush_ms=parse_duration_ms(flush, "--flush"),
         key=_key(key),
         sign_ms=parse_duration_ms(sign_every, "--sign-every"),
+        web_port=web_port,
     )
     session.run(_run(session, config))
     return OK
@@ -81,6 +86,7 @@ def _key(named: str | None) -> Path | None:
 async def _run(session: Session, config: ArchiveConfig) -> None:
     from aiokafka.errors import KafkaError
 
+    from fleethpa.parts import announce
     from streams.core.errors import CoreError
     from streams.replay.follow import run_archive
     from streams.replay.segments import ArchiveError
@@ -91,7 +97,7 @@ async def _run(session: Session, config: ArchiveConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
     try:
-        counts = await run_archive(config, stop)
+        counts = await run_archive(config, stop, announce("archive"))
     except (ArchiveError, CoreError) as error:
         raise CommandError(f"the archive {config.root} cannot go on: {error}") from error
     except OSError as error:

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -18,10 +20,13 @@ from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, torn
 from streams.replay.segments import ArchivedRecord, ArchiveError
 from streams.replay.signing import CheckpointWriter, read_private
+from streams.web import health_server
 
 log = logging.getLogger("fleethpa.archive")
 NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}
 FETCH_MS = 200
+SILENT_S = 60.0
+"""Every partition of a running fleet gets a tick a second: after so long without a record something is wrong."""
 DRAIN_S = 10.0
 """How long, at the end, decisions that follow from the archived log are waited for."""
 _TRIES = 20
@@ -32,7 +37,8 @@ class ArchiveConfig:
     """What the archiver is told.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
-    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made.
+    file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `web_port`: port of /healthz,
+    /readyz, /metrics; 0 takes a free one, None: no server.
     """
 
     root: Path
@@ -42,6 +48,8 @@ class ArchiveConfig:
     flush_ms: int = 500
     key: Path | None = None
     sign_ms: int = 60_000
+    web_host: str = "127.0.0.1"
+    web_port: int | None = None
 
 
 def archived(record: ConsumerRecord) -> ArchivedRecord:
@@ -59,7 +67,32 @@ def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
     return None if config.key is None else CheckpointWriter(config.root, read_private(config.key))
 
 
-async def run_archive(config: ArchiveConfig, stop: asyncio.Event) -> dict[str, int]:
+class Health:
+    """What the archiver tells of itself."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.records = Counter(
+            "fleethpa_archived_records", "Records taken into the archive.", ["topic"], registry=self.registry
+        )
+        self.flushed = Gauge(
+            "fleethpa_archive_flushed_timestamp_seconds", "When records were last made durable.", registry=self.registry
+        )
+        self._heard = time.monotonic()
+
+    def heard(self) -> None:
+        """Records came in."""
+        self._heard = time.monotonic()
+
+    def problems(self) -> list[str]:
+        """What keeps the archive from growing; empty when it is ready."""
+        silent_s = time.monotonic() - self._heard
+        return [f"no record has come in for {silent_s:.0f}s"] if silent_s > SILENT_S else []
+
+
+async def run_archive(
+    config: ArchiveConfig, stop: asyncio.Event, told: Callable[[int], None] = lambda port: None
+) -> dict[str, int]:
     """Archive until `stop` is set or, with `once`, until the end as of now; gives the number of records per topic.
 
     Raises:
@@ -72,9 +105,14 @@ async def run_archive(config: ArchiveConfig, stop: asyncio.Event) -> dict[str, i
         auto_offset_reset="none",
         fetch_max_wait_ms=FETCH_MS,
     )
+    health = Health()
     try:
         await consumer.start()
-        return await _Follower(config, consumer, stop).run()
+        async with AsyncExitStack() as exits:
+            if config.web_port is not None:
+                server = health_server(health.registry, health.problems, host=config.web_host, port=config.web_port)
+                told(await exits.enter_async_context(server))
+            return await _Follower(config, consumer, stop, health).run()
     except OffsetOutOfRangeError as error:
         raise ArchiveError(f"the topics no longer hold what follows in the archive: {error}") from error
     finally:
@@ -82,7 +120,8 @@ async def run_archive(config: ArchiveConfig, stop: asyncio.Event) -> dict[str, i
 
 
 class _Follower:
-    def __init__(self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
+    def __init__(self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event, health: Health) -> None:
+        self._health = health
         self._config, self._consumer, self._stop = config, consumer, stop
         self._counts = {LOG: 0, DECISIONS: 0}
 
@@ -169,6 +208,7 @@ class _Follower:
             done = self._config.once and await self._at_end(ends)
             if done or now - flushed >= self._config.flush_ms / 1000:
                 await asyncio.to_thread(archiver.flush)
+                self._health.flushed.set_to_current_time()
                 flushed = now
             if now - signed >= self._config.sign_ms / 1000:
                 await asyncio.to_thread(archiver.sign)
@@ -200,6 +240,8 @@ class _Follower:
                 return
             archiver.append(name, part.partition, archived(record))
             self._counts[name] += 1
+            self._health.records.labels(topic=name).inc()
+        self._health.heard()
 
     async def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
         return all([await self._consumer.position(part) >= end for part, end in ends.items()])

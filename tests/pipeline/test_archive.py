@@ -3,9 +3,11 @@
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -165,6 +167,12 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
     assert report["snapshots"] >= 2 * PARTITIONS
 
 
+def _get(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
 def _size(root: Path) -> int:
     try:
         return sum(map(len, archived(root).values()))
@@ -238,7 +246,18 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
     async with producing(broker) as producer:
         await produce(producer, everything[: len(everything) // 2])
         process = await asyncio.create_subprocess_exec(
-            *command("archive", "--to", str(root), "--segment-time", "40s", "--flush", "20ms", settings=broker),
+            *command(
+                "archive",
+                "--to",
+                str(root),
+                "--segment-time",
+                "40s",
+                "--flush",
+                "20ms",
+                "--web-port",
+                "0",
+                settings=broker,
+            ),
             cwd=ROOT,
             env=environment(tmp_path),
             stderr=subprocess.PIPE,
@@ -246,6 +265,12 @@ async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sig
         while _size(root) < len(everything) // 2:
             assert process.returncode is None
             await asyncio.sleep(0.05)
+        assert process.stderr is not None
+        while not (found := re.search(rb"http://127\.0\.0\.1:(\d+)", await process.stderr.readline())):
+            assert process.returncode is None
+        metrics = await asyncio.to_thread(_get, int(found[1]), "metrics")
+        assert re.search(r'^fleethpa_archived_records_total\{topic="log"\} [1-9]', metrics, re.MULTILINE)
+        assert await asyncio.to_thread(_get, int(found[1]), "readyz") == "ok\n"
         code, out, err = await fleethpa(tmp_path, "audit", "verify", "--from", str(root), "--jobs", "1")
         assert code == 0, out + err
         await produce(producer, everything[len(everything) // 2 :])
