@@ -159,6 +159,23 @@ async def test_a_forbidden_write_fails_with_the_servers_words(app: App) -> None:
     told = await app.ends()
     assert told.result == "failed"
     assert 'cannot update resource "deployments/scale"' in told.error
+    app.sim.deny([])
+    assert (await app.ends()).result == "applied", "a permission that is back is used at once"
+
+
+async def test_a_server_that_comes_back_with_older_resource_versions_is_read_anew_and_written_to(app: App) -> None:
+    first = await app.ends(wants=5)
+    # The server goes away between a read and its write, and its versions begin anew.
+    number = app.sim.add_fault(Fault(path=app.scale, method="PUT", action="hang"))
+    reads = len(asked(app.sim, "get", app.scale))
+    decision = await app.made.decider.publish(await app.decided(wants=6, ttl_ms=30_000))
+    await app.made.topics.until(lambda: len(asked(app.sim, "get", app.scale)) > reads, "the scale was read")
+    await app.sim.restart_api(reset_versions=True, abort=True)
+    app.sim.clear_faults(number)
+    told = await outcome(app.made, decision, timeout_s=60)
+    assert told.result == "applied", told.error
+    assert int(told.resource_version) < int(first.resource_version)
+    assert app.replicas == 6
 
 
 async def test_a_deleted_target_fails_with_the_servers_words(app: App) -> None:
