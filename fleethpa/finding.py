@@ -29,6 +29,16 @@ def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
     return views
 
 
+def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
+    """What to say where a selection means no HPA, with the next step."""
+    where = f"in namespace {selection.namespace}" if selection.namespace else "in any namespace"
+    if selection.namespace and state.hpas:
+        return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere: fleethpa {verb} -A"
+    if state.hpas:
+        return f"No HPAs found {where} that match."
+    return f"No HPAs found {where}. Next: fleethpa apply -f hpa.yaml, or fleethpa get clusters"
+
+
 def one(state: FleetState, selection: Selection) -> HpaView:
     """Return the only HPA that a selection means.
 

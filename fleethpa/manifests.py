@@ -91,7 +91,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         try:
             yield str(file), file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise usage(f"-f {file} cannot be read", cause=str(error)) from error
+            raise usage(f"-f {file} cannot be read", cause=getattr(error, "strerror", "") or str(error)) from error
 
 
 def _documents(source: str, text: str) -> Iterator[Manifest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ import click
 from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
 from fleethpa.completing import hpa_names
 from fleethpa.errors import not_found, usage
-from fleethpa.output.times import parse_duration_ms
+from fleethpa.output.times import parse_duration_ms, span
 from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_ref
 from fleethpa.session import Session, command_options, output_option
 
@@ -234,13 +235,13 @@ def _choice(*known: str) -> Callable[[str], str]:
 
 
 def _quantity(text: str) -> str:
-    if not 0 <= float(text) <= 1e6:
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", text):
         raise ValueError("expected a number such as 0.1")
     return text
 
 
 def _count(text: str) -> int:
-    if int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number of at least 1")
     return int(text)
 
@@ -343,6 +344,22 @@ def parse_settings(changes: tuple[str, ...]) -> Any:
     return ClusterSettings(**values)
 
 
+def written_settings(settings: Any) -> list[tuple[str, str]]:
+    """Settings as they are written on the command line: name and value."""
+    rows = []
+    for name, (field, _) in SETTINGS.items():
+        value = getattr(settings, field)
+        if value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            rows.append((name, _span(value) if field.endswith("_ms") else text))
+    rows += [(f"namespace.{name}", mode) for name, mode in (settings.namespaces or {}).items()]
+    return rows + [(f"source.{name}", source) for name, source in (settings.sources or {}).items()]
+
+
+def _span(ms: int) -> str:
+    return f"{ms / 1000:g}s" if ms % 1000 or ms < 1000 else span(ms)
+
+
 def _show(session: Session, cluster: str, output: str) -> int:
     import msgspec
 
@@ -364,7 +381,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     effective = merge(state.settings.get(EVERYTHING, nothing), state.settings.get(cluster, nothing))
     body = msgspec.to_builtins(effective)
     if output == "table":
-        rows = [("SETTING", "VALUE"), *((name, str(value)) for name, value in body.items())]
+        rows = [("SETTING", "VALUE"), *written_settings(effective)]
         session.out("\n".join(layout(rows)))
         session.note("What is not listed has upstream's default.")
     else:

@@ -16,6 +16,8 @@ from fleethpa.session import Session, command_options, travel_option
 from fleethpa.state import HpaView, read_state
 
 LAST_DECISIONS = 10
+WHY_WIDTH = 100
+"""Upstream's errors repeat themselves; `explain` has them whole."""
 
 
 @click.command()
@@ -107,7 +109,7 @@ def _decisions(session: Session, last: list[Recorded]) -> list[str]:
         (
             f"  {shown(recorded.time_ms, session.time_style, session.now_ms())}",
             words.change(recorded.decision),
-            words.why(recorded.decision),
+            words.shortened(words.why(recorded.decision), WHY_WIDTH),
             recorded.decision.id,
         )
         for recorded in reversed(last)

@@ -48,7 +48,7 @@ def get_hpa(
     output: str,
 ) -> int:
     """List HPAs with kubectl's columns, and CLUSTER and MODE."""
-    from fleethpa.finding import chosen
+    from fleethpa.finding import chosen, nothing_found
     from fleethpa.state import read_state
 
     if watch and session.at_ms is not None:
@@ -69,7 +69,7 @@ def get_hpa(
             state = await read_state(reader)
             views = pick(state)
             if not views and output in ("table", "wide"):
-                session.note(_nothing(selection, state))
+                session.note(nothing_found(selection, state, "get hpa"))
             else:
                 session.out(show(views, not no_headers))
             code = _silent_clusters(session, state, views)
@@ -109,15 +109,6 @@ def _visible(view: HpaView) -> tuple[str, ...]:
     return tuple(
         column.cell(view) for column in _columns(0, True)[:-1] if column.header not in ("AGE", "STALE", "LAST SCALE")
     )
-
-
-def _nothing(selection: Selection, state: FleetState) -> str:
-    where = f"in namespace {selection.namespace}" if selection.namespace else "in any namespace"
-    if selection.namespace and state.hpas:
-        return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere: fleethpa get hpa -A"
-    if state.hpas:
-        return f"No HPAs found {where} that match."
-    return f"No HPAs found {where}. Next: fleethpa apply -f hpa.yaml, or fleethpa get clusters"
 
 
 def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) -> int:

@@ -27,14 +27,18 @@ EVERY_S: Final = 1.0
 @command_options(reads=True)
 def status(session: Session, selection: Selection, watch: bool) -> int:
     """Say whether HPAs have what they want: replicas as desired, and scaling active. Exit 1 where one has not."""
-    from fleethpa.finding import chosen
+    from fleethpa.finding import chosen, nothing_found
     from fleethpa.state import read_state
 
     async def work() -> int:
         told: list[str] = []
         async with session.reader() as reader:
             while True:
-                rows = [(view, unsettled(view)) for view in chosen(await read_state(reader), selection)]
+                state = await read_state(reader)
+                rows = [(view, unsettled(view)) for view in chosen(state, selection)]
+                if not rows and not told:
+                    session.note(nothing_found(selection, state, "status"))
+                    return OK
                 lines = layout([(str(view.id), why or "ok") for view, why in rows])
                 if lines != told:
                     session.out("\n".join(line for line in lines if line not in told))

@@ -15,6 +15,8 @@ _WORDING: Final = re.compile(
     r"|\S+ metric (?P<metric>[^\s(]+)"
 )
 
+SMALLEST_MILLI: Final = -(2**63)
+
 LIMITS: Final = {
     "MinReplicas": "minReplicas",
     "MaxReplicas": "maxReplicas",
@@ -93,7 +95,8 @@ def why(decision: Decision) -> str:
         return f"held by {held}" + _would_be(decision)
     if tolerated := [metric for metric in decision.metrics if metric.note == "withinTolerance"]:
         filled = any(metric.pods_missing or metric.pods_not_ready for metric in tolerated)
-        return f"within tolerance ({_largest_ratio(decision)}{', missing pods filled in' if filled else ''})"
+        how = " before pods without a sample are filled in" if filled else ""
+        return f"within tolerance ({_largest_ratio(decision)}{how})"
     return REASONS.get(decision.reason, decision.reason) or "the metrics ask for what is there"
 
 
@@ -110,7 +113,9 @@ def _numbers(decision: Decision) -> str:
         return ""
     if winner.utilization is not None:
         return f" ({winner.utilization}%/{winner.target_utilization}%)"
-    return f" ({number(winner.value)}/{number(winner.target)})" if winner.target else ""
+    # Upstream divides by 0 replicas where there are none, and shows the smallest integer.
+    is_shown = winner.target is not None and winner.value > SMALLEST_MILLI
+    return f" ({number(winner.value)}/{number(winner.target or 0)})" if is_shown else ""
 
 
 def _missing(decision: Decision) -> str:
@@ -145,6 +150,11 @@ def fight(found: Fight) -> str:
         f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
         f"between {found.lowest} and {found.highest} replicas"
     )
+
+
+def shortened(text: str, width: int) -> str:
+    """A text cut to a width, if it is longer."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def first_line(text: str) -> str:

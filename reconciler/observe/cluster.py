@@ -117,6 +117,11 @@ class ClusterObserver:
     async def central(self, namespace: str, name: str, hpa: Json | None) -> None:
         """A central HPA of this cluster was applied, or deleted (None)."""
         self._state.set_central(namespace, name, hpa)
+        native = self._state.namespace(namespace).hpas.get(name)
+        if hpa is None and native is not None:
+            # Behind a central one of its name it was known as a rival only: tell it whole.
+            body = AutoscalerSet(hpa=native, session=self.session)
+            await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
 
     async def hpas_listed(self, scope: str, items: list[Json]) -> None:

@@ -9,11 +9,12 @@ from schemas.entries import AutoscalerSet, Outcome
 from schemas.keys import HpaId
 from streams.core.autoscaler import Autoscaler
 from streams.core.compile import compile_autoscaler
+from streams.core.conditions import rfc3339
 from streams.core.observe import MetricQuery
 from streams.core.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
 
 _REMEMBERED_UIDS = 16
-_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations", "creationTimestamp")
+_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
 class Hpa:
@@ -90,7 +91,7 @@ class Hpa:
         generation = self._generation(entry, born or new_uid != row.uid)
         changed = born or new_uid != row.uid or generation != row.generation or hpa["spec"] != self.spec
         if changed:
-            self._take_spec(hpa, new_uid, generation)
+            self._take_spec(hpa, new_uid, generation, self._created(entry, born, now_ms))
         if born or new_uid != row.uid:
             self._be_born(new_uid, hpa)
         row.origin, row.generation = entry.origin, generation
@@ -118,10 +119,19 @@ class Hpa:
         row.native_status = hpa.get("status") or {}
         row.full_decision = ""
 
-    def _take_spec(self, hpa: dict[str, Any], uid: str, generation: int) -> None:
+    def _created(self, entry: AutoscalerSet, born: bool, now_ms: int) -> str:
+        """Give the creation time: the cluster's, or of a central object the log's when it came."""
+        if entry.origin == "cluster":
+            return str(entry.hpa["metadata"].get("creationTimestamp") or "")
+        before = "" if born else self.row.hpa_object()["metadata"].get("creationTimestamp")
+        return before or rfc3339(now_ms)
+
+    def _take_spec(self, hpa: dict[str, Any], uid: str, generation: int, created: str) -> None:
         row = self.row
         metadata = {name: hpa["metadata"][name] for name in _METADATA if name in hpa["metadata"]}
         metadata["uid"], metadata["generation"] = uid, generation
+        if created:
+            metadata["creationTimestamp"] = created
         kept = {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",

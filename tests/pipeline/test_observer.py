@@ -262,8 +262,28 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 
 
+async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_told_when_that_goes(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web", high=7))
+
+        def told() -> list[AutoscalerSet]:
+            return [body for body in topics.of(AutoscalerSet) if body.origin == "cluster"]
+
+        async with observed(made):
+            await topics.until(lambda: topics.of(AutoscalerList), "the list of HPAs")
+            await _apply_central(made, hpa("web", high=3))
+            await _write_central(made, AutoscalerDeleted(name="web", origin="central"))
+            found = await topics.until(told, "the cluster's HPA, whole")
+        assert [body.hpa["spec"]["maxReplicas"] for body in found] == [7]
+
+
 async def _apply_central(made: Rig, manifest: Json) -> None:
-    body = AutoscalerSet(hpa=manifest, origin="central", author="me")
+    await _write_central(made, AutoscalerSet(hpa=manifest, origin="central", author="me"))
+
+
+async def _write_central(made: Rig, body: AutoscalerSet | AutoscalerDeleted) -> None:
     record = PublicRecord(v=1, entries=[body], time=1, cluster="east", namespace=NAMESPACE)
     producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
     await producer.start()

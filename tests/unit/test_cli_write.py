@@ -301,7 +301,11 @@ def test_settings_are_read_by_name() -> None:
 
 
 def test_settings_are_shown_with_the_defaults_of_all(run: Cli) -> None:
-    assert "nativeController  absent" in run("settings", "east").stdout
+    shown = run("settings", "east").stdout
+    assert "native-controller  absent" in shown
+    # As they are written, so that a line can be pasted.
+    names = [line.split() for line in shown.splitlines()[1:]]
+    assert parse_settings(tuple(f"{name}={value}" for name, value in names))
     assert run("settings", "mars").exit_code == 4
 
 
