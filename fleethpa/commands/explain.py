@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleethpa.completing import hpa_names
 from fleethpa.decisions import Recorded
 from fleethpa.session import Session, command_options, output_option
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
+@click.argument("what", shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
 @click.option("--at", metavar="TIME", help="The decision that stood at this time (RFC 3339), not the newest.")
 @click.option("--change", is_flag=True, help="The newest decision that changed the replicas.")

@@ -324,7 +324,7 @@ def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
     [
         pytest.param("fleethpa explain", "ea", ["east/shop/checkout"], id="an HPA's name"),
         pytest.param("fleethpa get hpa", "we", [], id="nothing that begins so"),
-        pytest.param("fleethpa", "exp", ["explain"], id="a verb"),
+        pytest.param("fleethpa", "expl", ["explain"], id="a verb"),
         pytest.param("fleethpa mode", "sh", ["shadow"], id="a choice"),
     ],
 )
