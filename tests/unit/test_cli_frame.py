@@ -56,8 +56,11 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
         pytest.param(["pause", "--all", "-C", "x"], 2, "--all excludes", id="--all excludes -C"),
         pytest.param(["settings", "east", "sync=1s"], 2, "sync is no setting", id="an unknown setting names the known"),
         pytest.param(["settings", "east", "sync-period=x"], 2, "not a duration", id="a setting's value is checked"),
+        pytest.param(["settings", "east", "tolerance=abc"], 2, "a number such as 0.1", id="a tolerance is a number"),
+        pytest.param(["settings", "east", "tolerance=nan"], 2, "a number such as 0.1", id="and not NaN"),
+        pytest.param(["settings", "east", "max-step=x"], 2, "a whole number", id="a step is a whole number"),
         pytest.param(["mode", "on", "--all"], 2, "'on' is not one of", id="an unknown mode"),
-        pytest.param(["apply", "-f", "/nowhere.yaml"], 2, "cannot be read", id="a manifest that is not there"),
+        pytest.param(["apply", "-f", "/nowhere.yaml"], 2, "No such file", id="a manifest that is not there"),
         pytest.param(
             ["dev", "--context", "x", "--kubeconfig", "/no"], 2, "cannot be used", id="dev without kubeconfig"
         ),

@@ -312,6 +312,12 @@ def test_status_exits_1_until_replicas_are_as_desired(run: Cli, fleet: Fleet) ->
     assert (settled.exit_code, settled.stdout) == (0, "east/shop/checkout  ok\n")
 
 
+def test_status_of_nothing_says_where_there_is_something(run: Cli) -> None:
+    result = run("status")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No HPAs found in namespace default; there are 1 elsewhere: fleethpa status -A" in result.stderr
+
+
 def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
     assert run("status", "east/shop/checkout", "--watch", "--timeout", "200ms").exit_code == 124
 
