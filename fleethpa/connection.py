@@ -74,6 +74,7 @@ def missing_topic(topic: str, brokers: str) -> CommandError:
     """The error for a topic that does not exist."""
     return unreachable(
         f"topic {topic} does not exist at {brokers}",
-        cause="These brokers have not been prepared for fleethpa.",
+        cause="These brokers have not been prepared for fleethpa, or this user may not see the topic "
+        "(fleethpa topics acls).",
         next_step="fleethpa topics init",
     )

@@ -77,6 +77,8 @@ class Reconciler:
             await producer.start()
             stack.push_async_callback(producer.stop)
             self._publisher = Publisher(producer)
+            # A group member that may not read its topic would wait for ever, and say nothing.
+            await producer.partitions_for(DECISIONS)
             consumer = kafka.group_consumer(self._config.kafka, self._config.group)
             stack.push_async_callback(consumer.stop)
             self._consumer = consumer

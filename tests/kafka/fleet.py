@@ -177,12 +177,26 @@ class Rig:
 
     Args:
         static: whether decider and ingest are static members of their groups.
+        settings: how the rig itself, as an administrator, gets in; None: without security.
+        properties: kind of part, or `operator`, → its `client.properties`.
     """
 
-    def __init__(self, broker: KafkaBroker, folder: Path, world: World, *, static: bool = True) -> None:
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        folder: Path,
+        world: World,
+        *,
+        static: bool = True,
+        settings: KafkaSettings | None = None,
+        properties: Mapping[str, Path] | None = None,
+    ) -> None:
         self.broker, self.world = broker, world
-        self.settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
-        self.config = Config(brokers=broker.bootstrap, author="tests")
+        self.settings = settings or KafkaSettings(bootstrap_servers=broker.bootstrap)
+        self._properties = {kind: str(path) for kind, path in (properties or {}).items()}
+        self.config = Config(
+            brokers=broker.bootstrap, kafka_config=self._properties.get("operator", ""), author="tests"
+        )
         self.parts: dict[str, Part] = {}
         self.exits: Counter[tuple[str, int]] = Counter()
         self.parts_folder, self._static = folder, static
@@ -193,21 +207,26 @@ class Rig:
         await make_topics(self.settings, admin.wanted(PARTITIONS, 1))
         await self.world.fleet.start()
         self._kubeconfig = str(self.world.fleet.write_kubeconfig(self.parts_folder / "kubeconfig"))
+        await self.write_settings()
+        return self
+
+    async def write_settings(self) -> None:
+        """Record engine and settings, as an operator does."""
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=PARTITIONS, author="tests", reason="first start")
             settings = SettingsSet(cluster="*", settings=SETTINGS, author="tests", reason="first start")
             await writer.settings("engine and settings", "*", [engine, settings])
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         for part in self.parts.values():
             part.kill()
         await self.world.fleet.stop()
 
-    def add(self, name: str, crash_at: str = "") -> Part:
+    def add(self, name: str, crash_at: str = "", signed_in_as: str = "") -> Part:
         """Start a part by name: `decider-0`, `ingest-1`, `reconciler-0`, `observer-0`; again, if it was stopped."""
         if name not in self.parts:
-            self.parts[name] = Part(name, self._arguments(name), self.parts_folder, self._environ)
+            arguments = self._arguments(name, signed_in_as or name.split("-")[0])
+            self.parts[name] = Part(name, arguments, self.parts_folder, self._environ)
         self.parts[name].start(crash_at)
         return self.parts[name]
 
@@ -220,9 +239,11 @@ class Rig:
         """The parts of a kind."""
         return [part for name, part in self.parts.items() if name.startswith(kind)]
 
-    def _arguments(self, name: str) -> list[str]:
+    def _arguments(self, name: str, user: str) -> list[str]:
         kind = name.split("-")[0]
         arguments = ["run", kind, "--brokers", self.broker.bootstrap]
+        if user in self._properties:
+            arguments += ["--kafka-config", self._properties[user]]
         if kind == "decider":
             member = ["--instance-id", name] if self._static else []
             return [*arguments, "--session-timeout", str(DECIDER_SESSION_S), *member]

@@ -139,11 +139,19 @@ class PipelineRun:
         """SIGTERM to all, in the order of the flow; what they appended while ending is decided by a last decider."""
         for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0"):
             if name == "ingest-0":
-                await self._recovered(RECOVER_S)
+                await self._drained()
             took_s = await self._rig.stop(name)
             if took_s > END_S:
                 self._tally.slow_exits.append(f"{name.split('-')[0]} {took_s:.1f} s")
         self._tally.exits.update(self._rig.exits)
+
+    async def _drained(self) -> None:
+        """Wait until ingest has read all that there is; nothing is added any more."""
+        deadline = time.monotonic() + RECOVER_S
+        while (now := await _progress(self._rig.settings)).ingested < now.public:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"ingest is not through: {now}\n{self._rig.tails()}")
+            await asyncio.sleep(0.2)
 
     async def _compare(self) -> None:
         rig, tally = self._rig, self._tally

@@ -1,0 +1,139 @@
+"""Every part signed in with SCRAM over TLS, with the permissions of `fleethpa topics acls` and no others."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams import topics as admin
+from streams.topics import Component
+from tests.decider_process import ROOT
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.certificates import Authority
+from tests.kafka.conftest import make_topics
+from tests.kafka.fleet import Rig, World
+from tests.kafka.test_pipeline import fleethpa, until
+from tests.kafka.test_security import LISTENERS
+
+USERS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
+DENIED: dict[str, tuple[Component, str]] = {
+    "denied-0": ("ingest", topics.PODS),
+    "denied-1": ("ingest", topics.INGEST_GROUP),
+    "denied-2": ("reconciler", topics.DECISIONS),
+    "denied-3": ("reconciler", topics.SETTINGS),
+    "denied-4": ("reconciler", topics.RECONCILER_GROUP),
+    "denied-5": ("observer", topics.SAMPLES),
+    "denied-6": ("observer", topics.SETTINGS),
+}
+"""User → the component that it runs, and what it may not use."""
+
+
+@dataclass
+class Secured:
+    """A broker with security on: the administrator's settings, and a client.properties per component."""
+
+    broker: KafkaBroker
+    admin: KafkaSettings
+    properties: dict[str, Path]
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Secured]:
+    folder = tmp_path / "kafka"
+    folder.mkdir()
+    authority = Authority(folder)
+    authority.issue("broker")
+    users = {name: f"{name}-secret" for name in ("admin", *USERS, *DENIED)}
+    with KafkaBroker(folder, listeners=LISTENERS, extra_ports=("mutual",), scram=users) as broker:
+        settings = KafkaSettings(
+            bootstrap_servers=broker.bootstrap,
+            security_protocol="SASL_SSL",
+            username="admin",
+            password="admin-secret",
+            cafile=str(authority.cafile),
+        )
+        await make_topics(settings, admin.wanted(4, 1))
+        yield Secured(broker, settings, {name: _properties(tmp_path, authority, name) for name in (*USERS, *DENIED)})
+
+
+def _properties(folder: Path, authority: Authority, user: str, password: str = "") -> Path:
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    path = folder / f"{user}.properties"
+    path.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={authority.cafile}\n"
+        f'sasl.jaas.config={login} username="{user}" password="{password or user + "-secret"}";\n'
+    )
+    return path
+
+
+async def test_every_part_works_with_its_least_permissions(guarded: Secured, tmp_path: Path) -> None:
+    for name in USERS:
+        await admin.grant(guarded.admin, name, f"User:{name}")  # type: ignore[arg-type]
+    world = World(clusters=1, namespaces=2, hpas=1)
+    rig = Rig(guarded.broker, tmp_path / "rig", world, settings=guarded.admin, properties=guarded.properties)
+    async with rig:
+        rig.add_all()
+        before = {hpa: world.replicas(hpa) for hpa in world.hpas}
+
+        async def all_move() -> bool:
+            assert not any(part.ended for part in rig.parts.values()), rig.tails()
+            return all(world.replicas(hpa) != count for hpa, count in before.items())
+
+        await until(all_move, "the replicas of every target change", 240)
+        reach = ("--brokers", guarded.broker.bootstrap, "--kafka-config")
+        reader, operator = ((*reach, str(guarded.properties[name])) for name in ("reader", "operator"))
+        assert "n0/app0" in (await fleethpa(tmp_path, "get", "hpa", "-A", *reader)).replace("  ", "").replace(" ", "/")
+        await fleethpa(tmp_path, "archive", "--to", str(tmp_path / "archive"), "--once", *reader)
+        await fleethpa(tmp_path, "pause", "c0/n0/app0", "--reason", "INC-1", *operator)
+        denied = await fleethpa(tmp_path, "pause", "c0/n0/app0", *reader, code=3)
+        assert "Error:" in denied
+        assert "this user may not see the topic" in denied
+        for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0"):
+            await rig.stop(name)
+        reset = ("ingest", "reset", topics.PODS, "1", "--yes", "--reason", "made again")
+        assert "the log forgets its offsets" in await fleethpa(tmp_path, *reset, *operator)
+
+
+async def test_a_part_that_is_denied_something_says_so_and_ends(
+    guarded: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user, (kind, withheld) in DENIED.items():
+        left = tuple(acl for acl in admin.ACLS[kind] if acl.name != withheld)
+        with monkeypatch.context() as patched:
+            patched.setattr(admin, "ACLS", {kind: left})
+            await admin.grant(guarded.admin, kind, f"User:{user}")
+    await admin.grant(guarded.admin, "operator", "User:operator")
+    world = World(clusters=1, namespaces=1, hpas=1)
+    rig = Rig(guarded.broker, tmp_path / "rig", world, settings=guarded.admin, properties=guarded.properties)
+    async with rig:
+        parts = {user: rig.add(f"{kind}-{user}", signed_in_as=user) for user, (kind, _) in DENIED.items()}
+        deadline = time.monotonic() + 150
+        for user, (kind, withheld) in DENIED.items():
+            part = parts[user]
+            while not part.ended:
+                assert time.monotonic() < deadline, f"{kind} without {withheld} hangs:\n{part.tail()}"
+                await asyncio.sleep(0.2)
+            said = part.tail()
+            assert part.running.returncode == 3, said
+            assert "Error:" in said, said
+            assert "denies" in said, said
+            assert "Next:" in said, said
+
+
+async def test_a_wrong_password_is_an_error_in_words(guarded: Secured, tmp_path: Path) -> None:
+    text = guarded.properties["reader"].read_text().replace("reader-secret", "wrong")
+    (tmp_path / "wrong.properties").write_text(text)
+    reach = ("--brokers", guarded.broker.bootstrap, "--kafka-config", str(tmp_path / "wrong.properties"))
+    assert "cannot talk to Kafka" in await fleethpa(tmp_path, "get", "hpa", "-A", *reach, code=3)
+    command = [sys.executable, "-m", "fleethpa", "run", "ingest", *reach]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=90, cwd=ROOT)
+    assert done.returncode == 3, done.stderr
+    assert "check the address, TLS and credentials" in done.stderr
