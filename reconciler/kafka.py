@@ -9,8 +9,10 @@ from schemas import connection
 from schemas.connection import KafkaSettings, SettingsError
 
 MAX_REQUEST_BYTES = 1_048_576
-SESSION_TIMEOUT_MS = 15_000
+SESSION_TIMEOUT_MS = 11_000
 """Longer than the time to live of a wanted write (10 s): a member that lost its partitions has nothing left to write.
+Shorter than the wait for its outcome (15 s), by some seconds: after kill -9 between a write and its outcome another
+member gets the partition and finds the write applied before the decider takes it for failed.
 """
 
 
