@@ -104,6 +104,22 @@ async def events_by_hpa(reader: Reader, wanted: set[HpaId], count: int, window: 
     return found
 
 
+async def run_all(reader: Reader, found: list[Wish], count: int, window: Window, model: Model) -> list[Backtest]:
+    """Try every candidate, one log partition after the other: only one partition's inputs are held at a time.
+
+    Raises:
+        CommandError: as `events_by_hpa` and `run`.
+    """
+    by_partition: dict[int, list[Wish]] = {}
+    for wish in found:
+        by_partition.setdefault(partition_for(wish.hpa.namespace_key, count), []).append(wish)
+    made: dict[HpaId, Backtest] = {}
+    for _, some in sorted(by_partition.items()):
+        events = await events_by_hpa(reader, {wish.hpa for wish in some}, count, window)
+        made |= {result.hpa: result for result in run(some, events, model)}
+    return [made[wish.hpa] for wish in found]
+
+
 def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> list[Backtest]:
     """Try every candidate.
 

@@ -94,15 +94,14 @@ async def _results(
     window: Window,
     model: Any,
 ) -> tuple[list[Wish], list[Backtest]]:
-    from fleethpa.backtesting import events_by_hpa, run, wishes
+    from fleethpa.backtesting import run_all, wishes
     from fleethpa.state import read_state
 
     async with session.reader() as reader:
         state = await read_state(reader)
         found = wishes(files, settings, selection, state.hpas.values())
         count = len(await reader.tail(lambda *_: True))
-        events = await events_by_hpa(reader, {wish.hpa for wish in found}, count, window)
-    return found, run(found, events, model)
+        return found, await run_all(reader, found, count, window, model)
 
 
 def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,6 +13,7 @@ from schemas.entries import Answers, AutoscalerSet, Outcome, PodSet, SettingsSet
 from schemas.keys import HpaId
 from streams.core.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
 from streams.core.partition import Partition
+from streams.decider.metrics import Metrics
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 WEB = HpaId("eu", "shop", "web")
@@ -57,7 +62,8 @@ def test_a_fight_is_over_after_a_while() -> None:
     assert fight_now(known, 30_000 + FIGHT_WINDOW_MS + 1) is None
 
 
-def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
+def _fight() -> LogBuilder:
+    """fleethpa scales to 4, somebody scales back to 2, three times."""
     log = LogBuilder()
     log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
     log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
@@ -67,6 +73,11 @@ def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
         log.add(Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4))
         _answer(log)
         log.add(scale("web", 2, manager="kubectl-scale", manager_time=log.now_ms), after_ms=1_000)
+    return log
+
+
+def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
+    log = _fight()
     row = log.partition.state.hpas[WEB].row
     writers = [move[3] for move in row.moves]
     assert writers[:4] == ["fleethpa", "kubectl-scale", "fleethpa", "kubectl-scale"]
@@ -80,5 +91,18 @@ def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
     assert [change["by"] for change in changes if change][:2] == ["decision", "other"]
 
 
-def _answer(log: LogBuilder) -> list[dict]:
+def test_the_decider_counts_changes_and_shows_fights() -> None:
+    log = _fight()
+    metrics = Metrics()
+    for decision in log.decisions:
+        metrics.decided(decision)
+    owned: Any = SimpleNamespace(partition=log.partition, newest_log_time_ms=log.now_ms)
+    metrics.positions({0: owned}, {})
+    text = metrics.exposition().decode()
+    assert re.search(r'^fleethpa_replica_changes_total\{by="decision"\} [23]\.0$', text, re.MULTILINE), text
+    assert re.search(r'^fleethpa_replica_changes_total\{by="other"\} [23]\.0$', text, re.MULTILINE), text
+    assert re.search(r"^fleethpa_replica_fights 1\.0$", text, re.MULTILINE), text
+
+
+def _answer(log: LogBuilder) -> list[dict[str, Any]]:
     return log.add(Answers(items=[cpu_answer("web", {"web-0": 100, "web-1": 100}, log.now_ms)]), after_ms=16_000)
