@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
@@ -41,6 +42,7 @@ class Result(Struct, frozen=True, gc=False):
     mode: str = ""
 
 
+_SELECTOR = re.compile(r"\((&LabelSelector\{.*\}|nil)\)")
 _SEEN = msgspec.json.Decoder(_Seen)
 
 
@@ -76,9 +78,7 @@ class Results:
         if kind == "short":
             result = self._full.get(subject, Result())
         else:
-            result = Result(
-                ACTIONS.get(seen.direction, "none"), seen.reason, ",".join(seen.constraints_applied), seen.mode
-            )
+            result = _result(seen)
         if kind == "full":
             self._full[subject] = result
         self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
@@ -87,6 +87,12 @@ class Results:
             if newest is not None:
                 self._lag.observe(max(0.0, (time.time() if now_s is None else now_s) - newest / 1000))
         return kind
+
+
+def _result(seen: _Seen) -> Result:
+    # The selector of a metric says little, is long, and would make a series of its own.
+    reason = _SELECTOR.sub("", seen.reason)
+    return Result(ACTIONS.get(seen.direction, "none"), reason, ",".join(seen.constraints_applied), seen.mode)
 
 
 def _newest(times: Iterable[int | None]) -> int | None:

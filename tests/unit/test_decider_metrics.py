@@ -105,6 +105,15 @@ def test_lag_is_from_the_newest_sample_to_the_record(folded: tuple[Partition, li
     assert exposed(registry)["fleethpa_decision_lag_seconds_sum"] == pytest.approx(7)
 
 
+def test_the_selector_of_a_metric_is_no_label() -> None:
+    reason = "external metric queue(&LabelSelector{MatchLabels:map[string]string{queue: a,},}) above target"
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web")]
+    registry = CollectorRegistry()
+    value = b'{"reason":"%s"}' % reason.encode()
+    Results(registry).count(DecisionRecord("0-1-u", "c/n", 1, value, cast(Any, headers)))
+    assert any('reason="external metric queue above target"' in name for name in exposed(registry))
+
+
 def test_a_completion_is_counted_but_has_no_lag() -> None:
     headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_type", b"io.fleethpa.decision.v1")]
     value = b'{"kind":"completion","mode":"enforce","direction":"ScaleUp","constraintsApplied":["MaxReplicas"]}'
