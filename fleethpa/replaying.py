@@ -91,8 +91,15 @@ async def events_of(
         except LogGoneError as error:
             raise CommandError(str(error), code=2) from error
         upto = (record for record in records if until_ms is None or record[1] < until_ms)
-        found += [each for each in events(partition, upto, wanted) if _time(each) >= since_ms]
+        found += [_slim(each) for each in events(partition, upto, wanted) if _time(each) >= since_ms]
     return found
+
+
+def _slim(event: Event) -> Event:
+    """Without the record's bytes, which would be most of a long window."""
+    from streams.replay.inputs import Evaluated
+
+    return Evaluated(event.inputs, b"") if isinstance(event, Evaluated) else event
 
 
 def _time(event: Event) -> int:
