@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from itertools import chain, pairwise
 from pathlib import Path
 
+import pytest
 from aiokafka import ConsumerRecord
 
 from schemas import topics
@@ -22,6 +23,7 @@ LIVE_S = 20
 WAIT_S = 240.0
 
 
+@pytest.mark.slow
 async def test_two_live_workers_decide_as_the_log_folds_also_over_a_rolling_restart(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from schemas import topics
 from schemas.codec import decode
 from schemas.decisions import Decision
@@ -17,6 +19,7 @@ AWAY_S = 12.0
 RESCALED = "SuccessfulRescale"
 
 
+@pytest.mark.slow
 async def test_every_wanted_write_ends_over_a_kill_between_write_and_outcome_and_over_an_outage_of_kafka(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def halves(log: Log) -> tuple[Log, Log]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stall", "reason"),
     [
@@ -81,6 +82,7 @@ async def test_a_stalled_decider_ends_and_its_restart_goes_on_with_the_same_byte
     assert first_difference(want, got) == ""
 
 
+@pytest.mark.slow
 async def test_ticks_that_stop_end_the_decider_and_its_restart_goes_on_with_the_same_bytes(
     settings: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
