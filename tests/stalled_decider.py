@@ -50,7 +50,7 @@ def stall_ticks() -> None:
         return None
 
     def stop() -> None:
-        Ticker.tick = nothing  # type: ignore[method-assign]
+        Ticker.tick = nothing  # type: ignore[method-assign, assignment]
 
     after_takes(stop)
 

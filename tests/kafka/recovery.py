@@ -7,6 +7,8 @@ the same static member, then another one that has to wait for the dead member's 
 import argparse
 import asyncio
 import hashlib
+import logging
+import os
 import sys
 import tempfile
 import time
@@ -34,6 +36,11 @@ PART_S = 20.0
 LIMIT_S = 1_800.0
 BATCH = 100
 MEMBERS = (("kill -9, same member, from its start", "decider-0"), ("lost host, another member, from the loss", "other"))
+
+
+def load() -> str:
+    """How busy the machine is, as far as the figures depend on it."""
+    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 def make_parts(hpas: int, minutes: float) -> list[Log]:
@@ -105,7 +112,7 @@ class Measurement:
             await appending
             await self._until(after, running)
             print(f"{name}: first new decision after {first_s:.1f} s; all {after - before} after", end=" ")
-            print(f"{time.monotonic() - begun:.1f} s; changelog of {held} records", flush=True)
+            print(f"{time.monotonic() - begun:.1f} s; changelog of {held} records; {load()}", flush=True)
         running.kill()
 
     def _start(self, member: str) -> Decider:
@@ -164,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := missing_tools():
         print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
         return 1
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a new topic has no leader for a while
     with tempfile.TemporaryDirectory(prefix="fleethpa-recovery-") as folder:
         return asyncio.run(measure(options.hpas, options.minutes, Path(folder)))
 
