@@ -75,10 +75,7 @@ class Results:
         """Count one published decision; gives its kind."""
         kind, seen = kind_of(decision), _SEEN.decode(decision.value)
         subject = dict(decision.headers)["ce_subject"]
-        if kind == "short":
-            result = self._full.get(subject, Result())
-        else:
-            result = _result(seen)
+        result = self._full.get(subject, Result()) if kind == "short" else _result(seen)
         if kind == "full":
             self._full[subject] = result
         self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
