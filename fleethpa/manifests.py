@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from fleethpa.errors import usage
+from schemas.manifests import ManifestSyntaxError, load_manifests
 
 HPA_KIND: Final = "HorizontalPodAutoscaler"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -96,40 +95,13 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 def _documents(source: str, text: str) -> Iterator[Manifest]:
     try:
-        documents = list(yaml.load_all(text, Loader=_loader()))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise usage(f"{source} is not YAML", cause=str(error)) from error
-    for number, document in enumerate(documents, 1):
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            raise usage(f"{source}, document {number}: a manifest is a mapping, not {type(document).__name__}")
-        yield from _unlisted(source, document)
-
-
-def _loader() -> Any:
-    """YAML as Kubernetes reads it: dates stay text."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    resolvers = yaml.SafeLoader.yaml_implicit_resolvers
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
-        for first, known in resolvers.items()
-    }
-    return Loader
-
-
-def _unlisted(source: str, document: dict[str, Any]) -> Iterator[Manifest]:
-    items = document.get("items")
-    if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-        for number, item in enumerate(items):
-            if not isinstance(item, dict):
-                raise usage(f"{source}: items[{number}] is no object")
-            yield from _unlisted(f"{source} items[{number}]", item)
-        return
-    yield Manifest(source, document)
+        objects = load_manifests(text)
+    except ManifestSyntaxError as error:
+        cause = "A manifest is a YAML or JSON object with apiVersion and kind."
+        raise usage(f"{source}: {error}", cause=cause) from error
+    for each in objects:
+        alone = len(objects) == 1 and each.item is None
+        yield Manifest(source if alone else f"{source}, {each.where}", each.body)
 
 
 def _sort(manifest: Manifest, found: Input) -> None:

@@ -16,9 +16,16 @@ from fleethpa.conformance.api import API_CHECKS
 DATA = Path(__file__).parents[1] / "conformance" / "data"
 UNIT = Path(__file__).parents[1] / "unit"
 
-CORE_TABLES = ("test_core_edges", "test_core_decide", "test_core_metrics", "test_core_normalize", "test_python_traps")
-CLIENT_TABLES = ("test_core_metricsclient",)
-QUANTITY_TABLES = ("test_quantity",)
+CORE_TABLES = (
+    "test_core_explained",
+    "test_core_edges",
+    "test_python_traps",
+    "test_core_decide",
+    "test_core_metrics",
+    "test_core_normalize",
+)
+CLIENT_TABLES = ("test_core_metricsclient", "test_core_explained", "test_python_traps")
+QUANTITY_TABLES = ("test_quantity", "test_core_explained", "test_python_traps")
 
 Json = dict[str, Any]
 Check = Callable[[], bool]

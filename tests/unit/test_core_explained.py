@@ -128,6 +128,28 @@ def test_what_each_policy_allows_is_told() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("rules", "current", "desired", "low", "high"),
+    [
+        pytest.param(None, 3, 6, 1, 100, id="legacy: the scale-up limit"),
+        pytest.param(None, 3, 5, 1, 5, id="legacy: maxReplicas"),
+        pytest.param(None, 3, 2, 2, 5, id="legacy: minReplicas"),
+        pytest.param(behavior(), 3, 7, 1, 100, id="behavior: the scale-up limit"),
+        pytest.param(behavior(), 3, 5, 1, 5, id="behavior: maxReplicas"),
+        pytest.param(behavior(), 3, 2, 2, 5, id="behavior: minReplicas"),
+        pytest.param(
+            behavior(down={"policies": [policy("Pods", 1, 60)]}), 3, 2, 1, 5, id="behavior: the scale-down limit"
+        ),
+    ],
+)
+def test_at_a_limit_nothing_is_limited(rules: Any, current: int, desired: int, low: int, high: int) -> None:
+    controller = Controller(hpa([QUEUE], low=low, high=high, behavior=rules), recommendations=())
+
+    made = normalization(controller, current, desired)
+
+    assert (made.limited, made.bound) == (desired, "DesiredWithinRange")
+
+
 def test_a_name_alone_is_not_ambiguous() -> None:
     made = Controller(hpa([QUEUE])).evaluate(5, wanting(5), ambiguous=("shop/web",))
 
