@@ -12,6 +12,8 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 ENVIRONMENT_PREFIX = "FLEETHPA_KAFKA_"
+PROPERTIES_VARIABLE = "FLEETHPA_KAFKA_CONFIG"
+"""Names the client.properties; the caller reads the file."""
 DEFAULT_BROKERS = "127.0.0.1:9092"
 
 _MASK = "********"
@@ -102,6 +104,7 @@ def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = No
     """
     names = {f"{ENVIRONMENT_PREFIX}{f.name.upper()}": f.name for f in fields(KafkaSettings)}
     given = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    given.pop(PROPERTIES_VARIABLE, None)
     if unknown := sorted(given.keys() - names.keys()):
         raise SettingsError(f"{unknown[0]} is no setting; known are {', '.join(sorted(names))}")
     return _replace(base or KafkaSettings(), {names[name]: value for name, value in given.items()})

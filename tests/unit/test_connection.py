@@ -79,7 +79,8 @@ def test_a_misspelt_variable_is_named() -> None:
 def test_the_environment_wins_over_the_file_and_the_flag_over_both() -> None:
     text = "bootstrap.servers=file:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
     text += 'sasl.jaas.config=x required username="file" password="file";'
-    environ = {"FLEETHPA_KAFKA_PASSWORD": "environment", "FLEETHPA_KAFKA_BOOTSTRAP_SERVERS": "environment:1"}
+    environ = {"FLEETHPA_KAFKA_CONFIG": "/etc/client.properties", "FLEETHPA_KAFKA_PASSWORD": "environment"}
+    environ |= {"FLEETHPA_KAFKA_BOOTSTRAP_SERVERS": "environment:1"}
     settings = gather(environ, properties=text)
     assert (settings.bootstrap_servers, settings.username, settings.password) == (
         "environment:1",

@@ -1,0 +1,100 @@
+"""compose/: what it runs are commands of this release, what its alerts ask for are metrics of this release."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from fleethpa.cli import cli
+from reconciler.rbac import manifests
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "compose"
+Document = dict[str, Any]
+
+
+def documents(name: str) -> list[Document]:
+    """The documents of a file in compose/."""
+    return [document for document in yaml.safe_load_all((COMPOSE / name).read_text()) if document]
+
+
+def pods() -> Iterator[tuple[str, Document]]:
+    """Name and pod spec of every workload."""
+    for document in documents("kubernetes/fleethpa.yaml"):
+        if "template" in document.get("spec", {}):
+            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+def commands() -> Iterator[Any]:
+    """Every fleethpa command that compose/ runs."""
+    for name, service in documents("compose.yaml")[0]["services"].items():
+        if service["image"] == "fleethpa":
+            yield pytest.param(service["command"], id=f"compose runs {name}")
+    for name, pod in pods():
+        yield pytest.param(pod["containers"][0]["args"], id=f"Kubernetes runs {name}")
+
+
+def parse(arguments: list[str]) -> str:
+    """Parse a command line down to its last command, without running it; that command's path."""
+    context = cli.make_context("fleethpa", list(arguments))
+    while isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(context, [*context.protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context.command_path
+
+
+@pytest.mark.filterwarnings("ignore:.*protected_args.*:DeprecationWarning")
+@pytest.mark.parametrize("arguments", list(commands()))
+def test_every_command_is_one_of_this_release(arguments: list[str]) -> None:
+    assert parse(arguments).split()[1:] == [word for word in arguments[:2] if not word.startswith("-")]
+
+
+@pytest.mark.filterwarnings("ignore:.*protected_args.*:DeprecationWarning")
+def test_an_unknown_option_would_be_found() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse(["run", "decider", "--no-such-option"])
+
+
+def test_containers_run_as_nobody_and_cannot_write_their_file_system() -> None:
+    for name, pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"], name
+        container = pod["containers"][0]["securityContext"]
+        assert container["readOnlyRootFilesystem"], name
+        assert container["allowPrivilegeEscalation"] is False, name
+    assert "USER 65532" in (COMPOSE / "Dockerfile").read_text()
+
+
+def test_ports_are_served_to_other_pods_and_selectors_match_their_templates() -> None:
+    for document in documents("kubernetes/fleethpa.yaml"):
+        if document["kind"] in ("Deployment", "StatefulSet"):
+            template = document["spec"]["template"]
+            assert document["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+            arguments = template["spec"]["containers"][0]["args"]
+            assert arguments[arguments.index("--web-host") + 1] == "0.0.0.0"
+            assert int(arguments[arguments.index("--web-port") + 1]) == 8080
+
+
+def test_the_permissions_are_those_that_the_command_prints() -> None:
+    assert documents("kubernetes/rbac.yaml") == manifests(enforce=True)
+
+
+def test_what_the_dockerfile_copies_exists() -> None:
+    for line in (COMPOSE / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), line
+
+
+def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
+    known = set(re.findall(r"`(fleethpa_\w+)`", (ROOT / "docs/reference/metrics.md").read_text()))
+    for name in ("prometheus-alerts.yaml",):
+        asked = set(re.findall(r"fleethpa_\w+", (COMPOSE / name).read_text()))
+        assert asked
+        assert asked <= known
+    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
+    assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in rules)
