@@ -81,7 +81,8 @@ def _page(session: Session, reports: list[ShadowReport], shown: int) -> list[str
             f"{report.hpa}   {rfc3339(report.since)} … {rfc3339(report.until)}",
             paint(verdict, style, color=session.color) + f": {'; '.join(report.reasons)}",
             f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
-            f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); {report.skipped} not comparable",
+            f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
+            f"{report.skipped} not comparable",
             f"differences: {_counts(report)}",
             *_differences(report, shown),
             "",
