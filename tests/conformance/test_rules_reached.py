@@ -1,4 +1,7 @@
-"""Equality proves only the rules that the cases reach: here each rule is counted over the controller's cases."""
+"""Equality proves only the rules that the cases reach: here each rule is counted over the controller's cases.
+
+`python -m tests.conformance.test_rules_reached` writes docs/reference/rules-reached.md anew.
+"""
 
 import gzip
 import json
@@ -159,6 +162,33 @@ RULES: dict[str, Rule] = {
 }
 
 
+Happening = Callable[[dict[str, Any], dict[str, Any]], bool]
+
+
+def attempts(out: dict[str, Any]) -> int:
+    return len(out.get("scaleAttempts", ()))
+
+
+HAPPENINGS: dict[str, Happening] = {
+    "the controller restarts": lambda given, _: bool(given.get("restart")),
+    "the HPA is deleted and its memory dropped": lambda _, out: bool(out.get("deleted")),
+    "the HPA is created again": lambda given, _: bool(given.get("hpaRecreated")),
+    "the spec is edited": lambda given, _: "hpaEdit" in given,
+    "the spec is edited while the HPA is deleted": lambda given, out: "hpaEdit" in given and bool(out.get("deleted")),
+    "other HPAs in the namespace": lambda given, _: bool(given.get("otherHpas")),
+    "a conflict is retried": lambda _, out: attempts(out) > 1 and "scaledTo" in out,
+    "a conflict ends in another failure": lambda _, out: 1 < attempts(out) < 5 and "scaledTo" not in out,
+    "the last of five conflicts fails": lambda _, out: attempts(out) == 5 and "scaledTo" not in out,
+    "another failure is not retried": lambda _, out: attempts(out) == 1 and "scaledTo" not in out,
+    "a status write fails": lambda _, out: "statusAttempt" in out,
+    "a status write fails after a rescale": lambda _, out: "statusAttempt" in out and "scaledTo" in out,
+    "a status write fails beside failed metrics": lambda _, out: (
+        "statusAttempt" in out and "failed to compute desired" in out.get("error", "")
+    ),
+}
+"""What happens around an evaluation, by a tick's input and answer."""
+
+
 @cache
 def reached() -> Counter[str]:
     counts: Counter[str] = Counter()
@@ -168,13 +198,41 @@ def reached() -> Counter[str]:
                 case = json.loads(line)
                 scenario = Recorded(case)
                 for tick in case["ticks"]:
-                    scenario.tick(tick["in"])
+                    out = scenario.tick(tick["in"])
+                    counts.update(rule for rule, check in HAPPENINGS.items() if check(tick["in"], out))
                     if scenario.steps:
                         step = scenario.steps.pop()
                         counts.update(rule for rule, check in RULES.items() if check(step))
     return counts
 
 
-@pytest.mark.parametrize("rule", RULES)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules-reached.md"
+
+
+def page() -> str:
+    """Give the published table."""
+    lines = [
+        "# Rules that the conformance cases reach",
+        "",
+        "How often the controller cases in `tests/conformance/data`, a sample of upstream's answers, reach each rule of",
+        "the decision. Made by `python -m tests.conformance.test_rules_reached`; a test keeps it current and every count",
+        "above 0.",
+        "",
+        "| rule | evaluations |",
+        "|---|---|",
+    ]
+    lines += [f"| {rule} | {reached()[rule]} |" for rule in (*RULES, *HAPPENINGS)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("rule", [*RULES, *HAPPENINGS])
 def test_a_case_reaches(rule: str) -> None:
     assert reached()[rule] > 0
+
+
+def test_the_published_table_is_current() -> None:
+    assert PAGE.read_text() == page()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
