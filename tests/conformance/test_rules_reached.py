@@ -214,9 +214,9 @@ def page() -> str:
     lines = [
         "# Rules that the conformance cases reach",
         "",
-        "How often the controller cases in `tests/conformance/data`, a sample of upstream's answers, reach each rule of",
-        "the decision. Made by `python -m tests.conformance.test_rules_reached`; a test keeps it current and every count",
-        "above 0.",
+        "How often the controller cases in `tests/conformance/data`, a sample of upstream's answers, reach each rule",
+        "of the decision. Made by `python -m tests.conformance.test_rules_reached`; a test keeps it current and every",
+        "count above 0.",
         "",
         "| rule | evaluations |",
         "|---|---|",
