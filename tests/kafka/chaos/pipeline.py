@@ -258,11 +258,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         while left > 0:
             faults, number = min(RUN_FAULTS, left), number + 1
+            minutes = options.minutes or RUN_MINUTES * min(1.0, faults / RUN_FAULTS)
             seed = options.seed * 1000 + number
             names = choose(random.Random(seed), faults)
-            print(f"pipeline run {number}: {faults} faults over {options.minutes:g} minutes, seed {seed}", flush=True)
+            print(f"pipeline run {number}: {faults} faults over {minutes:g} minutes, seed {seed}", flush=True)
             with tempfile.TemporaryDirectory(prefix="fleethpa-chaos-") as folder:
-                run = run_once(seed=seed, names=names, minutes=options.minutes, tally=tally, folder=Path(folder))
+                run = run_once(seed=seed, names=names, minutes=minutes, tally=tally, folder=Path(folder))
                 asyncio.run(run)
             left -= faults
     except AssertionError as error:
@@ -276,5 +277,5 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos --pipeline", description=__doc__)
     parser.add_argument("--faults", type=int, default=RUN_FAULTS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=RUN_MINUTES, help="a run's least length")
+    parser.add_argument("--minutes", type=float, help="a run's least length [default: 5 for a run of 20 faults]")
     return parser
