@@ -1,4 +1,4 @@
-"""Mutation testing of the algorithm: `python -m tests.mutation [--full | --sample N] [--seed S] [--only MODULE]`.
+"""Mutation testing of the algorithm: `python -m tests.mutation [--full | --sample N] [--minutes M] [--seed S]`.
 
 Each mutant is one small fault in one function. A child process takes over the changed code and runs the checks; a
 mutant that no check notices survives. Survivors that cannot be noticed are listed with the reason in `equivalent.py`.
@@ -65,17 +65,19 @@ def main() -> int:
     if not options.full:
         tasks = random.Random(options.seed).sample(tasks, min(options.sample, total))
     print(f"{len(tasks)} of {total} mutants, seed {options.seed}", flush=True)
-    for module in {task.module for task in tasks}:
-        if not all(check() for check in suite.checks(module)):
-            print(f"the checks of {module} fail without any mutant", file=sys.stderr)
+    for group in sorted({suite.group(task.module) for task in tasks}):
+        if not all(check() for check in suite.checks(group)):
+            print(f"the checks of {group} fail without any mutant", file=sys.stderr)
             return 2
-    return _report(list(_run(tasks, options.jobs)), options.least)
+    end = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
+    return _report(list(_run(tasks, options.jobs, end)), options.least)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("--full", action="store_true", help="all mutants, not a sample")
     parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--minutes", type=float, help="start no mutant after so many minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.9)
@@ -92,14 +94,18 @@ def _source(module: str) -> str:
     return Path(str(importlib.import_module(module).__file__)).read_text()
 
 
-def _run(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, bool]]:
-    """Give each mutant with whether it was noticed."""
+def _run(tasks: list[Task], jobs: int, end: float) -> Iterator[tuple[Task, bool]]:
+    """Give each mutant with whether it was noticed; those that cannot begin before `end` are left out."""
     running: dict[int, Task] = {}
     waiting = list(reversed(tasks))
     while waiting or running:
+        if time.monotonic() > end:
+            waiting.clear()
         while waiting and len(running) < jobs:
             task = waiting.pop()
             running[_start(task)] = task
+        if not running:
+            break
         pid, status = os.wait()
         task = running.pop(pid)
         killed = os.WIFSIGNALED(status) or os.WEXITSTATUS(status) != SURVIVED
@@ -123,7 +129,7 @@ def _check(task: Task) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     try:
         take_over(task.module, task.mutant)
-        return SURVIVED if all(check() for check in suite.checks(task.module)) else KILLED
+        return SURVIVED if all(check() for check in suite.checks(suite.group(task.module))) else KILLED
     except BaseException:
         return KILLED
 

@@ -32,12 +32,17 @@ Check = Callable[[], bool]
 """Tells whether all answers are right."""
 
 
-def checks(module: str) -> Iterator[Check]:
-    """Give the checks of a module, fastest first."""
-    if module == "schemas.quantity":
+def group(module: str) -> str:
+    """Name the checks that a module shares with others."""
+    return {"schemas.quantity": "quantity", "streams.core.metricsclient": "client"}.get(module, "core")
+
+
+def checks(group: str) -> Iterator[Check]:
+    """Give the checks of a group, fastest first."""
+    if group == "quantity":
         yield lambda: all(not found for found in API_CHECKS["quantity"](cases("api-quantity")))
         yield lambda: tables(QUANTITY_TABLES)
-    elif module == "streams.core.metricsclient":
+    elif group == "client":
         yield lambda: equal(metricsclient, "metrics-client", 1)
         yield lambda: tables(CLIENT_TABLES)
     else:
