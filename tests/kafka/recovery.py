@@ -43,6 +43,12 @@ def load() -> str:
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
+def used_cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has used: what is left of its time on an idle machine, but for waits."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def make_parts(hpas: int, minutes: float) -> list[Log]:
     """A log of the fleet in parts: the first brings about the state, one more follows for each restart."""
     total = minutes + len(MEMBERS) * PART_S / 60
@@ -108,10 +114,11 @@ class Measurement:
             running = self._start(member)
             appending = asyncio.create_task(self._append(part))
             await self._until(before + 1, running)
-            first_s = time.monotonic() - begun
+            first_s, cpu_s = time.monotonic() - begun, used_cpu_s(running.process.pid)
             await appending
             await self._until(after, running)
-            print(f"{name}: first new decision after {first_s:.1f} s; all {after - before} after", end=" ")
+            print(f"{name}: first new decision after {first_s:.1f} s ({cpu_s:.1f} s of CPU)", end="; ")
+            print(f"all {after - before} after", end=" ")
             print(f"{time.monotonic() - begun:.1f} s; changelog of {held} records; {load()}", flush=True)
         running.kill()
 
