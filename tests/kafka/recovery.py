@@ -30,7 +30,6 @@ from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.playback import Log, TimedRecord
 
 NUMBERS = range(PARTITIONS)
-SESSION_S = 15.0
 PART_S = 20.0
 """Log time that is added at each restart; every HPA is due in it."""
 LIMIT_S = 1_800.0
@@ -96,8 +95,9 @@ async def digests_of(settings: KafkaSettings) -> dict[int, str]:
 class Measurement:
     """One worker after another on one broker."""
 
-    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+    def __init__(self, settings: KafkaSettings, folder: Path, session_s: float) -> None:
         self.settings = settings
+        self._session_s = session_s
         self._output = folder / "decider.txt"
 
     async def run(self, parts: Sequence[Log], counts: Sequence[int]) -> None:
@@ -130,7 +130,7 @@ class Measurement:
             "--playback",
             *limits,
             instance_id=member,
-            session_timeout_s=SESSION_S,
+            session_timeout_s=self._session_s,
         )
 
     async def _append(self, part: Log) -> None:
@@ -153,7 +153,7 @@ class Measurement:
             return sum((await consumer.end_offsets([TopicPartition(topic, number) for number in NUMBERS])).values())
 
 
-async def measure(hpas: int, minutes: float, folder: Path) -> int:
+async def measure(hpas: int, minutes: float, session_s: float, folder: Path) -> int:
     """Measure on a broker of its own; 0 when the decisions are the undisturbed fold's."""
     parts = make_parts(hpas, minutes)
     records = [record for part in parts for held in part.values() for record in held]
@@ -163,7 +163,7 @@ async def measure(hpas: int, minutes: float, folder: Path) -> int:
     with KafkaBroker(folder / "kafka") as broker:
         settings = KafkaSettings(bootstrap_servers=broker.bootstrap)
         await make_topics(settings, playback_topics())
-        await Measurement(settings, folder).run(parts, counts)
+        await Measurement(settings, folder, session_s).run(parts, counts)
         same = await digests_of(settings) == want
     print(f"{counts[-1]} decisions, {'the same bytes as undisturbed' if same else 'NOT THE SAME BYTES AS UNDISTURBED'}")
     return 0 if same else 1
@@ -174,13 +174,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.recovery", description=__doc__)
     parser.add_argument("--hpas", type=int, default=5000)
     parser.add_argument("--minutes", type=float, default=0.5, help="log time that brings about the state")
+    parser.add_argument("--session-timeout", type=float, default=15.0, help="seconds; raise it on a busy machine")
     options = parser.parse_args(arguments)
     if missing := missing_tools():
         print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
         return 1
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a new topic has no leader for a while
     with tempfile.TemporaryDirectory(prefix="fleethpa-recovery-") as folder:
-        return asyncio.run(measure(options.hpas, options.minutes, Path(folder)))
+        return asyncio.run(measure(options.hpas, options.minutes, options.session_timeout, Path(folder)))
 
 
 if __name__ == "__main__":
