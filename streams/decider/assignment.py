@@ -110,7 +110,7 @@ class Assignment:
     async def _restore(
         self, reader: TailReader, number: int, rows: Mapping[bytes, bytes], decisions_offset: int
     ) -> OwnedPartition:
-        partition = restored(number, rows)
+        partition = await asyncio.to_thread(restored, number, rows)  # seconds with thousands of HPAs; the loop turns
         check_log(partition, reader.log_bounds(number), empty=not rows)
         standing = reader.standing(number, Head(partition.seq, partition.prev))
         try:
