@@ -6,8 +6,8 @@ import pytest
 
 from schemas.quantity import parse_quantity
 from streams.core.evaluation import Normalization
-from streams.core.metricsclient import parse_duration_ms
-from streams.core.observation import ExternalSamples, Scale, ScaleFailure
+from streams.core.metricsclient import object_list_answer, parse_duration_ms
+from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure
 from streams.core.requests import compile_template
 from tests.hpa_kit import (
     FAILED,
@@ -148,6 +148,41 @@ def test_at_a_limit_nothing_is_limited(rules: Any, current: int, desired: int, l
     made = normalization(controller, current, desired)
 
     assert (made.limited, made.bound) == (desired, "DesiredWithinRange")
+
+
+def test_a_recent_recommendation_that_changes_nothing_holds_nothing() -> None:
+    rules = behavior({"stabilizationWindowSeconds": 30}, {"stabilizationWindowSeconds": 60})
+
+    made = normalization(Controller(hpa([QUEUE], behavior=rules), recommendations=((10, 5),)), 10, 10)
+
+    assert (made.stabilized, made.held_by, made.held_until_ms) == (10, None, None)
+
+
+@pytest.mark.parametrize(("desired", "raised"), [(1, True), (2, False), (3, False)])
+def test_from_zero_only_what_is_below_min_is_raised(desired: int, raised: bool) -> None:
+    woken = {"type": "ScaledToZero", "status": "True", "lastTransitionTime": "2000-01-01T00:00:00Z"}
+    status = {"desiredReplicas": 0, "currentMetrics": None, "conditions": [woken]}
+    controller = Controller(hpa([QUEUE], low=2, behavior=behavior()), status=status, recommendations=())
+
+    made = controller.evaluate(0, wanting(desired))
+
+    assert (made.raised_to_min, made.desired_replicas) == (raised, max(desired, 2))
+
+
+def test_pods_that_a_total_does_not_count_are_told() -> None:
+    made = calculate(external_metric(value=1000), ExternalSamples((5000,)), current=3, pods=replicas(3, 1))
+
+    assert (made.used, made.not_ready, made.proposal) == (1, 2, 5)
+
+
+def test_an_object_is_answered_by_exactly_one_item() -> None:
+    item = {"value": "5", "timestamp": "2000-01-01T00:00:00Z"}
+
+    assert object_list_answer({"items": [item]}) == ObjectSample(5000, 946_684_800_000)
+    for items in ([], [item, item]):
+        answer = object_list_answer({"items": items})
+        assert isinstance(answer, MetricFailure)
+        assert f"returned {len(items)} results when we asked for exactly one" in answer.error
 
 
 def test_a_name_alone_is_not_ambiguous() -> None:
