@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka chaos check format bench lock clean
+.PHONY: help setup demo dev test test-slow test-kafka chaos mutate check format bench lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,17 +25,20 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 	$(BIN)/fleethpa dev
 
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	$(BIN)/pytest -q -m 'not kafka and not slow'
+	$(BIN)/pytest -q -m 'not kafka and not slow' -n 4 --dist loadfile
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
-	$(BIN)/pytest -q -m slow --timeout 900
+	$(BIN)/pytest -q -m "slow and not kafka" --timeout 900
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn)
-	$(BIN)/pytest -q -m kafka tests/kafka --timeout 600
+	$(BIN)/pytest -q -m "kafka and not slow" tests/kafka --timeout 600
 
 FAULTS ?= 20
 chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafka (FAULTS=200 for the full run)
 	$(BIN)/python -m tests.kafka.chaos --faults $(FAULTS)
+
+mutate: setup  ## Mutation testing of the algorithm and of quantities: a seeded sample (python -m tests.mutation --full for all)
+	$(BIN)/python -m tests.mutation --sample 200 --minutes 10
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
