@@ -204,9 +204,7 @@ def test_a_corrupt_segment_is_named(run: Cli, made: Topics, tmp_path: Path, argu
             for manifest in PartitionReader(root, topic, number).manifests():
                 (root / topic / str(number) / manifest.file).write_bytes(b"\0\0\0\7\0\0\0\7garbage")
     result = run(*arguments, "--from", str(root))
-    assert result.exit_code == (1 if arguments == ["audit", "verify"] else 2), (
-        result.output
-    )
+    assert result.exit_code == (1 if arguments == ["audit", "verify"] else 2), result.output
     assert ".seg: the frame at byte 0 cannot be read" in result.output
     assert "Traceback" not in result.output
 
