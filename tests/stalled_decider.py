@@ -57,7 +57,7 @@ def stall_ticks() -> None:
 
 def stall_loop() -> None:
     """Stand still in a call after the first takes."""
-    after_takes(lambda: time.sleep(HUNG_S))
+    after_takes(lambda: time.sleep(HUNG_S))  # the injected stall itself
 
 
 def after_takes(stop: Callable[[], None]) -> None:

@@ -108,7 +108,7 @@ def watch_loop(fence: Fence, limit_s: float) -> threading.Thread:
 
     def run() -> None:
         while True:
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S)  # a thread of its own: the pause between two looks, not a wait for anything
             if fence.silent_s > limit_s:
                 die(Exit.STALLED, f"the event loop has not turned for {fence.silent_s:.0f} s")
 

@@ -188,6 +188,6 @@ class KafkaBroker:
                 probe.settimeout(1.0)
                 if probe.connect_ex(("127.0.0.1", self.ports["port"])) == os.EX_OK:
                     return
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks at a port; bounded by the deadline
         log = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
         raise RuntimeError(f"Apache Kafka did not start:\n{log}")

@@ -130,7 +130,7 @@ def _check(task: Task) -> int:
     try:
         take_over(task.module, task.mutant)
         return SURVIVED if all(check() for check in suite.checks(suite.group(task.module))) else KILLED
-    except BaseException:
+    except BaseException:  # whatever a mutant raises, SystemExit included, it was noticed
         return KILLED
 
 
