@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.kafka.clock import BrokerClock
+
 KAFKA_VERSION = "4.3.1"
 JARS = Path(__file__).parents[2] / "build" / f"kafka-{KAFKA_VERSION}"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -95,6 +97,7 @@ class KafkaBroker:
         listeners: text of the listener settings, with `{port}`, `{controller}` and the names of `extra_ports`.
         extra: more settings.
         scram: user → password, made when the data folder is formatted.
+        with_clock: whether `clock` can be set; needs `javac`.
     """
 
     def __init__(
@@ -105,9 +108,11 @@ class KafkaBroker:
         extra: str = "",
         extra_ports: tuple[str, ...] = (),
         scram: Mapping[str, str] | None = None,
+        with_clock: bool = False,
     ) -> None:
         self._libs = fetch_jars()
         self.folder = folder
+        self.clock = BrokerClock(folder / "clock", self._libs) if with_clock else None
         names = ("port", "controller", *extra_ports)
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self._properties = folder / "server.properties"
@@ -158,7 +163,8 @@ class KafkaBroker:
             self.stop()
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        return ["java", *JAVA, "-cp", f"{self._libs}/*", main, *arguments]
+        first, options = (f"{self.clock.classes}:", self.clock.arguments) if self.clock else ("", ())
+        return ["java", *JAVA, *options, "-cp", f"{first}{self._libs}/*", main, *arguments]
 
     def _format(self, scram: Mapping[str, str]) -> None:
         users = [f"SCRAM-SHA-512=[name={name},password={password}]" for name, password in scram.items()]

@@ -1,0 +1,124 @@
+"""A broker clock that jumps: Kafka's own `SystemTime`, replaced by one that adds what a file says.
+
+The class stands first on the broker's class path, so it is found before the one in kafka-clients. It moves wall-clock
+time only; `nanoseconds`, by which Kafka measures sessions and time-outs, goes on, as it does when an operator sets the
+clock of a host.
+"""
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+SOURCE = """
+package org.apache.kafka.common.utils;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.function.Supplier;
+import org.apache.kafka.common.errors.TimeoutException;
+
+class SystemTime implements Time {
+    private static final SystemTime SYSTEM_TIME = new SystemTime();
+    private static final Path FILE = Path.of(System.getProperty("fleethpa.clock"));
+    private static volatile long aheadMs = read();
+
+    static {
+        Thread reader = new Thread(() -> {
+            while (true) {
+                try {
+                    Thread.sleep(POLL);
+                } catch (InterruptedException end) {
+                    return;
+                }
+                aheadMs = read();
+            }
+        }, "clock-that-jumps");
+        reader.setDaemon(true);
+        reader.start();
+    }
+
+    private static long read() {
+        try {
+            return Long.parseLong(Files.readString(FILE).trim());
+        } catch (java.io.IOException | NumberFormatException error) {
+            throw new IllegalStateException("no offset in " + FILE, error);
+        }
+    }
+
+    public static SystemTime getSystemTime() {
+        return SYSTEM_TIME;
+    }
+
+    @Override
+    public long milliseconds() {
+        return System.currentTimeMillis() + aheadMs;
+    }
+
+    @Override
+    public long nanoseconds() {
+        return System.nanoTime();
+    }
+
+    @Override
+    public void sleep(long ms) {
+        Utils.sleep(ms);
+    }
+
+    @Override
+    public void waitObject(Object object, Supplier<Boolean> condition, long deadlineMs) throws InterruptedException {
+        synchronized (object) {
+            while (!condition.get()) {
+                long now = milliseconds();
+                if (now >= deadlineMs) {
+                    throw new TimeoutException("Condition not satisfied before deadline");
+                }
+                object.wait(deadlineMs - now);
+            }
+        }
+    }
+}
+"""
+POLL_MS = 20
+
+
+def missing_compiler() -> str:
+    """What this machine lacks for setting the broker's clock; empty when it has all."""
+    return "" if shutil.which("javac") else "javac not found (a JDK has it, a JRE does not)"
+
+
+class BrokerClock:
+    """The clock of brokers that run with `arguments` and `classes`.
+
+    Args:
+        folder: for the class and the file.
+        libs: Kafka's jars.
+
+    Raises:
+        subprocess.CalledProcessError: the class does not fit this version of Kafka; javac's text is on the terminal.
+    """
+
+    def __init__(self, folder: Path, libs: Path) -> None:
+        self.classes = folder / "classes"
+        self._file = folder / "ahead-ms"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._write(0)
+        source = folder / "SystemTime.java"
+        source.write_text(SOURCE.replace("POLL", str(POLL_MS)))
+        command = ["javac", "-cp", f"{libs}/*", "-d", str(self.classes), str(source)]
+        subprocess.run(command, check=True, timeout=120)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """For the JVM."""
+        return (f"-Dfleethpa.clock={self._file}",)
+
+    def set_ahead(self, seconds: float) -> None:
+        """Let brokers be so far ahead of the host's clock; returns when they are."""
+        self._write(round(seconds * 1000))
+        time.sleep(10 * POLL_MS / 1000)  # the broker looks at the file so often, and nothing tells that it has
+
+    def _write(self, milliseconds: int) -> None:
+        whole = self._file.with_suffix(".new")
+        whole.write_text(str(milliseconds))
+        whole.replace(self._file)
