@@ -11,8 +11,10 @@ from typing import Final
 from fleethpa.decisions import Expander, Recorded, expand_all
 from fleethpa.errors import CommandError, usage
 from fleethpa.readers import Enough, LogRecordAt
-from streams.replay.archive import DECISIONS, LOG, PartitionReader, open_archive, read_snapshot, snapshots
+from streams.replay.archive import DECISIONS, LOG, open_archive
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.snapshots import read_snapshot, snapshots
 
 _POLL_S: Final = 0.5
 

@@ -46,7 +46,7 @@ def _stored(reader: Reader, number: int, offset: int | None, time_ms: int | None
 
     if not isinstance(reader, ArchiveReader):
         return {}
-    from streams.replay.archive import read_snapshot, snapshots
+    from streams.replay.snapshots import read_snapshot, snapshots
     from streams.replay.sources import ArchiveSource
 
     if offset is not None:

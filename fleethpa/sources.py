@@ -37,8 +37,9 @@ def source_of(session: Session) -> Source:
 
 def jobs_for(source: Source) -> int:
     """How many processes the work on a source is worth: starting one costs more than replaying a small archive."""
-    from streams.replay.archive import LOG, PartitionReader, open_archive
+    from streams.replay.archive import LOG, open_archive
     from streams.replay.parallel import cores
+    from streams.replay.reader import PartitionReader
     from streams.replay.segments import ArchiveError
     from streams.replay.sources import ArchiveSource
 

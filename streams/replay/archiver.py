@@ -15,19 +15,13 @@ from typing import IO
 from streams.core.errors import CoreError
 from streams.core.partition import Partition
 from streams.core.rows import applied_offset, partition_key, row_kind
-from streams.replay.archive import (
-    DECISIONS,
-    LOG,
-    Manifest,
-    PartitionReader,
-    PartitionWriter,
-    create,
-    read_snapshot,
-    snapshots,
-    write_snapshot,
-)
+from streams.replay.archive import DECISIONS, LOG, create
+from streams.replay.manifests import Manifest
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord, ArchiveError
 from streams.replay.signing import CheckpointWriter
+from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
+from streams.replay.writer import PartitionWriter
 
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')

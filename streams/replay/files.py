@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from schemas.codec import encode
-from streams.replay.archive import DECISIONS, LOG, Manifest, PartitionReader, open_archive, snapshots
+from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
+from streams.replay.manifests import Manifest
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, read_frames, record_digest, torn_bytes
 from streams.replay.signing import Heads
+from streams.replay.snapshots import snapshots
 
 _ROOT = {"archive.json", "lock", LOG, DECISIONS, "snapshots", "checkpoints"}
 Wanted = Mapping[int, str]

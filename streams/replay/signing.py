@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
-from streams.replay.archive import sha256_hex, write_atomically
+from streams.replay.durable import sha256_hex, write_atomically
 from streams.replay.segments import ArchiveError
 
 FOLDER = "checkpoints"

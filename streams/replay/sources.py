@@ -7,9 +7,11 @@ from typing import Protocol
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.replay.archive import DECISIONS, LOG, PartitionReader, open_archive, read_snapshot, snapshots
+from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.snapshots import read_snapshot, snapshots
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
 

@@ -24,8 +24,9 @@ from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.kafka import strict_producer
-from streams.replay.archive import DECISIONS, LOG, PartitionReader
+from streams.replay.archive import DECISIONS, LOG
 from streams.replay.generate import Fleet
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord
 from streams.replay.sources import TOPICS, KafkaSource
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of

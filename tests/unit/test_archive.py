@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.replay.archive import (
-    LOG,
-    PartitionReader,
-    PartitionWriter,
-    create,
-    open_archive,
-    read_snapshot,
-    snapshots,
-    write_snapshot,
-)
+from streams.replay.archive import LOG, create, open_archive
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError
+from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
+from streams.replay.writer import PartitionWriter
 
 
 def record(offset: int) -> ArchivedRecord:

@@ -6,11 +6,13 @@ import orjson
 import pytest
 
 from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG, PartitionReader, snapshots
+from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, is_written, torn
 from streams.replay.generate import Fleet
+from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchiveError
 from streams.replay.signing import CheckpointWriter, make_key, read_private, read_public
+from streams.replay.snapshots import snapshots
 from streams.replay.sources import ArchiveSource
 from streams.replay.verify import Task, checkpoints_of, verify_partition
 from tests.archive_kit import Topics, topics_of, write_archive

@@ -13,9 +13,10 @@ import orjson
 import pytest
 
 import fleethpa
-from streams.replay.archive import DECISIONS, LOG, PartitionReader
+from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits
 from streams.replay.generate import Fleet
+from streams.replay.reader import PartitionReader
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.unit.cli_kit import Cli
 

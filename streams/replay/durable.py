@@ -1,0 +1,50 @@
+"""Small files of an archive: written whole or not at all, read with their place in the error."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from schemas.codec import WireError, decode
+from streams.replay.segments import ArchiveError
+
+T = TypeVar("T")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_struct(path: Path, type_: type[T]) -> T:
+    """Read a JSON file as `type_`.
+
+    Raises:
+        ArchiveError: it is missing or not such a value.
+    """
+    try:
+        return decode(path.read_bytes(), type_)
+    except FileNotFoundError as error:
+        raise ArchiveError(f"{path} is missing") from error
+    except WireError as error:
+        raise ArchiveError(f"{path}: {error}") from error

@@ -1,0 +1,175 @@
+"""Reading one topic partition of an archive, and checking its segments against their manifests."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from schemas.codec import encode
+from streams.replay.durable import read_struct, sha256_hex
+from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
+from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError, read_frames
+
+
+class _Numbered(Struct):
+    seq: int
+
+
+class PartitionReader:
+    """Reads one topic partition of an archive, also while it is being written."""
+
+    def __init__(self, root: Path, topic: str, partition: int) -> None:
+        self.folder = root / topic / str(partition)
+        self.topic, self.partition = topic, partition
+
+    def manifests(self) -> list[Manifest]:
+        """The manifests of the closed segments, oldest first.
+
+        Raises:
+            ArchiveError: HEAD, a manifest or the chain of manifests is damaged.
+        """
+        head_path = self.folder / HEAD_FILE
+        if not head_path.exists():
+            raise ArchiveError(f"{head_path} is missing")
+        head = read_struct(head_path, Head)
+        manifests = self._chain()[: head.segments]
+        if head_path.read_bytes() != encode(head_of(manifests)):
+            raise ArchiveError(f"{head_path}: names {head.segments} segments ending at another manifest than found")
+        return manifests
+
+    def _chain(self) -> list[Manifest]:
+        manifests: list[Manifest] = []
+        previous = ""
+        for number, path in enumerate(sorted(self.folder.glob("[0-9]*.json"))):
+            manifest = read_struct(path, Manifest)
+            if (manifest.topic, manifest.partition) != (self.topic, self.partition):
+                raise ArchiveError(f"{path}: is the manifest of {manifest.topic}-{manifest.partition}")
+            if manifest.segment != number or manifest.previous != previous:
+                raise ArchiveError(f"{path}: does not follow the manifest before it (segment {manifest.segment})")
+            if path.read_bytes() != encode(manifest):
+                raise ArchiveError(f"{path}: is not in canonical form")
+            previous = sha256_hex(path.read_bytes())
+            manifests.append(manifest)
+        return manifests
+
+    def last_offset(self) -> int:
+        """Offset of the last record, the open segment's included; -1: none."""
+        last = -1
+        for record in self._open():
+            last = record.offset
+        manifests = self.manifests()
+        return max(last, manifests[-1].last_offset if manifests else -1)
+
+    def last_timestamp_ms(self) -> int:
+        """Timestamp of the last record, the open segment's included; 0: none."""
+        manifests = self.manifests()
+        last = manifests[-1].last_timestamp_ms if manifests else 0
+        for record in self._open():
+            last = record.timestamp_ms
+        return last
+
+    def first_offset(self) -> int | None:
+        """Offset of the first record; None: none."""
+        return next((record.offset for record in self.records()), None)
+
+    def records(self, from_offset: int = 0) -> Iterator[ArchivedRecord]:
+        """The records from `from_offset` on, closed segments first, then the open one.
+
+        A segment that is closed meanwhile is read on under its new name.
+
+        Raises:
+            ArchiveError: a segment is damaged; hashes are checked by `verify_segment`, not here.
+        """
+        position, seen = from_offset, -1
+        while True:
+            manifests = self.manifests()
+            for manifest in manifests[seen + 1 :]:
+                seen = manifest.segment
+                if manifest.last_offset >= position:
+                    for record in self.segment(manifest):
+                        if record.offset >= position:
+                            position = record.offset + 1
+                            yield record
+            for record in self._open():
+                if record.offset >= position:
+                    position = record.offset + 1
+                    yield record
+            if len(self.manifests()) == len(manifests):
+                return
+
+    def _open(self) -> Iterator[ArchivedRecord]:
+        path = self.folder / OPEN_FILE
+        if path.exists():
+            try:
+                yield from _records(path, torn_end_ok=True)
+            except FileNotFoundError:  # closed between the two looks: `records` reads it under its new name
+                return
+
+    def backwards(self) -> Iterator[list[ArchivedRecord]]:
+        """The records segment by segment, the newest segment first, each in order."""
+        last = list(self._open())
+        if last:
+            yield last
+        for manifest in reversed(self.manifests()):
+            records = list(self.segment(manifest))
+            if not last or records[0].offset < last[0].offset:
+                yield records
+
+    def segment(self, manifest: Manifest) -> Iterator[ArchivedRecord]:
+        """The records of a closed segment.
+
+        Raises:
+            ArchiveError: it is missing or cannot be read.
+        """
+        path = self.folder / manifest.file
+        if not path.exists():
+            raise ArchiveError(f"{path} is missing")
+        return _records(path, torn_end_ok=False)
+
+    def first_seq(self, manifest: Manifest) -> int:
+        """The number of the first decision of a closed segment of decisions; only its first frame is read."""
+        record = next(self.segment(manifest))
+        try:
+            return msgspec.json.decode(record.value, type=_Numbered).seq
+        except BAD_JSON as error:
+            raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
+
+    def verify_segment(self, manifest: Manifest, head: bytes) -> bytes:
+        """Check one closed segment against its manifest: the chain head after it.
+
+        Args:
+            manifest: of the segment.
+            head: chain head before it.
+
+        Raises:
+            ArchiveError: names the file and what differs.
+        """
+        path = self.folder / manifest.file
+        tally = Tally(head)
+        tally.add(_without_gap(self.segment(manifest), manifest.first_offset, path))
+        if not tally.records:
+            raise ArchiveError(f"{path} is empty")
+        if tally.head.hex() != manifest.head or tally.content.hex() != manifest.content:
+            raise ArchiveError(
+                f"{path}: the records (offsets {manifest.first_offset} to {manifest.last_offset}) are not those that "
+                f"{path.with_suffix('.json').name} names: their chain ends in {tally.head.hex()[:16]}…, "
+                f"not {manifest.head[:16]}…"
+            )
+        counted = tally.manifest(self.topic, self.partition, None)
+        for name in ("last_offset", "first_timestamp_ms", "last_timestamp_ms", "records", "file"):
+            if getattr(counted, name) != getattr(manifest, name):
+                raise ArchiveError(f"{path.with_suffix('.json')}: {name} is not that of the records")
+        return tally.head
+
+
+def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Path) -> Iterator[ArchivedRecord]:
+    for expected, record in enumerate(records, first_offset):
+        if record.offset != expected:
+            raise ArchiveError(f"{path}: offset {record.offset} stands where {expected} belongs")
+        yield record
+
+
+def _records(path: Path, *, torn_end_ok: bool) -> Iterator[ArchivedRecord]:
+    for _, records in read_frames(path, torn_end_ok=torn_end_ok):
+        yield from records
