@@ -8,6 +8,7 @@ the whole log there is nothing to do, as the decider folds it by itself.
 import hashlib
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -30,6 +31,19 @@ log = logging.getLogger("fleethpa.decider")
 TAIL_RECORDS = 20_000
 """How many records back the newest decision is looked for; a paused worker repeats at most what one take produced."""
 
+AFTERWARDS = (
+    "What only older records said is gone: give settings, modes and pauses again (`fleethpa settings CLUSTER` shows "
+    "what is in force), and restart the observers, so that they list everything"
+)
+
+
+class Tail(NamedTuple):
+    """The end of a decisions partition: the newest decision, its offset, and the ids of it and those before it."""
+
+    newest: Head
+    offset: int
+    ids: frozenset[str]
+
 
 async def rebuild(config: DeciderConfig, partitions: int) -> None:
     """Rebuild the state of every partition of which the log has lost its beginning; no decider may run meanwhile.
@@ -42,14 +56,21 @@ async def rebuild(config: DeciderConfig, partitions: int) -> None:
     async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
         firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         bounds = {tp: Bounds(firsts[tp], ends[tp]) for tp in tps}
-        _check_empty(config, bounds)
-        for number in range(partitions):
-            if bounds[TopicPartition(config.log_topic, number)].first > 0:
-                await _rebuild(config, number, bounds, consumer, producer)
+        check_empty(config, bounds)
+        lost = [n for n in range(partitions) if bounds[TopicPartition(config.log_topic, n)].first > 0]
+        for number in lost:
+            await _rebuild(config, number, bounds, consumer, producer)
+    if lost:
+        log.warning("rebuilt log partitions %s. %s", lost, AFTERWARDS)
 
 
-def _check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) -> None:
-    used = [tp.partition for tp, (_, end) in bounds.items() if tp.topic == config.changelog_topic and end]
+def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """Check that the changelog holds no row.
+
+    Raises:
+        StartError: it does.
+    """
+    used = [tp.partition for tp, (first, end) in bounds.items() if tp.topic == config.changelog_topic and first < end]
     if used:
         raise StartError(
             Exit.NEEDS_OPERATOR,
@@ -72,9 +93,9 @@ async def _rebuild(
     partition = Partition.empty(number)
     async for record in read_range(consumer, log_tp, first, restart_at):
         partition.apply(record.offset, record.timestamp, record.value)  # what it decides, it decided long ago
-    newest, decisions_offset = await _newest_decision(consumer, decisions_tp, bounds[decisions_tp])
-    continue_chain(partition, newest)
-    owned = OwnedPartition(partition, Standing.none(number), decisions_offset)
+    tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
+    continue_chain(partition, tail)
+    owned = OwnedPartition(partition, Standing.none(number), tail.offset)
     await write_checkpoint(
         owned,
         producer=producer,
@@ -86,12 +107,17 @@ async def _rebuild(
     log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
 
 
-def continue_chain(partition: Partition, newest: Head) -> None:
-    """Let the next decision follow the newest that stands, and be a full record for every HPA."""
+def continue_chain(partition: Partition, tail: Tail) -> None:
+    """Let the next decision follow the newest that stands, and be a full record for every HPA.
+
+    A write that only the rebuilding fold decided was never published: nobody makes it, and no outcome of it comes.
+    """
     row = partition.state.row
-    row.seq, row.prev = newest
+    row.seq, row.prev = tail.newest
     for hpa in partition.state.hpas.values():
         hpa.row.full_decision = ""
+        if hpa.row.pending is not None and hpa.row.pending.decision not in tail.ids:
+            hpa.row.pending = None
         hpa.dirty = True
 
 
@@ -102,10 +128,11 @@ async def _mark_restart(config: DeciderConfig, number: int, first: int, producer
     return int(placed.offset)
 
 
-async def _newest_decision(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> tuple[Head, int]:
-    newest, offset = Head(0, ""), bounds.first
+async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> Tail:
+    newest, offset, ids = Head(0, ""), bounds.first, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
         links = msgspec.json.decode(record.value, type=Links)
+        ids.add(links.id)
         if links.seq > newest.seq:
             newest, offset = Head(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
-    return newest, offset
+    return Tail(newest, offset, frozenset(ids))

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from aiokafka import ConsumerRecord
+
 from fleethpa.config import Config
 from fleethpa.dev.cluster.clock import SimClock
 from fleethpa.dev.cluster.cluster import SimulatedCluster
@@ -167,6 +169,10 @@ class Part:
         code = await asyncio.to_thread(self.running.wait, timeout_s)
         return code, time.monotonic() - begun
 
+    def said(self, after: int) -> str:
+        """What it printed after so many bytes."""
+        return self.output.read_bytes()[after:].decode(errors="replace")
+
     def tail(self, length: int = 3_000) -> str:
         """The end of what it printed."""
         return f"{self.name}:\n{self.output.read_text(errors='replace')[-length:]}"
@@ -199,6 +205,10 @@ class Rig:
         )
         self.parts: dict[str, Part] = {}
         self.exits: Counter[tuple[str, int]] = Counter()
+        self.cut_log: dict[int, list[ConsumerRecord]] = {}
+        """Records that the log held before faults deleted them, by partition."""
+        self.log_time_stands_until = 0.0
+        """Monotonic time at which the broker's clock is past the newest log time again."""
         self.parts_folder, self._static = folder, static
         self._environ = {"FLEETHPA_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
 
@@ -222,11 +232,11 @@ class Rig:
             part.kill()
         await self.world.fleet.stop()
 
-    def add(self, name: str, crash_at: str = "", signed_in_as: str = "") -> Part:
+    def add(self, name: str, *options: str, crash_at: str = "", signed_in_as: str = "") -> Part:
         """Start a part by name: `decider-0`, `ingest-1`, `reconciler-0`, `observer-0`; again, if it was stopped."""
         if name not in self.parts:
             arguments = self._arguments(name, signed_in_as or name.split("-")[0])
-            self.parts[name] = Part(name, arguments, self.parts_folder, self._environ)
+            self.parts[name] = Part(name, [*arguments, *options], self.parts_folder, self._environ)
         self.parts[name].start(crash_at)
         return self.parts[name]
 

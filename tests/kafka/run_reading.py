@@ -2,9 +2,13 @@
 
 import asyncio
 import bisect
+import hashlib
+import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -13,17 +17,28 @@ from fleethpa.decisions import Recorded, expand_all
 from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
-from schemas.entries import LogRecord
+from schemas.entries import LogRecord, Restart
 from schemas.keys import HpaId
+from streams.core.partition import Partition
+from streams.decider.rebuild import Tail, continue_chain
+from streams.decider.standing import Head
 from streams.ingest.convert import convert
 from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
 from streams.ingest.mapping import Resolver
 from streams.kafka import read_range, reader
 from tests.kafka.conftest import PARTITIONS
-from tests.playback import TimedRecord, fold
 
 NUMBERS = range(PARTITIONS)
+REBUILT = re.compile(r"rebuilt from log offset (\d+)")
+_NOTHING_CUT: Mapping[int, Sequence[ConsumerRecord]] = {}
+
+
+class RestartMark(NamedTuple):
+    """A restart entry of a rebuild: its log offset, and the first one that the log then held."""
+
+    offset: int
+    first: int
 
 
 async def read_topic(settings: KafkaSettings, topic: str) -> dict[int, list[ConsumerRecord]]:
@@ -61,27 +76,31 @@ class Run:
     public: dict[str, dict[int, list[ConsumerRecord]]]
     rejected: dict[int, list[ConsumerRecord]]
     decisions: dict[int, list[bytes]] = field(default_factory=dict)
+    restarts: dict[int, list[RestartMark]] = field(default_factory=dict)
+    """Where state was lost and rebuilt, by partition."""
     copies: int = 0
     """Decision records that repeat one before them."""
     repeated_entries: int = 0
     """Log entries that the fold drops by their source position."""
 
     @classmethod
-    async def read(cls, settings: KafkaSettings) -> "Run":
-        """Read all topics of a run."""
+    async def read(cls, settings: KafkaSettings, cut: Mapping[int, Sequence[ConsumerRecord]] = _NOTHING_CUT) -> "Run":
+        """Read all topics of a run; `cut`: log records that were deleted meanwhile."""
         log, decided, rejected, *public = await asyncio.gather(
             *(read_topic(settings, topic) for topic in (topics.LOG, topics.DECISIONS, topics.REJECTED)),
             *(read_topic(settings, topic) for topic in topics.PUBLIC_TOPICS),
         )
+        log = {number: [*cut.get(number, ()), *records] for number, records in log.items()}
         run = cls(log, decided, dict(zip(topics.PUBLIC_TOPICS, public, strict=True)), rejected)
+        run.restarts = {number: restart_marks(records) for number, records in log.items()}
         for number, records in decided.items():
             run.decisions[number] = _each_once([record.value for record in records])
             run.copies += len(records) - len(run.decisions[number])
         return run
 
     def replayed(self) -> dict[int, list[bytes]]:
-        """What an offline fold of this run's log decides."""
-        return fold({n: [TimedRecord(r.timestamp, r.value) for r in records] for n, records in self.log.items()})
+        """What an offline fold of this run's log decides; where state was rebuilt, as `refolded` does."""
+        return {n: refolded(n, records, self.restarts[n], self.decisions[n]) for n, records in self.log.items()}
 
     def lost_inputs(self) -> list[str]:
         """Public records that stand neither in the log nor among the rejected and are not empty of entries."""
@@ -139,15 +158,84 @@ class Run:
         return early
 
     def unended_writes(self, before_ms: int) -> list[str]:
-        """Wanted writes, decided before this log time, without a completion."""
+        """Wanted writes, decided before this log time, without a completion, which not even lost state explains."""
+        return [one.decision.id for one in self._unended(before_ms) if not self._is_before_restart(one)]
+
+    def forgotten_writes(self) -> list[str]:
+        """Wanted writes whose completion is missing because the state that waited for it was lost."""
+        return [one.decision.id for one in self._unended() if self._is_before_restart(one)]
+
+    def _unended(self, before_ms: float = math.inf) -> list[Recorded]:
         recorded = self.recorded()
         completed = {one.decision.completes for one in recorded}
         wants = [one for one in recorded if one.decision.wants is not None and one.time_ms < before_ms]
-        return [one.decision.id for one in wants if one.decision.id not in completed]
+        return [one for one in wants if one.decision.id not in completed]
+
+    def _is_before_restart(self, one: Recorded) -> bool:
+        return any(log_offset(one.decision.id) < mark.offset for mark in self.restarts[one.partition])
+
+    def phantom_ends(self) -> list[str]:
+        """Completions of a decision that is nowhere."""
+        recorded = self.recorded()
+        ids = {one.decision.id for one in recorded}
+        return [one.decision.id for one in recorded if one.decision.completes and one.decision.completes not in ids]
 
     def last(self) -> dict[HpaId, Recorded]:
         """The newest evaluation of each HPA."""
         return {one.hpa: one for one in self.recorded() if one.decision.kind == "evaluation"}
+
+
+def log_offset(decision: str) -> int:
+    """The log offset that an id of a decision names."""
+    return int(decision.split("-", 2)[1])
+
+
+def restart_marks(log: Sequence[ConsumerRecord]) -> list[RestartMark]:
+    """Where `decider --rebuild` began anew, and from which log offset."""
+    return [
+        RestartMark(record.offset, int(found[1]))
+        for record in log
+        if b"--rebuild" in record.value
+        for entry in decode(record.value, LogRecord).entries
+        if isinstance(entry.body, Restart) and (found := REBUILT.search(entry.body.reason))
+    ]
+
+
+def refolded(
+    number: int, log: Sequence[ConsumerRecord], marks: Sequence[RestartMark], stands: Sequence[bytes]
+) -> list[bytes]:
+    """What a partition's log decides.
+
+    Where state was lost and rebuilt, the log says from which offset; how far the decider had come before, and so which
+    decisions nobody made, only the decisions topic can say: that one number is taken from there, no bytes.
+    """
+    decided: list[bytes] = []
+    partition, begin = Partition.empty(number), 0
+    for mark in marks:
+        decided += apply(partition, between(log, begin, mark.offset))
+        before = [value for value in stands if log_offset(orjson.loads(value)["id"]) < mark.offset]
+        decided = decided[: len(before)]
+        partition, begin = rebuilt(number, between(log, mark.first, mark.offset), decided), mark.offset
+    return decided + apply(partition, between(log, begin))
+
+
+def between(log: Sequence[ConsumerRecord], first: int, end: float = math.inf) -> list[ConsumerRecord]:
+    """The records from one offset up to, without, another."""
+    return [record for record in log if first <= record.offset < end]
+
+
+def rebuilt(number: int, log: Sequence[ConsumerRecord], decided: Sequence[bytes]) -> Partition:
+    """The state that `decider --rebuild` makes of what is left of the log and of the decisions that stand."""
+    partition = Partition.empty(number)
+    apply(partition, log)
+    newest = Head(len(decided), hashlib.sha256(decided[-1]).hexdigest() if decided else "")
+    continue_chain(partition, Tail(newest, 0, frozenset(orjson.loads(value)["id"] for value in decided)))
+    return Partition.restore(number, dict(partition.checkpoint()))
+
+
+def apply(partition: Partition, log: Sequence[ConsumerRecord]) -> list[bytes]:
+    """Fold these records; what they decide."""
+    return [made.value for r in log for made in partition.apply(r.offset, r.timestamp, r.value)]
 
 
 def _each_once(values: Sequence[bytes]) -> list[bytes]:

@@ -4,22 +4,23 @@ At the end memory must be flat, lag back at zero, and everything hold that the c
 """
 
 import argparse
-import asyncio
-import logging
 import random
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kafka.broker import KafkaBroker, missing_tools
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.fleetfaults import FAULTS
-from tests.kafka.chaos.pipeline import PipelineRun, Tally, report
+from tests.kafka.chaos.harness import Tally, run_all
+from tests.kafka.chaos.pipeline import PipelineRun
 from tests.kafka.fleet import Rig, World
 
-LONG = ("broker paused for 60 s", "ingest away")
-"""Faults that take longer than their minute."""
+LEFT_OUT = (
+    *("broker paused for 60 s", "ingest away", "broker clock jumps"),
+    *("changelog lost", "changelog truncated", "changelog lost, log cut"),
+)
+"""Faults that take longer than their minute, and those that take an operator."""
 GROWTH_MB = 120
 """How much more than after its first minute a part may hold; what has just started holds less."""
 
@@ -55,40 +56,27 @@ def resident_mb(pid: int) -> int:
     return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS:")), 0)
 
 
-async def soak(minutes: int, seed: int, tally: Tally, folder: Path) -> None:
-    """One run.
-
-    Raises:
-        AssertionError: as `PipelineRun.run`, or memory grows.
-    """
-    rng = random.Random(seed)
-    names = rng.choices([name for name in FAULTS if name not in LONG], k=minutes)
-    with KafkaBroker(folder / "kafka") as broker:
-        async with Rig(broker, folder / "rig", World()) as rig:
-            run = Soak(rig, rng, tally)
-            await run.run(names, minutes)
-            assert not run.growing(), f"memory grows: {run.growing()}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; 0 when nothing was lost, diverged or grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.soak", description=__doc__)
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    if missing := missing_tools():
-        print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
-        return 1
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     tally = Tally()
-    try:
-        with tempfile.TemporaryDirectory(prefix="fleethpa-soak-") as folder:
-            asyncio.run(soak(options.minutes, options.seed, tally, Path(folder)))
-    except AssertionError as error:
-        print(f"{report(tally)}\nFAILED: {error}")
-        return 1
-    print(f"{report(tally)}\nmemory flat, lag zero, 0 divergences")
-    return 0
+
+    async def soak(seed: int, names: Sequence[str], folder: Path) -> None:
+        with KafkaBroker(folder / "kafka") as broker:
+            async with Rig(broker, folder / "rig", World()) as rig:
+                run = Soak(rig, random.Random(seed), tally)
+                await run.run(names, options.minutes)
+                assert not run.growing(), f"memory grows: {run.growing()}"
+
+    kinds = [name for name in FAULTS if name not in LEFT_OUT]
+    names = random.Random(options.seed).choices(kinds, k=options.minutes)
+    code = run_all("soak", tally, soak, [names], options.seed)
+    if code == 0:
+        print("memory flat, lag zero")
+    return code
 
 
 if __name__ == "__main__":

@@ -7,26 +7,25 @@ from pathlib import Path
 
 import orjson
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.decider.exits import Exit
-from streams.kafka import aiokafka_kwargs, read_range, reader
+from streams.kafka import read_range, reader
 from tests.decider_process import ROOT, Decider, Read, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
+from tests.kafka.losses import cut, lose_changelog
 from tests.playback import Log, fold, make_log
 
 CUT = 1
 REBUILD = (sys.executable, "-m", "fleethpa", "run", "decider", "--playback", "--rebuild")
-CHANGELOG = [one for one in playback_topics() if one.name == topics.CHANGELOG]
 
 
 async def test_a_lost_changelog_with_a_whole_log_changes_nothing(settings: KafkaSettings, tmp_path: Path) -> None:
     log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=21)
     want = fold(log)
     await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
-    await _lose_changelog(settings)
+    await lose_changelog(settings)
     await load_log(settings, {number: records[400:] for number, records in log.items()})
     with _decider(settings, tmp_path) as running:
         got = await wait_for_decisions(settings, want, [running], 180)
@@ -39,8 +38,8 @@ async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_
 ) -> None:
     log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=23)
     before = await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
-    await _lose_changelog(settings)
-    await _cut_log(settings)
+    await lose_changelog(settings)
+    await cut(settings, topics.LOG, dict.fromkeys(range(PARTITIONS), CUT))
     with _decider(settings, tmp_path) as stopped:
         assert await asyncio.to_thread(stopped.process.wait, 180) == Exit.NEEDS_OPERATOR
         assert "`fleethpa run decider --rebuild`" in stopped.tail()
@@ -77,27 +76,6 @@ async def _decide(settings: KafkaSettings, folder: Path, log: Log) -> dict[int, 
         await wait_for_decisions(settings, want, [running], 180)
         assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
     return await read_decisions(settings, sorted(want))
-
-
-async def _lose_changelog(settings: KafkaSettings) -> None:
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
-    await admin.start()
-    try:
-        await admin.delete_topics([topics.CHANGELOG])
-        await asyncio.sleep(1)  # a name is free again only some time after the answer, and nothing tells when
-    finally:
-        await admin.close()
-    await make_topics(settings, CHANGELOG)
-
-
-async def _cut_log(settings: KafkaSettings) -> None:
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
-    await admin.start()
-    try:
-        cut = {TopicPartition(topics.LOG, number): RecordsToDelete(before_offset=CUT) for number in range(PARTITIONS)}
-        await admin.delete_records(cut)
-    finally:
-        await admin.close()
 
 
 async def _restarts(settings: KafkaSettings) -> list[str]:

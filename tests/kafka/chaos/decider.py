@@ -1,28 +1,25 @@
 """Crash equivalence of the decider: `python -m tests.kafka.chaos.decider --faults 200 --seed 1`.
 
 A log with its times is folded once undisturbed and then by decider processes on Apache Kafka under seeded faults, at
-full speed. After the readers' rule the decisions must be the same bytes.
+full speed. After the readers' rule the decisions must be the same bytes. In half of the logs time jumps ahead and back.
 """
 
 import argparse
 import asyncio
 import contextlib
-import logging
 import random
-import statistics
 import sys
-import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.kafka import strict_producer
 from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions
-from tests.kafka.broker import KafkaBroker, missing_tools
-from tests.kafka.chaos.faults import FAULTS, choose
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.chaos.faults import FAULTS
 from tests.kafka.chaos.group import Group
+from tests.kafka.chaos.harness import Tally, deal, run_all
+from tests.kafka.chaos.jumps import count_steps, with_jumps
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.playback import Log, TimedRecord, fold, make_log
 
@@ -32,27 +29,6 @@ FAULT_S = 12.0
 """The log is appended at a pace that would use it up in so long for each fault to come; longer than most take."""
 FEED_S = 0.1
 NUMBERS = range(PARTITIONS)
-
-
-@dataclass
-class Row:
-    """What is counted for a kind of fault."""
-
-    count: int = 0
-    reread: int = 0
-    suppressed: int = 0
-    recovery_s: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Tally:
-    """What is counted over all runs."""
-
-    rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
-    decisions: int = 0
-    copies: int = 0
-    exits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    slow_exits: list[float] = field(default_factory=list)
 
 
 class ChaosRun:
@@ -89,8 +65,11 @@ class ChaosRun:
         got = await self._finish({number: len(values) for number, values in want.items()})
         if difference := first_difference(want, got):
             raise AssertionError(f"decisions differ: {difference}")
-        self._tally.decisions += sum(len(read.decisions) for read in got.values())
-        self._tally.copies += sum(len(read.records) - len(read.decisions) for read in got.values())
+        copies = sum(len(read.records) - len(read.decisions) for read in got.values())
+        self._tally.totals["log records"] += sum(map(len, self._log.values()))
+        self._tally.totals["backward or restarting steps of log time"] += count_steps(self._log)
+        self._tally.totals["decisions"] += sum(len(read.decisions) for read in got.values())
+        self._tally.totals["second copies of decisions (equal)"] += copies
 
     async def _finish(self, counts: Mapping[int, int]) -> dict[int, Read]:
         """Wait, as a supervisor of the group, until so many decisions stand."""
@@ -121,15 +100,11 @@ class ChaosRun:
                     await asyncio.wait_for(self._hurry.wait(), FEED_S)
 
     async def _inject(self, name: str) -> None:
-        row = self._tally.rows[name]
         print(f"  {name}", flush=True)
-        reread, suppressed = self._group.reread()
+        before = self._group.reread()
         await FAULTS[name][1](self._group, self._rng)
-        row.recovery_s.append(await self._recover())
-        row.count += 1
-        after = self._group.reread()
-        row.reread += after[0] - reread
-        row.suppressed += after[1] - suppressed
+        recovery_s = await self._recover()
+        self._tally.rows[name].add(recovery_s, before, self._group.reread())
 
     async def _recover(self) -> float:
         """Make the group whole; seconds until a decision is new."""
@@ -148,23 +123,8 @@ def _part(records: Sequence[TimedRecord], first: float, upto: float) -> Sequence
     return records[int(len(records) * first) : int(len(records) * upto)]
 
 
-def report(tally: Tally) -> str:
-    """The table."""
-    head = f"{'fault':22}{'count':>6}{'re-read':>9}{'recovery p50':>14}{'max':>8}{'suppressed':>12}"
-    lines = [head]
-    for name, row in sorted((name, row) for name, row in tally.rows.items() if row.count):
-        p50, longest = statistics.median(row.recovery_s), max(row.recovery_s)
-        lines.append(f"{name:22}{row.count:6}{row.reread:9}{p50:12.1f} s{longest:6.1f} s{row.suppressed:12}")
-    exits = ", ".join(f"{code}: {count}" for code, count in sorted(tally.exits.items()))
-    lines.append(f"{sum(row.count for row in tally.rows.values())} faults, {tally.decisions} decisions,")
-    lines.append(f"{tally.copies} second copies on the topic (equal), exit codes {exits or 'none'}")
-    slow = ", ".join(f"{seconds:.1f} s" for seconds in tally.slow_exits)
-    lines.append(f"SIGTERM took longer than 5 s: {slow or 'never'}")
-    return "\n".join(lines)
-
-
 async def run_once(
-    *, seed: int, faults: int, minutes: float, hpas: int, tally: Tally, module: str, folder: Path
+    *, seed: int, names: Sequence[str], minutes: float, hpas: int, tally: Tally, module: str, folder: Path
 ) -> None:
     """One run on a broker of its own.
 
@@ -173,48 +133,32 @@ async def run_once(
     """
     rng = random.Random(seed)
     log = make_log(partitions=PARTITIONS, minutes=minutes, hpas=hpas, seed=seed)
+    if seed % 4 in (1, 2):
+        log = with_jumps(log, rng)
     with KafkaBroker(folder / "kafka") as broker:
         group = Group(broker, folder, static=rng.random() < 0.5, module=module)
         await make_topics(group.settings, playback_topics())
         try:
-            await ChaosRun(group, log, rng, tally).run(choose(rng, faults))
+            await ChaosRun(group, log, rng, tally).run(names)
         finally:
             group.stop()
-            tally.slow_exits += group.slow_exits
-            for code, count in group.exits.items():
-                tally.exits[code] += count
+            for took_s in group.terminations_s:
+                tally.terminated("decider", took_s)
+            for code in group.exits.elements():
+                tally.ended("decider", code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until so many faults have been injected; 0 when every decision came out the same."""
     options = _parser().parse_args(arguments)
-    if missing := missing_tools():
-        print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
-        return 1
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that is away fills the screen
-    tally, left, number = Tally(), options.faults, 0
-    try:
-        while left > 0:
-            count, number = min(RUN_FAULTS, left), number + 1
-            seed = options.seed * 1000 + number
-            print(f"run {number}: {count} faults, seed {seed}", flush=True)
-            with tempfile.TemporaryDirectory(prefix="fleethpa-chaos-") as folder:
-                run = run_once(
-                    seed=seed,
-                    faults=count,
-                    minutes=options.minutes,
-                    hpas=options.hpas,
-                    tally=tally,
-                    module="tests.stock_decider" if options.stock else "streams.decider",
-                    folder=Path(folder),
-                )
-                asyncio.run(run)
-            left -= count
-    except AssertionError as error:
-        print(f"{report(tally)}\nFAILED: {error}")
-        return 1
-    print(f"{report(tally)}\n0 divergences")
-    return 0
+    tally, module = Tally(), "tests.stock_decider" if options.stock else "streams.decider"
+
+    async def run(seed: int, names: Sequence[str], folder: Path) -> None:
+        shape = {"minutes": options.minutes, "hpas": options.hpas}
+        await run_once(seed=seed, names=names, tally=tally, module=module, folder=folder, **shape)
+
+    weights = {name: weight for name, (weight, _) in FAULTS.items()}
+    return run_all("decider", tally, run, deal(weights, options.seed, options.faults, RUN_FAULTS), options.seed)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -93,11 +93,3 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "broker paused": (1, broker_paused),
 }
 """Name → how often relative to the others, and what it does."""
-
-
-def choose(rng: random.Random, count: int) -> list[str]:
-    """A seeded list of faults; with enough of them each kind comes."""
-    names = list(FAULTS)
-    weighted = [name for name in names for _ in range(FAULTS[name][0])]
-    chosen = weighted if count >= len(weighted) else []
-    return rng.sample([*chosen, *rng.choices(weighted, k=count - len(chosen))], count)

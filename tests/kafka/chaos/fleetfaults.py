@@ -3,14 +3,18 @@
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable
 
 from aiokafka import ConsumerRecord, TopicPartition
 
 from schemas import topics
+from streams.decider.exits import Exit
 from streams.kafka import read_range, reader, strict_producer
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.fleet import DECIDER_SESSION_S, Rig
+from tests.kafka.losses import cut, lose_changelog, truncate_changelog
+from tests.kafka.run_reading import read_topic
 
 Fault = Callable[[Rig, random.Random], Awaitable[None]]
 
@@ -36,6 +40,8 @@ POISON = (
     b'{"v":1,"cluster":"c0","namespace":"n0","time":-5,"entries":[{"kind":"podDeleted","name":"p"}]}',
     b'{"v":1,"ts":1,"cluster":"c0","namespace":"n0","type":"Pods","metric":"m","value":"NaN"}',
 )
+RESTORE_S = 60.0
+"""How long a decider may take to own its partitions or to say why not."""
 REPEATED = 300
 """How many of the newest public records are sent once more."""
 
@@ -147,6 +153,68 @@ async def _newest(rig: Rig, topic: str) -> list[ConsumerRecord]:
         return [r for tp in tps async for r in read_range(consumer, tp, max(0, ends[tp] - REPEATED // 10), ends[tp])]
 
 
+async def clock_jumps(rig: Rig, rng: random.Random) -> None:
+    """The broker's clock goes ahead by a minute or two, and some seconds later back: log time stands still as long."""
+    if rig.broker.clock is None:
+        raise RuntimeError("the broker runs by the host's clock: give it one that can be set")
+    ahead_s = rng.uniform(60.0, 120.0)
+    await asyncio.to_thread(rig.broker.clock.set_ahead, ahead_s)
+    await asyncio.sleep(rng.uniform(3.0, 8.0))
+    await asyncio.to_thread(rig.broker.clock.set_ahead, 0.0)
+    rig.log_time_stands_until = time.monotonic() + ahead_s
+
+
+async def changelog_lost(rig: Rig, _: random.Random) -> None:
+    """All state rows are gone; the log is whole, unless another fault has cut it."""
+    rig.parts["decider-0"].kill()
+    await lose_changelog(rig.settings)
+    await restored(rig)
+
+
+async def changelog_truncated(rig: Rig, rng: random.Random) -> None:
+    """Some of the state rows are gone."""
+    rig.parts["decider-0"].kill()
+    await truncate_changelog(rig.settings, rng.uniform(0.2, 0.9))
+    await restored(rig)
+
+
+async def changelog_lost_and_log_cut(rig: Rig, rng: random.Random) -> None:
+    """All state rows are gone, and the log has lost its beginning."""
+    rig.parts["decider-0"].kill()
+    log = await read_topic(rig.settings, topics.LOG)
+    firsts = {number: records[round(len(records) * rng.uniform(0.1, 0.9))].offset for number, records in log.items()}
+    for number, records in log.items():
+        rig.cut_log.setdefault(number, []).extend(r for r in records if r.offset < firsts[number])
+    await lose_changelog(rig.settings)
+    await cut(rig.settings, topics.LOG, firsts)
+    await restored(rig)
+
+
+async def restored(rig: Rig) -> None:
+    """What an operator does: start the decider and, where it ends saying that state is lost, do what it says."""
+    part = rig.parts["decider-0"]
+    said = part.output.stat().st_size
+    part.start()
+    deadline = time.monotonic() + RESTORE_S
+    while not part.ended and "owning log partitions" not in part.said(said):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"neither state nor an error after {RESTORE_S:.0f} s\n{part.tail()}")
+        await asyncio.sleep(0.1)
+    if not part.ended:
+        return
+    if part.running.returncode != Exit.NEEDS_OPERATOR or "--rebuild" not in part.said(said):
+        raise AssertionError(f"lost state is no error in words: {part.running.returncode}\n{part.tail()}")
+    await lose_changelog(rig.settings)
+    rig.add("decider-0-rebuild", "--rebuild")
+    rebuilding = rig.parts.pop("decider-0-rebuild")
+    code = await asyncio.to_thread(rebuilding.running.wait, RESTORE_S)
+    if code != 0:
+        raise AssertionError(f"the rebuild ended with {code}\n{rebuilding.tail()}")
+    part.start()
+    rig.parts["observer-0"].kill()
+    await rig.write_settings()
+
+
 async def ended(rig: Rig, name: str, timeout_s: float) -> bool:
     """Whether a part ended by itself in time."""
     loop = asyncio.get_running_loop()
@@ -166,6 +234,10 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "broker killed": (1, broker_killed),
     "broker paused": (1, broker_paused(12)),
     "broker paused for 60 s": (1, broker_paused(60)),
+    "broker clock jumps": (1, clock_jumps),
+    "changelog lost": (1, changelog_lost),
+    "changelog truncated": (1, changelog_truncated),
+    "changelog lost, log cut": (1, changelog_lost_and_log_cut),
     "ingest away": (1, ingest_away(120)),
     "poison": (2, poison),
     "repeated input": (2, repeated_input),
@@ -174,12 +246,3 @@ FAULTS: dict[str, tuple[int, Fault]] = {
 
 SHORT = ("kill decider at a step", "kill ingest at a step", "kill reconciler at a step", "poison", "repeated input")
 """A run of a minute or two."""
-
-
-def choose(rng: random.Random, count: int) -> Sequence[str]:
-    """A seeded list of faults; with enough of them each kind comes."""
-    weighted = [name for name, (weight, _) in FAULTS.items() for _ in range(weight)]
-    if count <= len(SHORT):
-        return rng.sample(SHORT, count)
-    chosen = list(FAULTS) if count >= len(FAULTS) else []
-    return rng.sample([*chosen, *rng.choices(weighted, k=count - len(chosen))], count)

@@ -7,15 +7,12 @@ scale-down came before its window was over; every wanted write has ended; the cl
 
 import argparse
 import asyncio
-import logging
 import random
 import re
 import sys
-import tempfile
 import time
-from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -25,9 +22,10 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.decider.exits import Exit
 from tests.decider_process import Decider, wait_for_decisions
-from tests.kafka.broker import KafkaBroker, missing_tools
-from tests.kafka.chaos.fleetfaults import FAULTS, choose
-from tests.kafka.chaos.table import Row, table
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.chaos.fleetfaults import FAULTS, SHORT
+from tests.kafka.chaos.harness import Tally, deal, run_all
+from tests.kafka.clock import missing_compiler
 from tests.kafka.fleet import MAX_REPLICAS, WINDOWS_S, Rig, World
 from tests.kafka.run_reading import Run, count, first_difference
 
@@ -36,20 +34,9 @@ RUN_MINUTES = 5.0
 RECOVER_S = 150.0
 SETTLE_S = 180.0
 READY_S = 120.0
-END_S = 5.0
 REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
 HARMLESS = (-9, -15, 0, 3, Exit.FENCED, Exit.STALLED, Exit.NEEDS_OPERATOR)
 """Ways to end that a supervisor answers with a restart; 3: Kafka could not be reached."""
-
-
-@dataclass
-class Tally:
-    """What is counted over all runs."""
-
-    rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
-    exits: Counter[tuple[str, int]] = field(default_factory=Counter)
-    totals: Counter[str] = field(default_factory=Counter)
-    slow_exits: list[str] = field(default_factory=list)
 
 
 class PipelineRun:
@@ -77,16 +64,12 @@ class PipelineRun:
         await self._compare()
 
     async def _inject(self, name: str) -> None:
-        row = self._tally.rows[name]
         print(f"  {name}", flush=True)
         before = _refolded(self._rig)
         await FAULTS[name][1](self._rig, self._rng)
         self._heal()
-        row.recovery_s.append(await self._recovered(RECOVER_S))
-        after = _refolded(self._rig)
-        row.reread += after[0] - before[0]
-        row.suppressed += after[1] - before[1]
-        row.count += 1
+        recovery_s = await self._recovered(RECOVER_S)
+        self._tally.rows[name].add(recovery_s, before, _refolded(self._rig))
 
     def _heal(self) -> None:
         rig = self._rig
@@ -96,7 +79,10 @@ class PipelineRun:
         rig.heal()
 
     async def _recovered(self, limit_s: float) -> float:
-        """Wait until every part has gone on with what came after now; seconds that took."""
+        """Wait until every part has gone on with what came after now; seconds that took.
+
+        While the broker's clock is behind the newest log time, log time stands still, and nothing becomes due.
+        """
         begun, marks = time.monotonic(), None
         while True:
             self._heal()
@@ -105,7 +91,7 @@ class PipelineRun:
                     now = await _progress(self._rig.settings)
             except (KafkaError, TimeoutError):
                 now = None
-            marks = marks or now
+            marks = (marks or now) if time.monotonic() > self._rig.log_time_stands_until else None
             if marks and now and now.is_past(marks):
                 return time.monotonic() - begun
             if time.monotonic() - begun > limit_s:
@@ -126,7 +112,7 @@ class PipelineRun:
         raise AssertionError(f"clusters and decisions differ: {await self._unsettled()}\n{rig.tails()}")
 
     async def _unsettled(self) -> list[str]:
-        last = (await Run.read(self._rig.settings)).last()
+        last = (await self._read()).last()
         found = []
         for hpa in self._rig.world.hpas:
             replicas, one = self._rig.world.replicas(hpa), last.get(hpa)
@@ -140,10 +126,9 @@ class PipelineRun:
         for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0"):
             if name == "ingest-0":
                 await self._drained()
-            took_s = await self._rig.stop(name)
-            if took_s > END_S:
-                self._tally.slow_exits.append(f"{name.split('-')[0]} {took_s:.1f} s")
-        self._tally.exits.update(self._rig.exits)
+            self._tally.terminated(name.split("-")[0], await self._rig.stop(name))
+        for kind, code in self._rig.exits.elements():
+            self._tally.ended(kind, code)
 
     async def _drained(self) -> None:
         """Wait until ingest has read all that there is; nothing is added any more."""
@@ -153,14 +138,17 @@ class PipelineRun:
                 raise AssertionError(f"ingest is not through: {now}\n{self._rig.tails()}")
             await asyncio.sleep(0.2)
 
+    async def _read(self) -> Run:
+        return await Run.read(self._rig.settings, self._rig.cut_log)
+
     async def _compare(self) -> None:
         rig, tally = self._rig, self._tally
-        run = await Run.read(rig.settings)
+        run = await self._read()
         want = await asyncio.to_thread(run.replayed)
         output = rig.parts_folder / "last-decider.txt"
         with Decider(rig.broker.bootstrap, output, "--no-ticks", instance_id="decider-0") as last:
             await wait_for_decisions(rig.settings, want, [last])
-        run = await Run.read(rig.settings)
+        run = await self._read()
         if difference := first_difference(want, run.decisions):
             raise AssertionError(f"decisions differ: {difference}")
         if lost := run.lost_inputs():
@@ -170,6 +158,8 @@ class PipelineRun:
         newest_ms = max(records[-1].timestamp for records in run.log.values() if records)
         if unended := run.unended_writes(newest_ms - 60_000):
             raise AssertionError(f"{len(unended)} wanted writes never ended: {unended[:5]}")
+        if phantoms := run.phantom_ends():
+            raise AssertionError(f"{len(phantoms)} completions of decisions that are nowhere: {phantoms[:5]}")
         decided = {hpa: one.decision.final_desired_replicas for hpa, one in run.last().items()}
         if moved := [f"{hpa}" for hpa, replicas in decided.items() if rig.world.replicas(hpa) != replicas]:
             raise AssertionError(f"clusters are not where the last decisions say: {moved}")
@@ -186,6 +176,8 @@ def _totals(run: Run) -> dict[str, int]:
         "wanted writes": scaled,
         "second copies of decisions (equal)": run.copies,
         "log entries dropped as duplicates": run.repeated_entries,
+        "partitions rebuilt from a cut log, visibly": sum(map(len, run.restarts.values())),
+        "writes whose end was lost with the state": len(run.forgotten_writes()),
     }
 
 
@@ -234,48 +226,38 @@ async def run_once(*, seed: int, names: Sequence[str], minutes: float, tally: Ta
         AssertionError: as `PipelineRun.run`.
     """
     rng = random.Random(seed)
-    with KafkaBroker(folder / "kafka") as broker:
+    with KafkaBroker(folder / "kafka", with_clock=not missing_compiler()) as broker:
         async with Rig(broker, folder / "rig", World(), static=rng.random() < 0.5) as rig:
             await PipelineRun(rig, rng, tally).run(names, minutes)
-
-
-def report(tally: Tally) -> str:
-    """The table, and the totals."""
-    exits = ", ".join(f"{kind} {code}: {number}" for (kind, code), number in sorted(tally.exits.items()))
-    totals = [f"{number} {name}" for name, number in tally.totals.items()]
-    slow = ", ".join(tally.slow_exits) or "never"
-    return "\n".join([table(tally.rows), *totals, f"exit codes: {exits}", f"SIGTERM took longer than 5 s: {slow}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until so many faults have been injected; 0 when nothing diverged."""
     options = _parser().parse_args(arguments)
-    if missing := missing_tools():
-        print(f"APACHE KAFKA NOT TESTED: {missing}", file=sys.stderr)
-        return 1
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that is away fills the screen
-    tally, left, number = Tally(), options.faults, 0
-    try:
-        while left > 0:
-            faults, number = min(RUN_FAULTS, left), number + 1
-            minutes = options.minutes or RUN_MINUTES * min(1.0, faults / RUN_FAULTS)
-            seed = options.seed * 1000 + number
-            names = choose(random.Random(seed), faults)
-            print(f"pipeline run {number}: {faults} faults over {minutes:g} minutes, seed {seed}", flush=True)
-            with tempfile.TemporaryDirectory(prefix="fleethpa-chaos-") as folder:
-                run = run_once(seed=seed, names=names, minutes=minutes, tally=tally, folder=Path(folder))
-                asyncio.run(run)
-            left -= faults
-    except AssertionError as error:
-        print(f"{report(tally)}\nFAILED: {error}")
-        return 1
-    print(f"{report(tally)}\n0 divergences")
-    return 0
+    tally = Tally()
+
+    async def run(seed: int, names: Sequence[str], folder: Path) -> None:
+        minutes = options.minutes or RUN_MINUTES * min(1.0, len(names) / RUN_FAULTS)
+        await run_once(seed=seed, names=names, minutes=minutes, tally=tally, folder=folder)
+
+    drawn = deal(weights(options.faults), options.seed, options.faults, RUN_FAULTS)
+    deals = [options.fault] if options.fault else drawn
+    return run_all("pipeline", tally, run, deals, options.seed)
+
+
+def weights(faults: int) -> dict[str, int]:
+    """Which faults come in a run of so many, and how often."""
+    found = {name: weight for name, (weight, _) in FAULTS.items() if faults > len(SHORT) or name in SHORT}
+    if missing := missing_compiler():
+        print(f"BROKER CLOCK NOT TESTED: {missing}", file=sys.stderr)
+        found.pop("broker clock jumps", None)
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos --pipeline", description=__doc__)
     parser.add_argument("--faults", type=int, default=RUN_FAULTS)
+    parser.add_argument("--fault", choices=list(FAULTS), action="append", help="one run of these; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="a run's least length [default: 5 for a run of 20 faults]")
     return parser
