@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         await run_once(seed=seed, names=names, minutes=minutes, tally=tally, folder=folder)
 
     drawn = deal(weights(options.faults), options.seed, options.faults, RUN_FAULTS)
-    deals = [options.fault] if options.fault else drawn
+    deals = [options.only] if options.only else drawn
     return run_all("pipeline", tally, run, deals, options.seed)
 
 
@@ -257,7 +257,7 @@ def weights(faults: int) -> dict[str, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos --pipeline", description=__doc__)
     parser.add_argument("--faults", type=int, default=RUN_FAULTS)
-    parser.add_argument("--fault", choices=list(FAULTS), action="append", help="one run of these; may be repeated")
+    parser.add_argument("--only", choices=list(FAULTS), action="append", help="one run of these; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="a run's least length [default: 5 for a run of 20 faults]")
     return parser
