@@ -94,4 +94,4 @@ def _completion(
         labels=labels(result),
     )
     row.last_decision, row.last_decision_ms, row.last_offset = decision.id, state.now_ms, state.offset
-    return Draft(decision.id, hpa.id.namespace_key, hpa.headers, False, msgspec.to_builtins(decision))
+    return Draft(decision.id, hpa.id.namespace_key, hpa.headers, decision)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
@@ -283,7 +282,7 @@ class Evaluator:
             change_reason=row.change_reason,
         )
         row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
-        return Draft(name, self.namespace.key, self.hpa.headers, False, msgspec.to_builtins(decision))
+        return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
@@ -312,4 +311,4 @@ class Evaluator:
             raw_desired_replicas=evaluation.proposal,
             newest=[metric.newest for metric in metrics],
         )
-        return Draft(name, self.namespace.key, self.hpa.headers, True, msgspec.to_builtins(short))
+        return Draft(name, self.namespace.key, self.hpa.headers, short)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import orjson
+from msgspec import structs
 
+from schemas.decisions import Decision, ShortDecision
 from streams.core.errors import DivergenceError
 
 FULL_TYPE = "io.fleethpa.decision.v1"
@@ -15,6 +16,7 @@ _SPEC_VERSION = ("ce_specversion", b"1.0")
 _FULL = ("ce_type", FULL_TYPE.encode())
 _SHORT = ("ce_type", SHORT_TYPE.encode())
 _JSON = ("content-type", b"application/json")
+_encode = msgspec.json.Encoder().encode
 
 
 class DecisionRecord(NamedTuple):
@@ -29,14 +31,13 @@ class DecisionRecord(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A decision that has no number yet: `body` in wire form, in the order of its fields."""
+    """A decision that has no number yet: `seq` and `prev` of its `body` are still to be filled in."""
 
     id: str
     key: str
     headers: tuple[tuple[str, bytes], ...]
     """Those that say whose decision it is."""
-    short: bool
-    body: dict[str, Any]
+    body: Decision | ShortDecision
 
 
 class _Place(msgspec.Struct):
@@ -69,8 +70,7 @@ class Ledger:
         """
         self._pass_others(draft.id)
         self.seq += 1
-        draft.body["seq"], draft.body["prev"] = self.seq, self.prev
-        value = orjson.dumps(draft.body)
+        value = _encode(structs.replace(draft.body, seq=self.seq, prev=self.prev))
         standing = self._standing.get(draft.id)
         if standing is not None:
             self._places.pop()
@@ -96,8 +96,8 @@ class Ledger:
             _SPEC_VERSION,
             ("ce_id", draft.id.encode()),
             *draft.headers,
-            _SHORT if draft.short else _FULL,
-            ("ce_time", draft.body["time"].encode()),
+            _FULL if type(draft.body) is Decision else _SHORT,
+            ("ce_time", draft.body.time.encode()),
             _JSON,
         ]
         return DecisionRecord(draft.id, draft.key, self.seq, value, headers)
