@@ -33,8 +33,8 @@ class Conditions:
                 if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
                     self.items[index] = self._changed(old, status, reason, message)
                 return
-        fresh = {"type": kind, "status": "", "lastTransitionTime": None}
-        self.items.append(self._changed(fresh, status, reason, message))
+        fresh = {"type": kind, "status": status, "lastTransitionTime": rfc3339(self._now_ms) if status else None}
+        self.items.append(_explained(fresh, reason, message))
 
     def is_true(self, kind: str) -> bool:
         """Tell whether the condition exists with status True."""
@@ -44,8 +44,14 @@ class Conditions:
         changed = {**old, "status": status}
         if old["status"] != status:
             changed["lastTransitionTime"] = rfc3339(self._now_ms)
-        for key, text in (("reason", reason), ("message", message)):
-            changed.pop(key, None)
-            if text:
-                changed[key] = text
-        return changed
+        changed.pop("reason", None)
+        changed.pop("message", None)
+        return _explained(changed, reason, message)
+
+
+def _explained(condition: dict[str, Any], reason: str, message: str) -> dict[str, Any]:
+    if reason:
+        condition["reason"] = reason
+    if message:
+        condition["message"] = message
+    return condition

@@ -127,16 +127,18 @@ class Evaluator:
         """Name the HPAs whose targets share a pod with this one, where there are others."""
         if pods is NO_PODS or not is_selector(selector):
             return ()
-        names = {self.hpa.id.name}
-        for text in self.namespace.membership.overlapping(selector):
-            for name in self.namespace.registered.get(text, ()):
-                if self._knows(name, text):
-                    names.add(name)
-        return tuple(f"{self.namespace.name}/{name}" for name in sorted(names)) if len(names) > 1 else ()
+        own, registered = self.hpa.id.name, self.namespace.registered
+        others = {
+            name
+            for text in self.namespace.membership.overlapping(selector)
+            for name in registered.get(text, ())
+            if name != own and self._knows(name, text)
+        }
+        return tuple(f"{self.namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
 
     def _knows(self, name: str, selector: str) -> bool:
         other = self.state.hpas.get(self.hpa.id._replace(name=name))
-        if other is None or other is self.hpa or other.row.origin != self.hpa.row.origin:
+        if other is None or other.row.origin != self.hpa.row.origin:
             # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
             return False
         return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
