@@ -114,22 +114,20 @@ class _Side:
 
     def __init__(self) -> None:
         self._fulls: dict[str, bytes] = {}
-        self._engines: dict[str, str] = {}
 
     def take(self, id_: str, value: bytes) -> None:
         """Remember a full record; a short one says nothing new."""
-        if b'"sameAs":' not in value[:512]:
-            uid = _uid(id_)
-            if self._fulls.get(uid) is not value:
-                self._fulls[uid], self._engines[uid] = value, str(_BODY.decode(value).engine)
+        if not _is_short(value):
+            self._fulls[_uid(id_)] = value
 
     def engine(self, id_: str) -> str:
         """The engine that made a record, or the full one it repeats."""
-        return self._engines.get(_uid(id_), "1")
+        full = self._fulls.get(_uid(id_))
+        return "1" if full is None else str(_BODY.decode(full).engine)
 
     def whole(self, id_: str, value: bytes) -> bytes:
         """The decision as a full record, where the full one it repeats is known."""
-        if b'"sameAs":' not in value[:512]:
+        if not _is_short(value):
             return value
         full = self._fulls.get(_uid(id_))
         if full is None:
@@ -137,6 +135,10 @@ class _Side:
         short = msgspec.json.decode(value, type=ShortDecision)
         whole = msgspec.json.decode(full, type=Decision)
         return msgspec.json.encode(expand(short, whole)) if whole.id == short.same_as else value
+
+
+def _is_short(value: bytes) -> bool:
+    return b'"sameAs":' in value[:512]
 
 
 def _uid(id_: str) -> str:
@@ -147,6 +149,7 @@ class _Replay:
     def __init__(self, task: ReplayTask, report: ReplayReport, progress: Progress) -> None:
         self.task, self.report, self.progress = task, report, progress
         self.recorded, self.made = _Side(), _Side()
+        self._partition = Partition.empty(task.partition)
         self._ahead: tuple[_Body, ArchivedRecord] | None = None
         self._seq = 0
         self.decisions: Lookahead | None = None
@@ -163,7 +166,7 @@ class _Replay:
     async def run(self) -> None:
         task, report = self.task, self.report
         start = task.source.snapshot(task.partition, task.since_ms)
-        partition = Partition.restore(task.partition, start[1] if start else {})
+        partition = self._partition = Partition.restore(task.partition, start[1] if start else {})
         report.start, self._seq = partition.applied_offset, partition.seq
         self.decisions = Lookahead(
             task.source, task.partition, await task.source.first_decision(task.partition, partition.seq)
@@ -208,14 +211,17 @@ class _Replay:
     async def _compare(self, record: ArchivedRecord, made: list[DecisionRecord]) -> None:
         standing = await self._standing(record.offset) if made or self._ahead is None or self._reaches(record) else {}
         in_window = self.task.since_ms is None or record.timestamp_ms >= self.task.since_ms
-        ended = self._ahead is None
+        ended, engine = self._ahead is None, str(self._partition.engine)
         for decision in made:
             value = standing.pop(decision.id, None)
-            if in_window and self._is_wanted(decision.headers):
-                self._judge(record, decision, value, ended)
             if value is not None:
                 self.recorded.take(decision.id, value)
             self.made.take(decision.id, decision.value)
+            if in_window and self._is_wanted(decision.headers):
+                if value == decision.value:
+                    self._identical(engine)
+                else:
+                    self._judge(record, decision, value, ended)
         for id_, value in standing.items():
             if in_window and self._is_wanted_value(id_, value):
                 self._diverged(record, id_, value, None, [Difference("decision", "a decision", None)])
@@ -234,6 +240,13 @@ class _Replay:
         body = msgspec.json.decode(self.recorded.whole(id_, value))
         return (body.get("cluster"), body.get("namespace"), body.get("name")) == tuple(self.task.hpa)
 
+    def _identical(self, engine: str) -> None:
+        """Count a decision that came out byte for byte; the engine that made it is then the one now in force."""
+        report = self.report
+        report.evaluations += 1
+        report.identical += 1
+        report.engines[engine] = report.engines.get(engine, 0) + 1
+
     def _judge(self, record: ArchivedRecord, made: DecisionRecord, value: bytes | None, ended: bool) -> None:
         report = self.report
         if value is None and ended:
@@ -243,12 +256,8 @@ class _Replay:
         if value is None:
             self._diverged(record, made.id, None, made.value, [Difference("decision", None, "a decision")])
             return
-        self.recorded.take(made.id, value)
         engine = self.recorded.engine(made.id)
         report.engines[engine] = report.engines.get(engine, 0) + 1
-        if value == made.value:
-            report.identical += 1
-            return
         recorded, again = self.recorded.whole(made.id, value), self.made.whole(made.id, made.value)
         found = differences(value, made.value, chain=False) and differences(recorded, again, chain=False)
         if found:
