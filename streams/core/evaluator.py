@@ -31,6 +31,22 @@ from streams.core.subject import compiled, identity, labels, own_status, take_re
 class Evaluator:
     """One evaluation; the steps share what it is about."""
 
+    __slots__ = (
+        "autoscaler",
+        "constraints",
+        "held",
+        "hpa",
+        "namespace",
+        "now_ms",
+        "paused",
+        "row",
+        "scale_row",
+        "settings",
+        "sources",
+        "standing",
+        "state",
+    )
+
     def __init__(self, state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> None:
         self.state = state
         self.namespace = namespace
@@ -150,7 +166,7 @@ class Evaluator:
             return
         if is_selector(scale.selector):
             self.hpa.register(2 * self.state.offset + 1, scale.selector, self.state.row.restart_offset)
-            self.namespace.registered.setdefault(scale.selector, set()).add(self.hpa.id.name)
+            self.namespace.register(scale.selector, self.hpa.id.name)
 
     def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
         observed: dict[str, Any] = {}

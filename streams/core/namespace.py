@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from schemas.entries import Mode, Pod, PodList, Target
+from schemas.keys import HpaId
 from streams.core.membership import Membership, canonical_selector
 from streams.core.observation import MetricAnswer as Answer
 from streams.core.rates import REMEMBERED_MS
@@ -70,7 +71,7 @@ class Namespace:
         self.ignored: dict[str, int] = {}
         # Made from the rest:
         self.by_target: dict[TargetKey, set[str]] = {}
-        self.watchers: dict[Any, set[str]] = {}
+        self.watchers: dict[Any, set[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
         self.registered: dict[str, set[str]] = {}
         """Selector -> HPAs for which the overlap check has known it at some time."""
@@ -194,7 +195,7 @@ class Namespace:
         if self.open():
             self.scales[target] = row
 
-    def watch(self, hpa: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+    def watch(self, hpa: HpaId, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Note which queries and series an HPA waits for."""
         for key in before:
             names = self.watchers.get(key)
@@ -204,6 +205,13 @@ class Namespace:
                     del self.watchers[key]
         for key in after:
             self.watchers.setdefault(key, set()).add(hpa)
+
+    def register(self, selector: str, hpa: str) -> None:
+        """Note that the overlap check knows a selector of an HPA."""
+        names = self.registered.get(selector)
+        if names is None:
+            names = self.registered[selector] = set()
+        names.add(hpa)
 
     def tidy(self, now_ms: int) -> None:
         """Drop what no evaluation can see any more; done with every row, so it must not change a decision."""

@@ -9,13 +9,14 @@ import msgspec
 
 from schemas.decisions import Direction, InputPosition, MetricDecision, Step
 from streams.core import autoscaler as kinds
-from streams.core.evaluation import Calculation, Evaluation, MetricEvaluation, Normalization
+from streams.core.evaluation import Evaluation, MetricEvaluation, Normalization
 from streams.core.normalize import WITHIN_RANGE
 
 FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"TooManyReplicas": "MaxReplicas", "TooFewReplicas": "MinReplicas", "ScaleDownLimit": "ScaleDownPolicy"}
-_NOTES = {"filledWithinTolerance": "withinTolerance"}
+_EXPLAINED_BY = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}
+"""Path of an evaluation that ends without a number -> the condition that says why."""
 
 
 @lru_cache(maxsize=64)
@@ -142,9 +143,11 @@ def constraints(evaluation: Evaluation) -> list[str]:
     if normalization is None:
         return []
     made = []
-    if (
-        any(_tolerated(metric.calculation) for metric in evaluation.metrics)
-        and normalization.desired == evaluation.current_replicas
+    if normalization.desired == evaluation.current_replicas and any(
+        [
+            metric.calculation is not None and metric.calculation.kept == "withinTolerance"
+            for metric in evaluation.metrics
+        ]
     ):
         made.append("Tolerance")
     if normalization.stabilized != normalization.desired:
@@ -159,17 +162,11 @@ def constraints(evaluation: Evaluation) -> list[str]:
     return made
 
 
-def _tolerated(calculation: Calculation | None) -> bool:
-    return calculation is not None and calculation.kept in ("withinTolerance", "filledWithinTolerance")
-
-
 def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
     """Give the reason of the result: upstream's text of a rescale, else that of the condition that explains it."""
     if evaluation.reason:
         return evaluation.reason
-    kind = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}.get(
-        evaluation.path
-    )
+    kind = _EXPLAINED_BY.get(evaluation.path)
     for condition in status.get("conditions") or ():
         if condition["type"] == kind:
             return str(condition.get("reason", ""))

@@ -84,15 +84,15 @@ class State:
             hpa.queries = plan(hpa.autoscaler, hpa.spec, selector, self.settings(hpa.id.cluster).sources)
             watched = frozenset(query.key for query in hpa.queries if query.key is not None)
         if watched != hpa.watched:
-            namespace.watch(hpa.id.name, hpa.watched, watched)
+            namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
 
     def notify(self, namespace: Namespace, key: object) -> None:
         """An answer or sample came: look at the HPAs that wait for it."""
-        for name in namespace.watchers.get(key, ()):
-            hpa = HpaId(namespace.cluster, namespace.name, name)
-            self.ready.add(hpa)
-            self.ready_or_due.add(hpa)
+        waiting = namespace.watchers.get(key)
+        if waiting:
+            self.ready |= waiting
+            self.ready_or_due |= waiting
 
     def add(self, name: HpaId, hpa: Hpa) -> None:
         """Take in a restored HPA."""
@@ -101,7 +101,7 @@ class State:
         for _, selector in hpa.row.registered:
             if selector:
                 namespace.membership.track(selector)
-                namespace.registered.setdefault(selector, set()).add(name.name)
+                namespace.register(selector, name.name)
         self.refresh(hpa)
 
     def tidy(self, namespace: Namespace) -> None:
