@@ -1,7 +1,8 @@
 """Speed and memory of replay: `python -m tests.bench.replay [--minutes N] [--hpas N] [--jobs N] [--profile]`.
 
 A generated fleet (1,000 HPAs, evaluated every 15 s) is archived, then replayed as `fleethpa replay` does it, every
-decision compared byte for byte. A whole day is `--minutes 1440`: 5.76 million evaluations.
+decision compared byte for byte. A whole day is `--minutes 1440`: 5.76 million evaluations. `--archive DIR` keeps the
+archive there, or replays the one that is there.
 """
 
 import argparse
@@ -9,12 +10,17 @@ import asyncio
 import cProfile
 import pstats
 import resource
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
+from streams.replay.archive import DECISIONS
 from streams.replay.archiver import Archiver, Limits
 from streams.replay.generate import Fleet, generate
 from streams.replay.parallel import Pool, cores
@@ -26,18 +32,51 @@ PARTITIONS = 4
 FLUSH_EVERY = 500
 
 
-def archive_of(root: Path, hpas: int, minutes: float) -> int:
-    """Archive a generated fleet; gives the number of its decisions."""
-    fleet = Fleet(hpas=hpas, namespaces=max(PARTITIONS, hpas // 10), minutes=minutes, partitions=PARTITIONS)
-    archiver = Archiver(root, PARTITIONS, Limits())
+@dataclass(frozen=True)
+class ArchiveTask:
+    """One partition of a generated fleet, to be archived in a directory of its own."""
+
+    root: Path
+    fleet: Fleet
+    partition: int
+
+
+def archive_partition(task: ArchiveTask) -> int:
+    """Archive one partition; gives the number of its decisions."""
+    archiver = Archiver(task.root, PARTITIONS, Limits())
+    records = (record for record in generate(task.fleet) if record.partition == task.partition)
     made = 0
-    for count, (topic, number, record) in enumerate(decided(generate(fleet), PARTITIONS)):
+    for count, (topic, number, record) in enumerate(decided(records, PARTITIONS)):
         archiver.append(topic, number, record)
-        made += topic == "decisions"
+        made += topic == DECISIONS
         if count % FLUSH_EVERY == FLUSH_EVERY - 1:
             archiver.flush()
     archiver.finish()
     return made
+
+
+def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
+    """Archive a generated fleet, or take the archive that is there; gives the number of its decisions."""
+    known = root / "bench.json"
+    if known.exists():
+        return int(orjson.loads(known.read_bytes())["decisions"])
+    fleet = Fleet(hpas=hpas, namespaces=max(PARTITIONS, hpas // 10), minutes=minutes, partitions=PARTITIONS)
+    tasks = [ArchiveTask(root / f"part-{number}", fleet, number) for number in range(PARTITIONS)]
+
+    async def run() -> int:
+        return sum([made async for made in Pool(archive_partition, jobs).run(tasks)])
+
+    made = asyncio.run(run())
+    for task in tasks:
+        shutil.copytree(task.root, root, dirs_exist_ok=True, ignore=_others(task.partition))
+        shutil.rmtree(task.root)
+    known.write_bytes(orjson.dumps({"decisions": made}))
+    return made
+
+
+def _others(partition: int) -> Callable[[str, list[str]], list[str]]:
+    """Leave out the directories of the other partitions."""
+    return lambda folder, names: [name for name in names if name.isdecimal() and name != str(partition)]
 
 
 def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
@@ -51,12 +90,14 @@ def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
     return asyncio.run(run()), time.monotonic() - began
 
 
-def replay_slice(hpas: int = 1_000, minutes: float = 5.0, jobs: int = 0) -> Iterator[tuple[str, float, str]]:
-    """Replay of a slice of a day of 1,000 HPAs."""
+def replay_slice(
+    hpas: int = 1_000, minutes: float = 5.0, jobs: int = 0, kept: Path | None = None
+) -> Iterator[tuple[str, float, str]]:
+    """Replay of a slice of a day of 1,000 HPAs; the archive is `kept`, or made for the time being."""
     jobs = jobs or cores()
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "archive"
-        made = archive_of(root, hpas, minutes)
+        root = kept or Path(folder) / "archive"
+        made = archive_of(root, hpas, minutes, jobs)
         size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
         before = _cpu_s()
         reports, took_s = replayed(root, jobs)
@@ -83,12 +124,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--hpas", type=int, default=1_000)
     parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--archive", type=Path, help="directory of the archive [default: a temporary one]")
     parser.add_argument("--profile", action="store_true", help="profile one partition instead")
     options = parser.parse_args()
     if options.profile:
         _profile(options.hpas, options.minutes)
         return
-    for what, value, unit in replay_slice(options.hpas, options.minutes, options.jobs):
+    for what, value, unit in replay_slice(options.hpas, options.minutes, options.jobs, options.archive):
         sys.stdout.write(f"{what:<58} {value:>12,.0f} {unit}\n")
 
 
