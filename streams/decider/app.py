@@ -20,7 +20,7 @@ from streams.core.errors import CoreError, UnknownEngineError
 from streams.decider import faults, health
 from streams.decider.assignment import Assignment
 from streams.decider.config import DeciderConfig
-from streams.decider.exits import Exit, die
+from streams.decider.exits import Exit, die, leave
 from streams.decider.fence import Fence
 from streams.decider.hpametrics import HpaCollector
 from streams.decider.metrics import Metrics
@@ -52,6 +52,12 @@ class DeciderApp(faust.App):  # type: ignore[misc]
         await super().on_first_start()
         for begin in self.from_start:
             self.add_future(begin())
+
+    async def on_shutdown(self) -> None:
+        """End the process: all is written, the group is left, and Faust would wait two seconds for tasks that idle."""
+        await super().on_shutdown()
+        if not self.crashed:
+            leave()
 
 
 def create_app(config: DeciderConfig, partitions: int) -> DeciderApp:

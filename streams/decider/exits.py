@@ -34,3 +34,11 @@ def die(code: Exit, reason: str, *, error: BaseException | None = None) -> NoRet
     print(f"fleethpa decider: {reason}", file=sys.stderr, flush=True)
     logging.shutdown()
     os._exit(code)
+
+
+def leave() -> NoReturn:
+    """End the process in order, after everything is written, without the second that tearing down a full heap takes."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(os.EX_OK)

@@ -207,6 +207,8 @@ class Rig:
         self.exits: Counter[tuple[str, int]] = Counter()
         self.cut_log: dict[int, list[ConsumerRecord]] = {}
         """Records that the log held before faults deleted them, by partition."""
+        self.harmed_until = 0.0
+        """Monotonic time from which on a fault repairs what it has harmed; 0: the harness repairs."""
         self.log_time_stands_until = 0.0
         """Monotonic time at which the broker's clock is past the newest log time again."""
         self.parts_folder, self._static = folder, static

@@ -142,8 +142,7 @@ async def run_once(
             await ChaosRun(group, log, rng, tally).run(names)
         finally:
             group.stop()
-            for took_s in group.terminations_s:
-                tally.terminated("decider", took_s)
+            tally.terminations_s["decider"] += group.terminations_s
             for code in group.exits.elements():
                 tally.ended("decider", code)
 

@@ -192,6 +192,7 @@ async def changelog_lost_and_log_cut(rig: Rig, rng: random.Random) -> None:
 
 async def restored(rig: Rig) -> None:
     """What an operator does: start the decider and, where it ends saying that state is lost, do what it says."""
+    rig.harmed_until = time.monotonic()
     part = rig.parts["decider-0"]
     said = part.output.stat().st_size
     part.start()

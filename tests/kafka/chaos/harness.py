@@ -43,18 +43,13 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
     exits: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
-    slow_exits: list[str] = field(default_factory=list)
+    terminations_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """How long processes of a kind took to end on SIGTERM."""
     runs: int = 0
 
     def ended(self, kind: str, code: int) -> None:
         """A process has ended with this code."""
         self.exits[f"{kind} {code}"] += 1
-
-    def terminated(self, kind: str, took_s: float) -> None:
-        """A process took so long to end on SIGTERM."""
-        self.totals["ended by SIGTERM"] += 1
-        if took_s > EXIT_S:
-            self.slow_exits.append(f"{kind} {took_s:.1f} s")
 
     @property
     def faults(self) -> int:
@@ -70,7 +65,12 @@ class Tally:
         lines.append(f"{self.faults} faults in {self.runs} runs")
         lines += [f"{number} {name}" for name, number in self.totals.items()]
         lines.append(f"exit codes: {', '.join(f'{what}: {n}' for what, n in sorted(self.exits.items())) or 'none'}")
-        return "\n".join([*lines, f"SIGTERM took longer than {EXIT_S:.0f} s: {', '.join(self.slow_exits) or 'never'}"])
+        for kind, took_s in sorted(self.terminations_s.items()):
+            slow = sum(one > EXIT_S for one in took_s)
+            lines.append(
+                f"SIGTERM to {kind}: {len(took_s)} times, at most {max(took_s):.1f} s, {slow} over {EXIT_S:.0f} s"
+            )
+        return "\n".join(lines)
 
 
 def deal(weights: Mapping[str, int], seed: int, faults: int, a_run: int) -> list[list[str]]:

@@ -66,10 +66,12 @@ class PipelineRun:
     async def _inject(self, name: str) -> None:
         print(f"  {name}", flush=True)
         before = _refolded(self._rig)
+        self._rig.harmed_until = 0.0
         await FAULTS[name][1](self._rig, self._rng)
+        begun = self._rig.harmed_until or time.monotonic()
         self._heal()
-        recovery_s = await self._recovered(RECOVER_S)
-        self._tally.rows[name].add(recovery_s, before, _refolded(self._rig))
+        await self._recovered(RECOVER_S)
+        self._tally.rows[name].add(time.monotonic() - begun, before, _refolded(self._rig))
 
     def _heal(self) -> None:
         rig = self._rig
@@ -78,8 +80,8 @@ class PipelineRun:
                 raise AssertionError(f"{part.name} ended with {part.running.returncode}\n{part.tail()}")
         rig.heal()
 
-    async def _recovered(self, limit_s: float) -> float:
-        """Wait until every part has gone on with what came after now; seconds that took.
+    async def _recovered(self, limit_s: float) -> None:
+        """Wait until every part has gone on with what came after now.
 
         While the broker's clock is behind the newest log time, log time stands still, and nothing becomes due.
         """
@@ -93,7 +95,7 @@ class PipelineRun:
                 now = None
             marks = (marks or now) if time.monotonic() > self._rig.log_time_stands_until else None
             if marks and now and now.is_past(marks):
-                return time.monotonic() - begun
+                return
             if time.monotonic() - begun > limit_s:
                 raise AssertionError(f"not recovered in {limit_s:.0f} s: {marks} → {now}\n{self._rig.tails()}")
             await asyncio.sleep(0.2)
@@ -126,7 +128,7 @@ class PipelineRun:
         for name in ("observer-0", "reconciler-0", "ingest-0", "decider-0"):
             if name == "ingest-0":
                 await self._drained()
-            self._tally.terminated(name.split("-")[0], await self._rig.stop(name))
+            self._tally.terminations_s[name.split("-")[0]].append(await self._rig.stop(name))
         for kind, code in self._rig.exits.elements():
             self._tally.ended(kind, code)
 
