@@ -57,9 +57,6 @@ class ArchiveReader:
         except ArchiveError as error:
             raise usage(f"--from {root}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error
 
-    async def close(self) -> None:
-        pass
-
     async def rows(self) -> Mapping[bytes, bytes]:
         """The rows of the newest snapshots; `log` from there on holds what came since."""
         return await asyncio.to_thread(self._rows)
@@ -88,7 +85,7 @@ class ArchiveReader:
         records: list[ArchivedRecord] = []
         decisions: list[Recorded] = []
         try:
-            for part in PartitionReader(self.root, DECISIONS, number).backwards():
+            for part in PartitionReader(self.root, DECISIONS, number, checked=True).backwards():
                 records = part + records
                 decisions, lacking = expand_all(number, ((r.offset, r.value) for r in records))
                 if not lacking and enough(number, decisions):
@@ -128,6 +125,6 @@ class ArchiveReader:
 
     def _records(self, topic: str, number: int, first: int) -> Iterator[ArchivedRecord]:
         try:
-            yield from PartitionReader(self.root, topic, number).records(first)
+            yield from PartitionReader(self.root, topic, number, checked=True).records(first)
         except ArchiveError as error:
             raise damaged(error, self.root) from error

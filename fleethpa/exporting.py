@@ -14,6 +14,7 @@ import msgspec
 
 from fleethpa.decisions import Recorded
 from fleethpa.output.formats import to_json_line
+from schemas.keys import HpaId
 
 BATCH: Final = 5_000
 PARTITION_KEYS: Final = ("cluster", "namespace", "date", "hour")
@@ -156,6 +157,8 @@ class Export:
         self._sheets: dict[tuple[str, ...], Sheet] = {}
         self._exit = ExitStack()
         self.rows = 0
+        self.hpas: set[HpaId] = set()
+        """Whose decisions were taken."""
 
     @property
     def files(self) -> int:
@@ -178,6 +181,7 @@ class Export:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(recorded)
         self.rows += 1
+        self.hpas.add(recorded.hpa)
         if len(waiting) >= BATCH:
             self._flush(key)
 

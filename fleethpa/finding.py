@@ -11,7 +11,7 @@ from fleethpa.errors import CommandError, not_found, usage
 from fleethpa.output.times import parse_time_ms
 from fleethpa.readers import Reader
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
-from fleethpa.state import FleetState, HpaView
+from fleethpa.state import FleetState, HpaView, read_state
 from schemas.keys import HpaId
 
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
@@ -62,6 +62,20 @@ def sole(views: list[HpaView], what: str) -> HpaView:
             f"{what} names {len(views)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {views[0].id}"
         )
     return views[0]
+
+
+async def check_known(reader: Reader, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
+    """Check that every named HPA exists now, or is among those `seen` in decisions: it may have been deleted.
+
+    Raises:
+        CommandError: one does not (exit 4).
+    """
+    seen = set(seen)
+    if not selection.missing(seen):
+        return
+    known = seen | set((await read_state(reader)).hpas)
+    if missing := selection.missing(known):
+        raise no_such_hpa(missing[0], known, selection.namespace)
 
 
 def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> CommandError:
@@ -127,8 +141,8 @@ async def _by_id(reader: Reader, id_: str, partition: int) -> tuple[Recorded, Re
         return any(recorded.decision.id == id_ for recorded in decisions)
 
     try:
-        tail = (await reader.tail(enough, [partition])).get(partition, [])
-    except (KeyError, AssertionError) as error:
+        tail = (await reader.tail(enough, [partition]))[partition]
+    except KeyError as error:
         raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.") from error
     for recorded in tail:
         if recorded.decision.id == id_:

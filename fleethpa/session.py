@@ -132,6 +132,16 @@ class Session:
             return asyncio.run(limited())
         except TimeoutError as error:
             raise timed_out(f"no answer within --timeout {self.options.get('timeout')}") from error
+        except CommandError:
+            raise
+        # Not broad: what is no error of reading a source goes on as it is.
+        except Exception as error:
+            from fleethpa.unreadable import unreadable
+
+            problem = unreadable(error, self)
+            if problem is None:
+                raise
+            raise problem from error
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:
@@ -144,13 +154,10 @@ class Session:
             from fleethpa.timetravel import PastReader
 
             async with connecting(self.config.brokers):
-                yield PastReader(source_of(self), self.at_ms)
+                yield PastReader(source_of(self, checked=True), self.at_ms)
             return
-        reader: Reader = await open_reader(self.source, self.config)
-        try:
+        async with open_reader(self.source, self.config) as reader:
             yield reader
-        finally:
-            await reader.close()
 
 
 def use_color(choice: str, stream: Any) -> bool:

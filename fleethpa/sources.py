@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from streams.replay.sources import Source
 
 
-def source_of(session: Session) -> Source:
-    """The source that `--from` names.
+def source_of(session: Session, *, checked: bool = False) -> Source:
+    """The source that `--from` names. `checked`: segments of an archive must be those that their manifests name.
 
     Raises:
         CommandError: no such folder, no archive, or no brokers are known (exit 2).
@@ -32,7 +32,7 @@ def source_of(session: Session) -> Source:
         return KafkaSource(client_settings(session.config))
     from fleethpa.archivereader import ArchiveReader
 
-    return ArchiveSource(ArchiveReader(Path(session.source)).root)
+    return ArchiveSource(ArchiveReader(Path(session.source)).root, checked)
 
 
 def jobs_for(source: Source) -> int:

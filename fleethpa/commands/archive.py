@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.errors import OK, CommandError, unreachable, usage
+from fleethpa.output.formats import one
 from fleethpa.output.times import parse_duration_ms
-from fleethpa.session import Session, command_options
+from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
 )
+@output_option(formats=("table", "json", "yaml"))
 @command_options()
 def archive(
     session: Session,
@@ -44,6 +46,7 @@ def archive(
     key: str | None,
     sign_every: str,
     web_port: int | None,
+    output: str,
 ) -> int:
     """Follow log and decisions into a folder: immutable segments, hash chains, snapshots, signed checkpoints.
 
@@ -62,7 +65,10 @@ def archive(
         sign_ms=parse_duration_ms(sign_every, "--sign-every"),
         web_port=web_port,
     )
-    session.run(_run(session, config))
+    counts = session.run(_run(session, config))
+    if output != "table":
+        report = {"archive": folder, "records": counts, "signed": config.key is not None}
+        session.out(one("ArchiveReport", report, output))
     return OK
 
 
@@ -83,7 +89,7 @@ def _key(named: str | None) -> Path | None:
     return None
 
 
-async def _run(session: Session, config: ArchiveConfig) -> None:
+async def _run(session: Session, config: ArchiveConfig) -> dict[str, int]:
     from aiokafka.errors import KafkaError
 
     from fleethpa.parts import announce
@@ -108,3 +114,4 @@ async def _run(session: Session, config: ArchiveConfig) -> None:
             f"cannot talk to Kafka at {config.kafka.bootstrap_servers}: {error}", next_step=step
         ) from error
     session.note(f"archived {counts['log']} log records and {counts['decisions']} decisions")
+    return counts

@@ -11,6 +11,7 @@ from fleethpa import selection as selecting
 from fleethpa.decisions import Recorded, document
 from fleethpa.errors import usage
 from fleethpa.filters import Filter, moment
+from fleethpa.finding import check_known
 from fleethpa.output import words
 from fleethpa.output.formats import Listing, render, to_json_line
 from fleethpa.output.table import Column
@@ -64,7 +65,8 @@ async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[li
 
     async with session.reader() as reader:
         tails = await reader.tail(enough)
-    everything = [recorded for tail in tails.values() for recorded in tail]
+        everything = [recorded for tail in tails.values() for recorded in tail]
+        await check_known(reader, wanted.selection, (each.hpa for each in everything))
     endings = {r.decision.completes: r for r in everything if r.decision.completes}
     found = sorted(
         filter(wanted.matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq)
@@ -84,6 +86,7 @@ def audit_tail(session: Session, selection: Selection, only: dict[str, Any], no_
 
     async def work() -> None:
         async with session.reader() as reader:
+            await check_known(reader, selection)
             await _follow(session, reader, Filter(selection, **only), output, not no_headers)
 
     session.run(work())

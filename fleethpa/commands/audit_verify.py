@@ -156,8 +156,9 @@ def _changes(changes: list[dict[str, Any]]) -> str:
 
 @click.command("keygen")
 @click.option("--key", metavar="FILE", help="Private key file [default: ~/.config/fleethpa/audit.key].")
+@output_option(formats=("table", "json", "yaml"))
 @command_options()
-def audit_keygen(session: Session, key: str | None) -> None:
+def audit_keygen(session: Session, key: str | None, output: str) -> None:
     """Make the Ed25519 key with which `fleethpa archive` signs checkpoints; the .pub file is for verifiers."""
     from fleethpa.auditkey import private_path, public_path
     from streams.replay.signing import make_key
@@ -172,5 +173,7 @@ def audit_keygen(session: Session, key: str | None) -> None:
         ) from error
     except OSError as error:
         raise usage(f"{private} cannot be written: {error}") from error
-    session.out(f"private key  {private}\npublic key   {public}  ({text})")
+    made = {"private": str(private), "public": str(public), "publicKey": text}
+    shown = f"private key  {private}\npublic key   {public}  ({text})"
+    session.out(shown if output == "table" else one("AuditKey", made, output))
     session.note("Keep the private key away from whoever may write the archive. Next: fleethpa archive --to DIR")

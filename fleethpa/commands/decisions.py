@@ -12,6 +12,7 @@ from fleethpa import selection as selecting
 from fleethpa.completing import hpa_names
 from fleethpa.decisions import Recorded, document
 from fleethpa.errors import usage
+from fleethpa.finding import check_known
 from fleethpa.output import words
 from fleethpa.output.formats import Listing, render, to_json_line
 from fleethpa.output.table import Column
@@ -56,9 +57,9 @@ def decisions(
             raise usage(
                 f"--follow cannot print {output}", cause="A list that never ends has no end.", next_step="use -o jsonl"
             )
-        session.run(_follow(session, test, output, not no_headers))
+        session.run(_follow(session, selection, test, output, not no_headers))
         return
-    found = session.run(_listed(session, test, since_ms, last))
+    found = session.run(_listed(session, selection, test, since_ms, last))
     session.out(render(_listing(session, found), output, headers=not no_headers, color=session.color))
 
 
@@ -88,7 +89,9 @@ def _reasons(recorded: Recorded) -> list[str]:
     return [text for text in texts if text]
 
 
-async def _listed(session: Session, test: Test, since_ms: int | None, last: int | None) -> list[Recorded]:
+async def _listed(
+    session: Session, selection: Selection, test: Test, since_ms: int | None, last: int | None
+) -> list[Recorded]:
     wanted = last or (None if since_ms is not None else _DEFAULT_LAST)
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
@@ -98,15 +101,18 @@ async def _listed(session: Session, test: Test, since_ms: int | None, last: int 
 
     async with session.reader() as reader:
         tails = await reader.tail(enough)
+        everything = [recorded for tail in tails.values() for recorded in tail]
+        await check_known(reader, selection, (each.hpa for each in everything))
     found = sorted(
-        (recorded for tail in tails.values() for recorded in tail if test(recorded)),
+        filter(test, everything),
         key=lambda recorded: (recorded.time_ms, recorded.partition, recorded.decision.seq),
     )
     return found[-wanted:] if wanted else found
 
 
-async def _follow(session: Session, test: Test, output: str, headers: bool) -> None:
+async def _follow(session: Session, selection: Selection, test: Test, output: str, headers: bool) -> None:
     async with session.reader() as reader:
+        await check_known(reader, selection)
         await _follow_on(session, reader, test, output, headers)
 
 

@@ -59,8 +59,7 @@ async def _demo(session: Session, folder: Path) -> int:
             for client in clients.values():
                 exits.push_async_callback(client.close)
             told = Told(screen, clients, HPAS)
-            reader = await open_reader("kafka", stack.config)
-            exits.push_async_callback(reader.close)
+            reader = await exits.enter_async_context(open_reader("kafka", stack.config))
             watching = [asyncio.create_task(told.follow_decisions(reader)), asyncio.create_task(told.follow_clusters())]
             try:
                 await stack.ready(len(HPAS))

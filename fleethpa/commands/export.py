@@ -61,7 +61,7 @@ def export_decisions(
     if keys and not out:
         raise usage("--partition-by needs --out DIR")
     path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
-    source = source_of(session)
+    source = source_of(session, checked=True)
     try:
         with Export(output, path, keys) as made:
             session.run(_write(session, source, Filter(everything, *window), made))
@@ -83,17 +83,16 @@ def _keys(text: str | None) -> tuple[str, ...]:
 
 
 async def _write(session: Session, source: Source, wanted: Filter, made: Export) -> None:
-    from fleethpa.archivereader import damaged
     from fleethpa.connection import connecting
-    from streams.replay.segments import ArchiveError
+    from fleethpa.finding import check_known
 
     async with connecting(session.config.brokers):
-        try:
-            for number in range(await source.partitions()):
-                if not await _partition(source, number, wanted, made, _BEFORE_MS):
-                    await _partition(source, number, wanted, made, None)
-        except ArchiveError as error:
-            raise damaged(error, Path(session.source)) from error
+        for number in range(await source.partitions()):
+            if not await _partition(source, number, wanted, made, _BEFORE_MS):
+                await _partition(source, number, wanted, made, None)
+        if wanted.selection.missing(made.hpas):
+            async with session.reader() as reader:
+                await check_known(reader, wanted.selection, made.hpas)
 
 
 async def _partition(source: Source, number: int, wanted: Filter, made: Export, before_ms: int | None) -> bool:

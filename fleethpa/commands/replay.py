@@ -58,7 +58,8 @@ def replay(
         raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
     found = _document(source.name, reports, window, hpa)
     if found["fault"]:
-        raise usage(f"replay cannot go on: {found['fault']}", next_step=f"fleethpa audit verify --from {source.name}")
+        step = f"fleethpa audit verify --from {session.source}"
+        raise usage(f"replay cannot go on: {found['fault']}", next_step=step)
     if not found["evaluations"]:
         raise _nothing(hpa, window)
     session.out(
@@ -118,8 +119,14 @@ def _document(
         "recordedBy": _added(report.engines for report in reports),
         "firstDifferences": _added(report.paths for report in reports),
         "divergences": [_divergence(msgspec.to_builtins(d)) for d in divergences],
-        "fault": next((report.fault for report in reports if report.fault), ""),
+        "fault": next((_fault(report) for report in reports if report.fault), ""),
     }
+
+
+def _fault(report: Any) -> str:
+    """What stopped a partition; the text of a damaged file or record of an archive names its place itself."""
+    place = f"log partition {report.partition}"
+    return str(report.fault) if place in report.fault or ".seg" in report.fault else f"{place}: {report.fault}"
 
 
 def _divergence(body: dict[str, Any]) -> dict[str, Any]:

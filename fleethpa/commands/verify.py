@@ -29,7 +29,7 @@ def verify(session: Session, id_: str, output: str) -> int:
     match = _ID.fullmatch(id_)
     if match is None:
         raise usage(f"{id_!r} is no decision id", next_step="fleethpa audit list -A -o wide")
-    source = source_of(session)
+    source = source_of(session, checked=True)
     derived = session.run(_derive(session, source, id_, int(match[1])))
     found = _document(source, derived)
     session.out(_text(found) if output == "table" else one("DecisionVerification", found, output))

@@ -18,7 +18,7 @@ from streams.core.rows import applied_offset
 from streams.kafka import aiokafka_kwargs, read_range
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, torn
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import ArchivedRecord, ArchiveError, MissingTopicError
 from streams.replay.signing import CheckpointWriter, read_private
 from streams.web import health_server
 
@@ -144,7 +144,7 @@ class _Follower:
         counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in NAMES}
         for topic, count in counts.items():
             if not count:
-                raise ArchiveError(f"topic {topic} does not exist; next: fleethpa topics init")
+                raise MissingTopicError(topic)
         if len(set(counts.values())) > 1:
             raise ArchiveError(f"{topics.LOG} and {topics.DECISIONS} have different partition counts: {counts}")
         return counts[topics.LOG]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from schemas.codec import encode
 from streams.replay.durable import read_struct, sha256_hex
 from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
-from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError, read_frames
+from streams.replay.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
 
 
 class _Numbered(Struct):
@@ -17,11 +17,15 @@ class _Numbered(Struct):
 
 
 class PartitionReader:
-    """Reads one topic partition of an archive, also while it is being written."""
+    """Reads one topic partition of an archive, also while it is being written.
 
-    def __init__(self, root: Path, topic: str, partition: int) -> None:
+    `checked`: a closed segment that was read to its end must be the one that its manifest names.
+    """
+
+    def __init__(self, root: Path, topic: str, partition: int, *, checked: bool = False) -> None:
         self.folder = root / topic / str(partition)
         self.topic, self.partition = topic, partition
+        self._checked = checked
 
     def manifests(self) -> list[Manifest]:
         """The manifests of the closed segments, oldest first.
@@ -79,7 +83,7 @@ class PartitionReader:
         A segment that is closed meanwhile is read on under its new name.
 
         Raises:
-            ArchiveError: a segment is damaged; hashes are checked by `verify_segment`, not here.
+            ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
         """
         position, seen = from_offset, -1
         while True:
@@ -125,7 +129,8 @@ class PartitionReader:
         path = self.folder / manifest.file
         if not path.exists():
             raise ArchiveError(f"{path} is missing")
-        return _records(path, torn_end_ok=False)
+        records = _records(path, torn_end_ok=False)
+        return _as_named(records, manifest, path) if self._checked else records
 
     def first_seq(self, manifest: Manifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
@@ -161,6 +166,15 @@ class PartitionReader:
             if getattr(counted, name) != getattr(manifest, name):
                 raise ArchiveError(f"{path.with_suffix('.json')}: {name} is not that of the records")
         return tally.head
+
+
+def _as_named(records: Iterable[ArchivedRecord], manifest: Manifest, path: Path) -> Iterator[ArchivedRecord]:
+    tally = Tally(GENESIS)
+    for record in records:
+        tally.add((record,))
+        yield record
+    if tally.content.hex() != manifest.content:
+        raise ArchiveError(f"{path}: the records are not those that its manifest names")
 
 
 def _without_gap(records: Iterable[ArchivedRecord], first_offset: int, path: Path) -> Iterator[ArchivedRecord]:

@@ -23,6 +23,14 @@ class ArchiveError(ValueError):
     """An archive that is damaged or not what it should be; the text names the file, the record and what differs."""
 
 
+class MissingTopicError(LookupError):
+    """A topic that is to be read does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} does not exist; next: fleethpa topics init")
+        self.topic = topic
+
+
 class ArchivedRecord(NamedTuple):
     """A record as it stood on its topic. `timestamp_ms` is the record's own, milliseconds since the Unix epoch."""
 

@@ -10,7 +10,7 @@ from schemas.connection import KafkaSettings
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
 from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import ArchivedRecord, MissingTopicError
 from streams.replay.snapshots import read_snapshot, snapshots
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
@@ -65,9 +65,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """An archive's folder."""
+    """An archive's folder. `checked`: as of `PartitionReader`, for whoever does not compare the records otherwise."""
 
     root: Path
+    checked: bool = False
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ class ArchiveSource:
         return open_archive(self.root).partitions
 
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        for record in PartitionReader(self.root, topic, partition).records(first):
+        for record in PartitionReader(self.root, topic, partition, checked=self.checked).records(first):
             yield record
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
@@ -145,7 +146,7 @@ class KafkaSource:
             cluster = await consumer._client.fetch_all_metadata()
             count = len(cluster.partitions_for_topic(topics.LOG) or ())
         if not count:
-            raise ArchiveError(f"topic {topics.LOG} does not exist at {self.name}; next: fleethpa topics init")
+            raise MissingTopicError(topics.LOG)
         return count
 
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:

@@ -10,16 +10,12 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-import fleethpa as fleethpa_package
 from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -30,7 +26,6 @@ from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord
 from streams.replay.sources import TOPICS, KafkaSource
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
-from tests.unit.cli_kit import Cli
 
 FLEET = Fleet(hpas=16, namespaces=8, minutes=3, partitions=PARTITIONS, metrics=2, seed=5, settings=ENFORCING)
 ROOT = Path(__file__).parents[2]
@@ -179,65 +174,6 @@ def _size(root: Path) -> int:
         return sum(map(len, archived(root).values()))
     except (ValueError, FileNotFoundError):  # the archive is being made
         return 0
-
-
-@pytest.mark.parametrize("source", ["kafka", "archive"])
-async def test_verbs_answer_the_same_from_the_broker_and_from_its_archive(
-    broker: KafkaSettings, made: Topics, tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with producing(broker) as producer:
-        await produce(producer, in_order(made))
-    root = tmp_path / "archive"
-    code, _, err = await fleethpa(tmp_path, "archive", "--to", str(root), "--once", settings=broker)
-    assert code == 0, err
-    reach = ["--brokers", broker.bootstrap_servers] if source == "kafka" else ["--from", str(root)]
-    count = sum(len(made[DECISIONS, n]) for n in range(PARTITIONS))
-    most = max((records for (topic, _), records in made.items() if topic == DECISIONS), key=len)
-    some = str(orjson.loads(most[-5].value)["id"])
-    late = "2026-01-01T00:02:00Z"
-    run = partial(asyncio.to_thread, _run, monkeypatch, tmp_path)
-    report = fits("AuditReport", await run("audit", "verify", "-o", "json", "--jobs", "1", *reach))
-    assert (report["ok"], report["decisions"], report["duplicates"]) == (True, count, 0)
-    replayed = fits("ReplayReport", await run("replay", "-o", "json", "--since", late, *reach))
-    assert replayed["ok"]
-    assert 0 < replayed["identical"] == replayed["evaluations"] < count
-    assert fits("DecisionVerification", await run("verify", some, "-o", "json", *reach))["identical"]
-    assert len((await run("export", "decisions", "-o", "csv", *reach)).splitlines()) == count + 1
-    then = fits("HpaList", await run("get", "hpa", "-A", "-o", "json", "--at", late, *reach))
-    assert len(then["items"]) == FLEET.hpas
-    page = await run("describe", "-A", "--at", late, *reach)
-    assert ("T00:01:" in page, "T00:02:" in page) == (True, False)
-
-
-async def test_an_unknown_hpa_and_no_broker_are_clear_errors(
-    broker: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = partial(asyncio.to_thread, _run, monkeypatch, tmp_path)
-    reach = ["--brokers", broker.bootstrap_servers]
-    for arguments, code in ((["replay"], 4), (["replay", "--hpa", "a/b/c"], 4), (["verify", "0-1-x"], 4)):
-        assert "Error: " in await run(*arguments, *reach, code=code)
-    for arguments in (["audit", "verify"], ["replay"], ["verify", "0-1-x"]):
-        assert "cannot talk to Kafka" in await run(*arguments, "--brokers", "127.0.0.1:1", code=3)
-    nobody = KafkaSettings(bootstrap_servers="127.0.0.1:1")
-    code, _, err = await fleethpa(tmp_path, "archive", "--to", str(tmp_path / "a"), settings=nobody)
-    assert (code, "cannot talk to Kafka" in err, "Traceback" in err) == (3, True, False), err
-
-
-def _run(monkeypatch: pytest.MonkeyPatch, home: Path, *arguments: str, code: int = 0) -> str:
-    """Run a command in this process; its stdout, or its stderr where it is to fail."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
-    result = Cli(monkeypatch)(*arguments)
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.stderr
-    return result.stderr if code else result.stdout
-
-
-def fits(kind: str, text: str) -> Any:
-    """Check a document against its published schema and return it."""
-    document = orjson.loads(text)
-    schema = orjson.loads((Path(fleethpa_package.__file__).parent / "schemas" / f"{kind}.json").read_bytes())
-    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
-    return document
 
 
 async def test_an_archive_is_verified_while_it_is_written_and_complete_after_sigterm(

@@ -1,89 +1,479 @@
-"""Questions to the log of a broker: the same answers as from an archive of it."""
+"""Every read verb on the topics of a broker and on the archive that `fleethpa archive` makes of them.
+
+Both give the same answer, which fits its published schema; wrong input has its exit code and a message that helps.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+import csv
+import io
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
+from click.testing import Result
 
-from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.dev.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.kafka import strict_producer
-from streams.replay.generate import Fleet
-from streams.replay.sources import TOPICS
-from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
+from streams.replay.archiver import Archiver, Limits
+from streams.replay.follow import NAMES
+from streams.replay.segments import ArchivedRecord
+from tests.archive_kit import write_archive
+from tests.questions_kit import (
+    APP,
+    BEGIN,
+    END,
+    LATE,
+    SHADOWED,
+    TopicRecord,
+    fits,
+    newest_id,
+    produce,
+    world,
+)
 from tests.unit.cli_kit import Cli
-from tests.unit.test_cli_replay import fits
 
-FLEET = Fleet(hpas=8, namespaces=4, minutes=3, partitions=PARTITIONS, metrics=2, seed=7, settings=ENFORCING)
-SINCE = ("--since", "2025-12-31T00:00:00Z")
-
-
-@pytest.fixture(scope="module")
-def made() -> Topics:
-    return topics_of(FLEET)
+WINDOW = ("--since", BEGIN, "--until", END)
+SOURCES = ("broker", "archive")
+ROOT = Path(__file__).parents[2]
+Ask = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def broker(made: Topics) -> Iterator[KafkaSettings]:
+def records() -> list[TopicRecord]:
+    return world()
+
+
+@pytest.fixture(scope="module")
+def broker(records: list[TopicRecord]) -> Iterator[KafkaSettings]:
     with EmbeddedBroker() as running:
         running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
         settings = KafkaSettings(bootstrap_servers=running.bootstrap)
-        asyncio.run(_produce(settings, made))
+        produce(settings, records)
         yield settings
 
 
-async def _produce(settings: KafkaSettings, made: Topics) -> None:
-    producer = strict_producer(settings, linger_ms=0)
-    await producer.start()
-    try:
-        for topic, number, record in in_order(made):
-            await producer.send_and_wait(
-                TOPICS[topic],
-                record.value,
-                key=record.key or None,
-                partition=number,
-                timestamp_ms=record.timestamp_ms,
-                headers=list(record.headers),
-            )
-    finally:
-        await producer.stop()
+@pytest.fixture(scope="module")
+def archive(broker: KafkaSettings, records: list[TopicRecord], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `fleethpa archive` makes of the topics; signed."""
+    home = tmp_path_factory.mktemp("archive")
+    with pytest.MonkeyPatch.context() as patch:
+        run = _cli(patch, home)
+        fits("AuditKey", run("audit", "keygen", "-o", "json").stdout)
+        arguments = ("archive", "--to", str(home / "a"), "--once", "--segment-time", "40s")
+        made = run(*arguments, "-o", "json", "--brokers", broker.bootstrap_servers)
+        assert made.exit_code == 0, made.output
+        report = fits("ArchiveReport", made.stdout)
+        count = Counter(each.topic for each in records)
+        assert report["records"] == {"log": count[topics.LOG], "decisions": count[topics.DECISIONS]}
+        assert report["signed"]
+    return home / "a"
+
+
+def _cli(patch: pytest.MonkeyPatch, home: Path) -> Cli:
+    patch.setenv("FLEETHPA_RUNTIME_DIR", str(home))
+    patch.setenv("XDG_CONFIG_HOME", str(home))
+    return Cli(patch)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    return _cli(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def both(run: Cli, broker: KafkaSettings, archive: Path) -> dict[str, Ask]:
+    """Run a command on each source."""
+    reach = {"broker": ("--brokers", broker.bootstrap_servers), "archive": ("--from", str(archive))}
+    return {name: lambda *arguments, at=at: run(*arguments, *at) for name, at in reach.items()}
+
+
+# --- the same answer --------------------------------------------------------------------------------------------------
+
+ID = "ID"
+"""Stands for the id of the newest evaluation of `APP`."""
 
 
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        ("Decision", ("explain", "c0/ns1/app1")),
-        ("WhatIf", ("what-if", "c0/ns1/app1", "--set", "maxReplicas=3", "--metric", "cpu=+50%")),
-        ("BacktestList", ("backtest", "-A", "--set", "maxReplicas=3", *SINCE)),
-        ("BacktestList", ("backtest", "-A", "--set", "maxReplicas=3", *SINCE, "--model", "open")),
-        ("RevisionList", ("history", "c0/ns1/app1")),
-        ("DecisionList", ("audit", "list", "-A", "--changes", *SINCE)),
+        pytest.param("HpaList", ("get", "hpa", "-A"), id="get hpa"),
+        pytest.param("HpaList", ("get", "hpa", "-A", "--at", LATE), id="get hpa in the past"),
+        pytest.param("ClusterList", ("get", "clusters"), id="get clusters"),
+        pytest.param("ClusterList", ("get", "clusters", "--at", LATE), id="get clusters in the past"),
+        pytest.param("Decision", ("explain", APP), id="explain"),
+        pytest.param("Decision", ("explain", f"{APP}@{LATE}"), id="explain at a time"),
+        pytest.param("Decision", ("explain", ID), id="explain an id"),
+        pytest.param("Decision", ("explain", APP, "--change"), id="explain the newest change"),
+        pytest.param("DecisionList", ("decisions", "-A"), id="decisions"),
+        pytest.param("DecisionList", ("audit", "list", "-A", *WINDOW), id="audit list"),
+        pytest.param("DecisionList", ("audit", "list", "-A", "--changes"), id="audit list of changes"),
+        pytest.param("AuditReport", ("audit", "verify", "--jobs", "1"), id="audit verify"),
+        pytest.param("DecisionVerification", ("verify", ID), id="verify"),
+        pytest.param("ReplayReport", ("replay", "--jobs", "1"), id="replay"),
+        pytest.param("ReplayReport", ("replay", "--hpa", APP, "--since", LATE, "--jobs", "1"), id="replay of one HPA"),
+        pytest.param("WhatIf", ("what-if", APP, "--set", "maxReplicas=3", "--metric", "cpu=+50%"), id="what-if"),
+        pytest.param("BacktestList", ("backtest", "-A", "-C", "c0", "--set", "maxReplicas=3", *WINDOW), id="backtest"),
+        pytest.param(
+            "BacktestList",
+            ("backtest", APP, "--set", "maxReplicas=3", *WINDOW, "--model", "open"),
+            id="backtest in the open loop",
+        ),
+        pytest.param("RevisionList", ("history", APP), id="history"),
+        pytest.param("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW), id="shadow-report"),
     ],
-    ids=["explain", "what-if", "backtest", "backtest in the open loop", "history", "audit list"],
 )
 def test_the_broker_and_its_archive_answer_the_same(
+    both: dict[str, Ask], records: list[TopicRecord], kind: str, arguments: tuple[str, ...]
+) -> None:
+    asked = [newest_id(records, APP) if each == ID else each for each in arguments]
+    answers: dict[str, Any] = {}
+    for name, ask in both.items():
+        done = ask(*asked, "-o", "json")
+        # The answer of three minutes in shadow is: not ready.
+        assert done.exit_code == (1 if kind == "ShadowReportList" else 0), done.output
+        answers[name] = _comparable(fits(kind, done.stdout))
+    assert answers["broker"] == answers["archive"]
+    assert answers["broker"].get("items", ["one"])
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """Without what is the source's own: its name, files, where a fold began."""
+    own = ("source", "segments", "snapshots", "checkpoints", "signedUntil", "start", "logRecords", "partitions")
+    return {name: value for name, value in document.items() if name not in own}
+
+
+@pytest.mark.parametrize("past", [(), ("--at", LATE)], ids=["now", "in the past"])
+def test_describe_is_the_same_page_from_both(both: dict[str, Ask], past: tuple[str, ...]) -> None:
+    pages = {name: ask("describe", APP, *past).stdout for name, ask in both.items()}
+    assert _without_ages(pages["broker"]) == _without_ages(pages["archive"])
+    assert ("T00:01:" in pages["archive"], "T00:02:" in pages["archive"]) == (True, not past)
+
+
+def _without_ages(page: str) -> list[list[str]]:
+    return [[word for word in line.split() if not word.isalnum()] for line in page.splitlines() if " ago" not in line]
+
+
+def test_exports_have_the_same_rows_in_every_format(
+    both: dict[str, Ask], records: list[TopicRecord], tmp_path: Path
+) -> None:
+    wanted = {orjson.loads(each.value)["id"] for each in records if each.topic == topics.DECISIONS}
+    texts = dict[str, str]()
+    for name, ask in both.items():
+        texts[name] = ask("export", "decisions", "-o", "jsonl").stdout
+        rows = list(csv.DictReader(io.StringIO(ask("export", "decisions", "-o", "csv").stdout)))
+        assert {row["id"] for row in rows} == wanted
+        assert len(rows) == len(wanted)
+        file = tmp_path / f"{name}.parquet"
+        assert ask("export", "decisions", "--out", str(file)).exit_code == 0
+        assert duckdb.sql(f"select count(distinct id) from '{file}'").fetchall() == [(len(wanted),)]
+    assert texts["broker"] == texts["archive"]
+    for line in texts["archive"].splitlines():
+        fits("DecisionRow", line)
+
+
+def test_the_archive_is_what_its_signature_says(run: Cli, archive: Path) -> None:
+    key = str(archive.parent / "fleethpa" / "audit.pub")
+    report = fits(
+        "AuditReport", run("audit", "verify", "--from", str(archive), "--public-key", key, "-o", "json").stdout
+    )
+    assert (report["ok"], report["faults"]) == (True, [])
+    assert report["checkpoints"] >= 1
+
+
+# --- wrong input, on both ---------------------------------------------------------------------------------------------
+
+NOBODY = "c0/ns1/nobody"
+FUTURE = "2030-01-01T00:00:00Z"
+BEFORE = ("--since", "2025-12-31T00:00:00Z", "--until", "2025-12-31T01:00:00Z")
+BACKWARDS = ("--since", END, "--until", BEGIN)
+MORE = ("--set", "maxReplicas=3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(("get", "hpa", NOBODY), 4, f"no HPA {NOBODY}", id="get: unknown HPA"),
+        pytest.param(("get", "clusters", "mars"), 4, "no cluster mars", id="get clusters: unknown cluster"),
+        pytest.param(("describe", NOBODY), 4, f"no HPA {NOBODY}", id="describe: unknown HPA"),
+        pytest.param(("describe", NOBODY, "--at", LATE), 4, f"no HPA {NOBODY}", id="describe then: unknown HPA"),
+        pytest.param(("explain", NOBODY), 4, f"no HPA {NOBODY}", id="explain: unknown HPA"),
+        pytest.param(("explain", "1-77777-uid"), 4, "no decision 1-77777-uid", id="explain: unknown decision"),
+        pytest.param(("explain", "99-1-uid"), 4, "no partition 99", id="explain: unknown partition"),
+        pytest.param(("decisions", NOBODY), 4, f"no HPA {NOBODY}", id="decisions: unknown HPA"),
+        pytest.param(("audit", "list", NOBODY), 4, f"no HPA {NOBODY}", id="audit list: unknown HPA"),
+        pytest.param(("audit", "tail", NOBODY), 4, f"no HPA {NOBODY}", id="audit tail: unknown HPA"),
+        pytest.param(("export", "decisions", NOBODY, "-o", "csv"), 4, f"no HPA {NOBODY}", id="export: unknown HPA"),
+        pytest.param(("verify", "1-77777-uid"), 4, "no decision 1-77777-uid", id="verify: unknown decision"),
+        pytest.param(("replay", "--hpa", NOBODY, "--jobs", "1"), 4, "no decision of c0", id="replay: unknown HPA"),
+        pytest.param(("what-if", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="what-if: unknown HPA"),
+        pytest.param(("backtest", NOBODY, *MORE), 4, f"no HPA {NOBODY}", id="backtest: unknown HPA"),
+        pytest.param(("history", NOBODY), 4, f"no HPA {NOBODY}", id="history: unknown HPA"),
+        pytest.param(("shadow-report", NOBODY), 4, f"no HPA {NOBODY}", id="shadow-report: unknown HPA"),
+        pytest.param(("get", "hpa", "-A", "--at", BEFORE[1]), 4, "nothing as old as", id="get: before the log"),
+        pytest.param(("describe", APP, "--at", BEFORE[1]), 4, "nothing as old as", id="describe: before the log"),
+        pytest.param(("explain", f"{APP}@{BEFORE[1]}"), 4, "no decision at or before", id="explain: before the log"),
+        pytest.param(("what-if", f"{APP}@{BEFORE[1]}", *MORE), 4, "no decision at", id="what-if: before the log"),
+        pytest.param(("audit", "list", "-A", *BACKWARDS), 2, "window is empty", id="audit list: empty window"),
+        pytest.param(("audit", "verify", "--since", FUTURE), 2, "window is empty", id="audit verify: empty window"),
+        pytest.param(("replay", *BACKWARDS), 2, "window is empty", id="replay: empty window"),
+        pytest.param(("replay", *BEFORE, "--jobs", "1"), 4, "in the window", id="replay: nothing in the window"),
+        pytest.param(("export", "decisions", *BACKWARDS), 2, "window is empty", id="export: empty window"),
+        pytest.param(("backtest", APP, *MORE, *BACKWARDS), 2, "window is empty", id="backtest: empty window"),
+        pytest.param(("backtest", APP, *MORE, *BEFORE), 4, "in this window", id="backtest: nothing in the window"),
+        pytest.param(("shadow-report", "-A", *BACKWARDS), 2, "window is empty", id="shadow-report: empty window"),
+        pytest.param(("shadow-report", "-A", *BEFORE), 4, "in this window", id="shadow-report: nothing in the window"),
+        pytest.param(("history", APP, "--since", FUTURE), 4, "no change", id="history: nothing in the window"),
+        pytest.param(("explain", "app1", "-n", "ns1"), 2, "names 2 HPAs", id="explain: two of that name"),
+        pytest.param(("what-if", "app1", "-n", "ns1", *MORE), 2, "names 2 HPAs", id="what-if: two of that name"),
+        pytest.param(("history", "app1", "-n", "ns1"), 2, "names 2 HPAs", id="history: two of that name"),
+        pytest.param(("replay", "--hpa", "ns1/app1"), 2, "names no HPA", id="replay: not a whole name"),
+        pytest.param(("backtest", "-f", "/no/such.yaml"), 2, "/no/such.yaml", id="backtest: missing file"),
+        pytest.param(("audit", "verify", "--public-key", "/no/key", "--checkpoints", "/no/dir"), 2, "no such file",
+                     id="audit verify: missing file"),
+        pytest.param(("get", "hpa", "--config", "/no/such.yaml"), 2, "/no/such.yaml", id="any: missing configuration"),
+    ],
+)  # fmt: skip
+def test_wrong_input_has_its_exit_code_and_a_clear_message_on_both(
+    both: dict[str, Ask], arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    for ask in both.values():
+        done = ask(*arguments)
+        assert done.exit_code == code, done.output
+        assert said in done.stderr
+        assert done.stderr.startswith("Error: ")
+        assert len(done.stdout.splitlines()) <= (arguments[0] == "export"), "an export may have begun"
+
+
+@pytest.mark.parametrize("verb", [("get", "hpa"), ("describe",), ("audit", "list"), ("decisions",)], ids=" ".join)
+def test_verbs_that_list_take_all_hpas_of_that_name(both: dict[str, Ask], verb: tuple[str, ...]) -> None:
+    for ask in both.values():
+        done = ask(*verb, "app1", "-n", "ns1")
+        assert done.exit_code == 0, done.output
+        assert all(cluster in done.stdout for cluster in ("c0", "c9"))
+
+
+# --- sources that cannot be read --------------------------------------------------------------------------------------
+
+VERBS = [
+    ("get", "hpa", "-A"),
+    ("get", "hpa", "-A", "--at", LATE),
+    ("get", "clusters"),
+    ("describe", APP),
+    ("explain", APP),
+    ("explain", "1-77777-uid"),
+    ("decisions", "-A"),
+    ("audit", "list", "-A"),
+    ("audit", "tail", "-A"),
+    ("audit", "verify", "--jobs", "1"),
+    ("verify", "1-77777-uid"),
+    ("replay", "--jobs", "1"),
+    ("what-if", APP, *MORE),
+    ("backtest", APP, *MORE, *WINDOW),
+    ("history", APP),
+    ("shadow-report", "-A", *WINDOW),
+    ("export", "decisions", "-o", "csv"),
+]
+NAMED = r"((decision at|log partition|log) \d|\.seg: the (frame at byte \d|records are not))"
+"""How a record that cannot be read is named."""
+every_verb = pytest.mark.parametrize("arguments", VERBS, ids=lambda arguments: " ".join(arguments[:3]))
+
+
+@every_verb
+def test_a_missing_folder_and_one_that_is_no_archive(run: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "is no fleethpa archive")):
+        done = run(*arguments, "--from", str(folder))
+        assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+@every_verb
+def test_a_corrupt_segment_is_named(run: Cli, corrupt: Path, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, "--from", str(corrupt))
+    assert done.exit_code == (1 if arguments[1] == "verify" else 2), done.output
+    assert re.search(NAMED, done.output), done.output
+
+
+@pytest.fixture(scope="module")
+def corrupt(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive, a bit of every segment flipped."""
+    root = tmp_path_factory.mktemp("corrupt") / "a"
+    shutil.copytree(archive, root)
+    for segment in root.glob("*/*/*.seg"):
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 0x10
+        segment.write_bytes(bytes(data))
+    return root
+
+
+@every_verb
+def test_no_broker_and_brokers_without_the_topics(run: Cli, bare: KafkaSettings, arguments: tuple[str, ...]) -> None:
+    nobody = run(*arguments, "--brokers", "127.0.0.1:1")
+    assert (nobody.exit_code, "cannot talk to Kafka at 127.0.0.1:1" in nobody.stderr) == (3, True), nobody.output
+    nothing = run(*arguments, "--brokers", bare.bootstrap_servers)
+    assert (nothing.exit_code, "fleethpa topics init" in nothing.stderr) == (3, True), nothing.output
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[KafkaSettings]:
+    with EmbeddedBroker() as running:
+        yield KafkaSettings(bootstrap_servers=running.bootstrap)
+
+
+@every_verb
+def test_a_record_that_is_no_record_is_named(run: Cli, spoilt: KafkaSettings, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, "--brokers", spoilt.bootstrap_servers, "--timeout", "20s")
+    assert done.exit_code == (1 if arguments[:2] == ("audit", "verify") else 2), done.output
+    assert re.search(NAMED, done.output), done.output
+
+
+@pytest.fixture(scope="module")
+def spoilt(records: list[TopicRecord]) -> Iterator[KafkaSettings]:
+    """The same topics, where somebody wrote garbage at the end of each partition."""
+    garbage = [
+        TopicRecord(topic, number, records[-1].timestamp_ms, b"k", b"garbage")
+        for topic in (topics.LOG, topics.DECISIONS)
+        for number in range(topics.EMBEDDED_PARTITIONS)
+    ]
+    with EmbeddedBroker() as running:
+        running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
+        settings = KafkaSettings(bootstrap_servers=running.bootstrap)
+        produce(settings, [each for each in records if each.topic != topics.CHANGELOG] + garbage)
+        yield settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(("--to", "made", "--brokers", "127.0.0.1:1"), 3, "cannot talk to Kafka", id="no broker"),
+        pytest.param(("--to", "made", "--brokers", "BARE"), 3, "fleethpa topics init", id="no topics"),
+        pytest.param(("--to", "a-file"), 2, "cannot be written", id="not a folder"),
+        pytest.param(("--to", "made", "--key", "/no/key"), 2, "no such file", id="no key"),
+        pytest.param(("--to", "made", "--key", "a-file"), 1, "a-file", id="a file that is no key"),
+        pytest.param(("--to", "OTHER"), 1, "cannot go on", id="an archive of other topics"),
+    ],
+)
+def test_archive_of_wrong_input(
+    run: Cli,
     broker: KafkaSettings,
-    made: Topics,
+    bare: KafkaSettings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    kind: str,
     arguments: tuple[str, ...],
+    code: int,
+    said: str,
 ) -> None:
-    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    archive = write_archive(tmp_path / "archive", FLEET, topics=made)
-    run = Cli(monkeypatch)
-    until = ("--until", "2027-01-01T00:00:00Z") if "--since" in arguments else ()
-    answers: list[Any] = []
-    for reach in (("--brokers", broker.bootstrap_servers), ("--from", str(archive))):
-        done = run(*arguments, *until, "-o", "json", *reach)
-        assert done.exit_code == 0, done.output
-        answers.append(fits(kind, done.stdout))
-    assert answers[0] == answers[1]
-    assert answers[0].get("items", [answers[0]])
-    assert orjson.dumps(answers[0])
+    monkeypatch.chdir(tmp_path)
+    Path("a-file").write_text("hello")
+    if "OTHER" in arguments:
+        write_archive(Path("OTHER"))
+    named = [bare.bootstrap_servers if each == "BARE" else each for each in arguments]
+    done = run("--brokers", broker.bootstrap_servers, "archive", "--once", *named)
+    assert done.exit_code == code, done.output
+    assert said in done.stderr
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+
+class Tail:
+    """`fleethpa audit tail` as a process, and the lines that it has printed."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "fleethpa", "audit", "tail", "-o", "jsonl", *arguments]
+        environ = os.environ | {"FLEETHPA_RUNTIME_DIR": str(home), "XDG_CONFIG_HOME": str(home)}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=ROOT
+        )
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def heard(self, within_s: float) -> list[dict[str, Any]]:
+        """Lines printed since, waiting for one if there is none."""
+        try:
+            found = [self.lines.get(timeout=within_s)]
+        except queue.Empty:
+            assert self.process.poll() is None, self.process.communicate()[1]
+            return []
+        while not self.lines.empty():
+            found.append(self.lines.get())
+        return [orjson.loads(line) for line in found]
+
+    def stop(self) -> tuple[int, str]:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        _, told = self.process.communicate(timeout=20)
+        return self.process.returncode, told
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_tail_follows_new_decisions_of_both(records: list[TopicRecord], tmp_path: Path, source: str) -> None:
+    made = [each for each in records if each.topic == topics.DECISIONS]
+    wanted = [str(orjson.loads(each.value)["id"]) for each in made]
+    half = len(made) // 2
+    with _growing(source, tmp_path / "a", records) as (reach, grow):
+        grow(made[:half])
+        tail = Tail(tmp_path, "-A", *reach)
+        heard: list[dict[str, Any]] = []
+        for each in made[half:]:
+            grow([each])
+            # Until it has found the end, what is made is not new to it.
+            heard += tail.heard(0.0 if heard else 0.1)
+        newest = {each.partition: orjson.loads(each.value)["id"] for each in made}
+        while not set(newest.values()) <= {each["id"] for each in heard}:
+            heard += tail.heard(10.0)
+        assert tail.stop() == (130, "")
+    ids = [each["id"] for each in heard]
+    for number in map(str, newest):
+        mine = [id_ for id_ in ids if id_[0] == number]
+        assert mine == [id_ for id_ in wanted if id_[0] == number][-len(mine) :]
+    listing = {"apiVersion": "fleethpa.io/v1", "kind": "DecisionList", "items": heard}
+    fits("DecisionList", orjson.dumps(listing).decode())
+
+
+@contextmanager
+def _growing(
+    source: str, root: Path, records: list[TopicRecord]
+) -> Iterator[tuple[tuple[str, ...], Callable[[list[TopicRecord]], None]]]:
+    """Topics, or an archive, that hold the whole log and grow by decisions; how to reach them, how to let them grow."""
+    log = [each for each in records if each.topic == topics.LOG]
+    if source == "broker":
+        with EmbeddedBroker() as running:
+            running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
+            settings = KafkaSettings(bootstrap_servers=running.bootstrap)
+            produce(settings, log)
+            yield ("--brokers", running.bootstrap), lambda more: produce(settings, more)
+        return
+    archiver = Archiver(root, topics.EMBEDDED_PARTITIONS, Limits(segment_ms=40_000))
+    offsets: Counter[tuple[str, int]] = Counter()
+
+    def grow(more: list[TopicRecord]) -> None:
+        for each in more:
+            topic = NAMES[each.topic]
+            at = offsets[topic, each.partition]
+            offsets[topic, each.partition] += 1
+            record = ArchivedRecord(at, each.timestamp_ms, each.key or b"", each.headers, each.value)
+            archiver.append(topic, each.partition, record)
+        archiver.flush()
+
+    grow(log)
+    yield ("--from", str(root)), grow
+    archiver.finish()

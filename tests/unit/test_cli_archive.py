@@ -13,10 +13,9 @@ import orjson
 import pytest
 
 import fleethpa
-from streams.replay.archive import DECISIONS, LOG
+from streams.replay.archive import DECISIONS
 from streams.replay.archiver import Archiver, Limits
 from streams.replay.generate import Fleet
-from streams.replay.reader import PartitionReader
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.unit.cli_kit import Cli
 
@@ -171,43 +170,6 @@ def rfc3339(time_ms: int) -> str:
 
 
 # --- wrong inputs -----------------------------------------------------------------------------------------------------
-
-READS = [
-    pytest.param(["get", "hpa", "-A"], id="get"),
-    pytest.param(["get", "hpa", "-A", "--at", "1m"], id="get in the past"),
-    pytest.param(["describe", "c0/ns0/app0"], id="describe"),
-    pytest.param(["decisions", "-A"], id="decisions"),
-    pytest.param(["explain", "c0/ns0/app0"], id="explain"),
-    pytest.param(["audit", "list", "-A"], id="audit list"),
-    pytest.param(["audit", "verify"], id="audit verify"),
-    pytest.param(["replay"], id="replay"),
-    pytest.param(["verify", "0-20-uid"], id="verify"),
-    pytest.param(["export", "decisions", "-o", "csv"], id="export"),
-]
-
-
-@pytest.mark.parametrize("arguments", READS)
-def test_a_missing_folder_and_one_that_is_no_archive_are_wrong_inputs(
-    run: Cli, tmp_path: Path, arguments: list[str]
-) -> None:
-    missing = run(*arguments, "--from", str(tmp_path / "none"))
-    assert (missing.exit_code, "no such folder" in missing.stderr) == (2, True), missing.output
-    other = run(*arguments, "--from", str(tmp_path))
-    assert (other.exit_code, "is no fleethpa archive" in other.stderr) == (2, True), other.output
-    assert "Traceback" not in missing.stderr + other.stderr
-
-
-@pytest.mark.parametrize("arguments", READS)
-def test_a_corrupt_segment_is_named(run: Cli, made: Topics, tmp_path: Path, arguments: list[str]) -> None:
-    root = write_archive(tmp_path / "a", FLEET, topics=made)
-    for topic in (LOG, DECISIONS):
-        for number in range(FLEET.partitions):
-            for manifest in PartitionReader(root, topic, number).manifests():
-                (root / topic / str(number) / manifest.file).write_bytes(b"\0\0\0\7\0\0\0\7garbage")
-    result = run(*arguments, "--from", str(root))
-    assert result.exit_code == (1 if arguments == ["audit", "verify"] else 2), result.output
-    assert ".seg: the frame at byte 0 cannot be read" in result.output
-    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize(

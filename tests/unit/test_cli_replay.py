@@ -250,36 +250,6 @@ def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], co
     assert "Traceback" not in made.output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("explain", APP),
-        ("what-if", APP, "--set", "maxReplicas=3"),
-        ("backtest", APP, "--set", "maxReplicas=3"),
-        ("history", APP),
-        ("shadow-report", "-A"),
-        ("audit", "list", "-A"),
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_folder_that_is_no_archive_is_refused(run: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    for folder in (tmp_path, tmp_path / "missing"):
-        made = run(*arguments, "--from", str(folder))
-        assert made.exit_code == 2
-        assert "--from" in made.stderr
-
-
-def test_a_corrupt_segment_is_told(run: Cli, tmp_path: Path) -> None:
-    folder = write_archive(tmp_path / "bad")
-    for segment in (folder / "log").glob("*/*.seg"):
-        data = bytearray(segment.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        segment.write_bytes(bytes(data))
-    made = run("backtest", "-A", "--set", "maxReplicas=3", *SINCE, "--from", str(folder))
-    assert made.exit_code == 2, made.output
-    assert "audit verify" in made.stderr
-
-
 def test_two_hpas_of_that_name_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     fleet.settle(3, 300)

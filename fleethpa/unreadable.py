@@ -1,0 +1,30 @@
+"""Sources that cannot be read: a topic that is not there, a damaged archive, a record that is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleethpa.errors import CommandError, usage
+
+if TYPE_CHECKING:
+    from fleethpa.session import Session
+
+
+def unreadable(error: Exception, session: Session) -> CommandError | None:
+    """Say what an error of reading the source that `--from` names means for the user; None: it is no such error."""
+    from fleethpa.connection import missing_topic
+    from schemas.codec import WireError
+    from streams.core.errors import CoreError
+    from streams.replay.segments import ArchiveError, MissingTopicError
+
+    if isinstance(error, MissingTopicError):
+        return missing_topic(error.topic, session.config.brokers)
+    if not isinstance(error, ArchiveError | WireError | CoreError):
+        return None
+    live = session.source == "kafka"
+    holder = f"The topics at {session.config.brokers} hold" if live else f"The archive {session.source} holds"
+    return usage(
+        str(error),
+        cause=f"{holder} a record that cannot be read, or that does not follow from what is before it.",
+        next_step=f"fleethpa audit verify --from {session.source}",
+    )
