@@ -211,6 +211,25 @@ def _of_container(containers: list[tuple[str, dict[str, int]]], resource: str, c
     return None
 
 
+def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
+    """Give the time of the newest sample known for a metric, Unix milliseconds; None: there is none."""
+    if query.query is not None:
+        state = namespace.answers.get(query.query)
+        return None if state is None else _newest_ms(state.row.answer)
+    if query.series is not None:
+        return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
+    return None
+
+
+def _newest_ms(answer: WireAnswer) -> int | None:
+    if answer.error is not None:
+        return None
+    if answer.api == "object":
+        return answer.time
+    times = [usage.time for usage in answer.usages] + [value.time for value in answer.values]
+    return max([*times, *(time_ms for _, time_ms in answer.items)], default=None)
+
+
 # --- pushed samples ---------------------------------------------------------------------------------------------------
 
 

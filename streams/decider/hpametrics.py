@@ -11,7 +11,10 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from schemas.quantity import parse_quantity
 from streams.core.hpa import Hpa
+from streams.core.namespace import Namespace
+from streams.core.observe import newest_sample_ms
 from streams.core.subject import own_status
 from streams.decider.owned import OwnedPartition
 
@@ -25,9 +28,14 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "spec_max_replicas": ("Upper bound", ()),
     "status_current_replicas": ("Replicas seen by the last evaluation", ()),
     "status_desired_replicas": ("Replicas wanted by the last evaluation", ()),
+    "spec_target_metric": ("Target of each metric of the spec", ("metric_name", "metric_target_type")),
+    "status_target_metric": ("Newest value of each metric in the status", ("metric_name", "metric_target_type")),
+    "metric_last_sample_timestamp_seconds": ("Time of the newest sample known of each metric", ("metric_name",)),
     "status_condition": ("Always 1, with status and reason of each condition", ("condition", "status", "reason")),
     "last_decision_timestamp_seconds": ("Log time of the last decision", ()),
 }
+_TARGET_TYPES = {"averageUtilization": "utilization", "averageValue": "average", "value": "value"}
+"""Field of a target or current value -> how kube-state-metrics calls it."""
 Sample = tuple[str, tuple[str, ...], float]
 """Family, its own labels, value."""
 
@@ -48,13 +56,14 @@ class HpaCollector(Collector):
             for hpa in list(one.partition.state.hpas.values()):
                 if hpa.autoscaler is None or hpa.row.deleted:
                     continue
-                for name, labels, value in samples(hpa):
+                namespace = one.partition.state.namespaces.get(f"{hpa.id.cluster}/{hpa.id.namespace}")
+                for name, labels, value in samples(hpa, namespace):
                     families[name].add_metric([*hpa.id, *labels], value)
         yield from families.values()
 
 
-def samples(hpa: Hpa) -> Iterator[Sample]:
-    """Give what is told of one HPA."""
+def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[Sample]:
+    """Give what is told of one HPA. Metrics of one name are told once: the first that has a value."""
     row, spec = hpa.row, hpa.spec
     reference = spec["scaleTargetRef"]
     yield "info", (reference["kind"], reference["name"], row.origin), 1
@@ -64,6 +73,10 @@ def samples(hpa: Hpa) -> Iterator[Sample]:
     yield "spec_min_replicas", (), spec.get("minReplicas", 1)
     yield "spec_max_replicas", (), spec["maxReplicas"]
     yield from _status(own_status(hpa))
+    yield from _once(_targets("spec_target_metric", "target", spec.get("metrics")))
+    yield from _once(_targets("status_target_metric", "current", own_status(hpa).get("currentMetrics")))
+    if namespace is not None:
+        yield from _once(_newest(hpa, namespace))
     if row.last_decision:
         yield "last_decision_timestamp_seconds", (), row.last_decision_ms / 1000
 
@@ -76,3 +89,39 @@ def _status(status: Mapping[str, Any]) -> Iterator[Sample]:
     for condition in status.get("conditions") or ():
         labels = (condition["type"], str(condition["status"]).lower(), condition.get("reason", ""))
         yield "status_condition", labels, 1
+
+
+def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> Iterator[Sample]:
+    """Give the targets of a spec's metrics, or the current values of a status'."""
+    for metric in metrics or ():
+        name, values = _name(metric), _source(metric).get(side) or {}
+        for field, kind in _TARGET_TYPES.items():
+            if field in values:
+                yield family, (name, kind), parse_quantity(str(values[field])).as_float()
+
+
+def _newest(hpa: Hpa, namespace: Namespace) -> Iterator[Sample]:
+    for query, metric in zip(hpa.queries, hpa.spec.get("metrics") or (), strict=True):
+        newest_ms = newest_sample_ms(namespace, query)
+        if newest_ms is not None:
+            yield "metric_last_sample_timestamp_seconds", (_name(metric),), newest_ms / 1000
+
+
+def _source(metric: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the member of a metric that its type names; a metric that failed has an empty type and none."""
+    kind = metric.get("type") or " "
+    found: Mapping[str, Any] = metric.get(kind[0].lower() + kind[1:]) or {}
+    return found
+
+
+def _name(metric: Mapping[str, Any]) -> str:
+    source = _source(metric)
+    return str(source.get("name") or (source.get("metric") or {}).get("name", ""))
+
+
+def _once(found: Iterator[Sample]) -> Iterator[Sample]:
+    known: set[tuple[str, ...]] = set()
+    for sample in found:
+        if sample[1] not in known:
+            known.add(sample[1])
+            yield sample

@@ -4,6 +4,7 @@ import re
 from types import SimpleNamespace
 from typing import Any, cast
 
+import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -64,6 +65,29 @@ def test_every_hpa_is_told_with_its_bounds_status_and_conditions(
     assert found[f"fleethpa_hpa_last_decision_timestamp_seconds{{{WEB}}}"] * 1000 == row.last_decision_ms
     active = f'fleethpa_hpa_status_condition{{{WEB},condition="ScalingActive",reason="ValidMetricFound",status="true"}}'
     assert found[_sorted(active)] == 1
+
+
+def test_every_metric_is_told_with_target_value_and_newest_sample(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    partition, made = folded
+    found = of_hpas(partition)
+    row = partition.state.hpas[HpaId("c0", "ns0", "app0")].row
+    assert row.status is not None
+    shown = row.status["currentMetrics"][0]["resource"]["current"]
+    utilization = f'{{{WEB},metric_name="cpu",metric_target_type="utilization"}}'
+    average = f'{{{WEB},metric_name="cpu",metric_target_type="average"}}'
+    assert found[_sorted(f"fleethpa_hpa_spec_target_metric{utilization}")] == 80
+    assert found[_sorted(f"fleethpa_hpa_status_target_metric{utilization}")] == shown["averageUtilization"]
+    assert shown["averageValue"] == f"{1000 * found[_sorted(f'fleethpa_hpa_status_target_metric{average}')]:.0f}m"
+    newest_ms = 1000 * found[_sorted(f'fleethpa_hpa_metric_last_sample_timestamp_seconds{{{WEB},metric_name="cpu"}}')]
+    used = [time_ms for one in made if row.uid in one.id for time_ms in _newest_used(orjson.loads(one.value))]
+    assert max(used) <= newest_ms <= partition.clock_ms
+
+
+def _newest_used(decision: dict[str, Any]) -> list[int]:
+    """Sample times that a full or a short record names."""
+    return [*decision.get("newest", ()), *(m["newest"] for m in decision.get("metrics", ()) if "newest" in m)]
 
 
 def test_a_deleted_hpa_is_told_no_more(folded: tuple[Partition, list[DecisionRecord]]) -> None:
