@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 import pytest
 import yaml
 
@@ -90,11 +91,39 @@ def test_what_the_dockerfile_copies_exists() -> None:
                 assert (ROOT / source).exists(), line
 
 
-def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
-    known = set(re.findall(r"`(fleethpa_\w+)`", (ROOT / "docs/reference/metrics.md").read_text()))
-    for name in ("prometheus-alerts.yaml",):
-        asked = set(re.findall(r"fleethpa_\w+", (COMPOSE / name).read_text()))
-        assert asked
-        assert asked <= known
+def metrics_and_labels() -> dict[str, set[str]]:
+    """Every metric of the reference page, with its labels."""
+    lines = (ROOT / "docs/reference/metrics.md").read_text().splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("| `fleethpa_")]
+    known: dict[str, set[str]] = {}
+    for _, name, kind, labels, *_ in rows:
+        own = known.setdefault(name.strip(" `"), set())
+        own |= set(re.findall(r"`(\w+)`", labels)) | ({"le"} if "histogram" in kind else set())
+    return known
+
+
+@pytest.mark.parametrize("name", ["prometheus-alerts.yaml", "grafana-dashboard.json"])
+def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(name: str) -> None:
+    known = metrics_and_labels()
+    text = (COMPOSE / name).read_text().replace('\\"', '"')
+    asked = re.findall(r"(fleethpa_\w+?)(?:_bucket)?(?:\{([^}]*)\})?(?![\w])", text)
+    assert asked
+    for metric, matchers in asked:
+        assert metric in known, metric
+        assert set(re.findall(r"(\w+)=~?", matchers)) <= known[metric], f"{metric}{{{matchers}}}"
+
+
+def test_every_alert_says_how_long_how_bad_and_what_to_do() -> None:
     rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
     assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in rules)
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    dashboard = orjson.loads((COMPOSE / "grafana-dashboard.json").read_bytes())
+    taken: dict[tuple[int, int], str] = {}
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        for cell in [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]:
+            assert taken.setdefault(cell, panel["title"]) == panel["title"]
+            assert cell[0] < 24
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
