@@ -16,11 +16,9 @@ from streams import topics as admin
 from streams.topics import Component
 from tests.decider_process import ROOT
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.certificates import Authority
-from tests.kafka.conftest import make_topics
 from tests.kafka.fleet import Rig, World
+from tests.kafka.secured import scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa, until
-from tests.kafka.test_security import LISTENERS
 
 USERS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
 DENIED: dict[str, tuple[Component, str]] = {
@@ -36,8 +34,8 @@ DENIED: dict[str, tuple[Component, str]] = {
 
 
 @dataclass
-class Secured:
-    """A broker with security on: the administrator's settings, and a client.properties per component."""
+class Guarded:
+    """A broker with security on, and a `client.properties` per user."""
 
     broker: KafkaBroker
     admin: KafkaSettings
@@ -45,36 +43,14 @@ class Secured:
 
 
 @pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[Secured]:
-    folder = tmp_path / "kafka"
-    folder.mkdir()
-    authority = Authority(folder)
-    authority.issue("broker")
-    users = {name: f"{name}-secret" for name in ("admin", *USERS, *DENIED)}
-    with KafkaBroker(folder, listeners=LISTENERS, extra_ports=("mutual",), scram=users) as broker:
-        settings = KafkaSettings(
-            bootstrap_servers=broker.bootstrap,
-            security_protocol="SASL_SSL",
-            username="admin",
-            password="admin-secret",
-            cafile=str(authority.cafile),
-        )
-        await make_topics(settings, admin.wanted(4, 1))
-        yield Secured(broker, settings, {name: _properties(tmp_path, authority, name) for name in (*USERS, *DENIED)})
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    users = (*USERS, *DENIED)
+    async with secured_broker(tmp_path / "kafka", users) as found:
+        properties = {name: found.properties(tmp_path / f"{name}.properties", *scram(name)) for name in users}
+        yield Guarded(found.broker, found.admin, properties)
 
 
-def _properties(folder: Path, authority: Authority, user: str, password: str = "") -> Path:
-    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
-    path = folder / f"{user}.properties"
-    path.write_text(
-        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nssl.truststore.type=PEM\n"
-        f"ssl.truststore.location={authority.cafile}\n"
-        f'sasl.jaas.config={login} username="{user}" password="{password or user + "-secret"}";\n'
-    )
-    return path
-
-
-async def test_every_part_works_with_its_least_permissions(guarded: Secured, tmp_path: Path) -> None:
+async def test_every_part_works_with_its_least_permissions(guarded: Guarded, tmp_path: Path) -> None:
     for name in USERS:
         await admin.grant(guarded.admin, name, f"User:{name}")  # type: ignore[arg-type]
     world = World(clusters=1, namespaces=2, hpas=1)
@@ -105,7 +81,7 @@ async def test_every_part_works_with_its_least_permissions(guarded: Secured, tmp
 
 
 async def test_a_part_that_is_denied_something_says_so_and_ends(
-    guarded: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for user, (kind, withheld) in DENIED.items():
         left = tuple(acl for acl in admin.ACLS[kind] if acl.name != withheld)
@@ -130,7 +106,7 @@ async def test_a_part_that_is_denied_something_says_so_and_ends(
             assert "Next:" in said, said
 
 
-async def test_a_wrong_password_is_an_error_in_words(guarded: Secured, tmp_path: Path) -> None:
+async def test_a_wrong_password_is_an_error_in_words(guarded: Guarded, tmp_path: Path) -> None:
     text = guarded.properties["reader"].read_text().replace("reader-secret", "wrong")
     (tmp_path / "wrong.properties").write_text(text)
     reach = ("--brokers", guarded.broker.bootstrap, "--kafka-config", str(tmp_path / "wrong.properties"))
