@@ -35,27 +35,6 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
         raise unreachable(f"cannot talk to Kafka at {brokers}: {detail}", cause=cause, next_step=step) from error
 
 
-async def open_consumer(settings: KafkaSettings) -> Any:
-    """Start a consumer in no group that commits nothing; the caller assigns partitions, once, and stops it."""
-    from aiokafka import AIOKafkaConsumer
-
-    from streams.kafka import aiokafka_kwargs
-
-    consumer = AIOKafkaConsumer(
-        **aiokafka_kwargs(settings),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=100,
-    )
-    try:
-        await consumer.start()
-    except BaseException:
-        await consumer.stop()
-        raise
-    return consumer
-
-
 async def partition_counts(consumer: Any, topics: tuple[str, ...], brokers: str) -> dict[str, int]:
     """Return the number of partitions of each topic.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -53,22 +54,35 @@ class Reader(Protocol):
         """The log of a partition from offset `first` to its end as of now."""
         ...
 
-    async def close(self) -> None:
-        """Let go of connections and files."""
-        ...
 
-
-async def open_reader(source: str, config: Config) -> Reader:
+@asynccontextmanager
+async def open_reader(source: str, config: Config) -> AsyncIterator[Reader]:
     """Open `kafka` or an archive folder.
 
     Raises:
         CommandError: brokers cannot be reached (exit 3), or the folder is no archive (exit 2).
     """
     if source == "kafka":
-        return await KafkaReader.open(config)
-    from fleethpa.archivereader import ArchiveReader
+        async with _open_kafka(config) as reader:
+            yield reader
+    else:
+        from fleethpa.archivereader import ArchiveReader
 
-    return ArchiveReader(Path(source))
+        yield ArchiveReader(Path(source))
+
+
+@asynccontextmanager
+async def _open_kafka(config: Config) -> AsyncIterator[KafkaReader]:
+    from fleethpa.connection import client_settings, connecting, partition_counts
+    from streams import kafka
+
+    settings = client_settings(config)
+    brokers = settings.bootstrap_servers
+    async with AsyncExitStack() as stack:
+        async with connecting(brokers):
+            consumer = await stack.enter_async_context(kafka.reader(settings))
+            counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), brokers)
+        yield KafkaReader(consumer, counts, brokers)
 
 
 class KafkaReader:
@@ -79,29 +93,10 @@ class KafkaReader:
 
         self._consumer, self._counts = consumer, counts
         self.name = brokers
-        # Assigned once: a change of topics makes the driver ask for metadata again, and one that meets an answer
-        # under way waits for the next, minutes later. What is not being read is paused.
+        # Everything is assigned at once (`streams.kafka.reader` says why); what is not being read is paused.
         everything = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         consumer.assign(everything)
         consumer.pause(*everything)
-
-    @classmethod
-    async def open(cls, config: Config) -> KafkaReader:
-        """Connect and look at the topics."""
-        from fleethpa.connection import client_settings, connecting, open_consumer, partition_counts
-
-        settings = client_settings(config)
-        async with connecting(settings.bootstrap_servers):
-            consumer = await open_consumer(settings)
-            try:
-                counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), settings.bootstrap_servers)
-            except BaseException:
-                await consumer.stop()
-                raise
-        return cls(consumer, counts, settings.bootstrap_servers)
-
-    async def close(self) -> None:
-        await self._consumer.stop()
 
     async def rows(self) -> Mapping[bytes, bytes]:
         newest: dict[bytes, bytes] = {}

@@ -33,9 +33,6 @@ class PastReader:
         self._rows: dict[bytes, bytes] = {}
         self._lock = asyncio.Lock()
 
-    async def close(self) -> None:
-        pass
-
     async def rows(self) -> Mapping[bytes, bytes]:
         await self._fold()
         return self._rows

@@ -111,15 +111,14 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """
     from aiokafka import TopicPartition
 
-    from fleethpa.connection import client_settings, connecting, open_consumer, partition_counts
+    from fleethpa.connection import client_settings, connecting, partition_counts
     from streams import kafka
 
     settings = client_settings(config)
     brokers = settings.bootstrap_servers
     async with AsyncExitStack() as stack:
         async with connecting(brokers):
-            consumer = await open_consumer(settings)
-            stack.push_async_callback(consumer.stop)
+            consumer = await stack.enter_async_context(kafka.reader(settings))
             counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS), brokers)
             producer = kafka.strict_producer(settings, linger_ms=0)
             stack.push_async_callback(producer.stop)

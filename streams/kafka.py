@@ -57,13 +57,23 @@ def strict_producer(settings: KafkaSettings, **overrides: Any) -> AIOKafkaProduc
 
 @asynccontextmanager
 async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] = ()) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of exactly these partitions, in no group: it commits nothing and disturbs nobody."""
+    """A started consumer in no group: it commits nothing and disturbs nobody.
+
+    Without `partitions` the caller assigns them, once: a change of topics makes the driver ask for metadata again, and
+    one that meets an answer under way waits for the next, minutes later.
+    """
     consumer = AIOKafkaConsumer(
-        **aiokafka_kwargs(settings), group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+        **aiokafka_kwargs(settings),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        # A fetch at one partition's end holds up those of other partitions at the same broker.
+        fetch_max_wait_ms=100,
     )
     try:
         await consumer.start()
-        consumer.assign(list(partitions))
+        if wanted := list(partitions):
+            consumer.assign(wanted)
         yield consumer
     finally:
         await consumer.stop()

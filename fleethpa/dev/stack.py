@@ -183,8 +183,7 @@ class Stack:
         from fleethpa.readers import open_reader
         from fleethpa.state import read_state
 
-        reader = await open_reader("kafka", self.config)
-        try:
+        async with open_reader("kafka", self.config) as reader:
             while True:
                 state = await read_state(reader)
                 evaluated = sum(view.decision is not None for view in state.hpas.values())
@@ -193,8 +192,6 @@ class Stack:
                 if failing := [child for child in self.supervisor.children if child.restarts >= 3]:
                     raise self._not_ready(f"{failing[0].name} does not stay up")
                 await asyncio.sleep(0.3)
-        finally:
-            await reader.close()
 
     def _not_ready(self, what: str) -> CommandError:
         tails = [f"{child.log}:\n{child.tail()}" for child in self.supervisor.children]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -171,9 +172,6 @@ class MemoryReader:
         for offset, timestamp_ms, value in self._fleet.log[first:]:
             yield LogRecordAt(partition, offset, timestamp_ms, value)
 
-    async def close(self) -> None:
-        pass
-
 
 class Cli:
     """Runs commands in process, with a fleet in memory where one is given."""
@@ -185,8 +183,9 @@ class Cli:
         monkeypatch.setenv("USER", "anna")
         if fleet is not None:
 
-            async def opened(source: str, config: Any) -> MemoryReader:
-                return fleet.reader()
+            @asynccontextmanager
+            async def opened(source: str, config: Any) -> AsyncIterator[MemoryReader]:
+                yield fleet.reader()
 
             monkeypatch.setattr("fleethpa.readers.open_reader", opened)
 

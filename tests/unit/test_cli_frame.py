@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +84,10 @@ def test_unreachable_brokers_exit_3_with_a_next_step(run: Cli) -> None:
 
 
 def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(source: str, config: Any) -> None:
-        import asyncio
-
+    @asynccontextmanager
+    async def never(source: str, config: Any) -> AsyncIterator[None]:
         await asyncio.Event().wait()
+        yield
 
     monkeypatch.setattr("fleethpa.readers.open_reader", never)
     result = run("get", "hpa", "-A", "--timeout", "50ms")
@@ -93,7 +96,7 @@ def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(source: str, config: Any) -> None:
+    def broken(source: str, config: Any) -> None:
         raise RuntimeError("boom")
 
     monkeypatch.setattr("fleethpa.readers.open_reader", broken)

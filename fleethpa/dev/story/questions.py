@@ -28,8 +28,6 @@ async def asked(told: Told, root: Path) -> None:
         await _tried(told, reader)
     except CommandError as error:
         told.promise(f"the archive answers: {error.what}", False)
-    finally:
-        await reader.close()
 
 
 async def _explained(told: Told, reader: ArchiveReader) -> None:
