@@ -26,10 +26,11 @@ class Standing(Struct, frozen=True):
 
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
     """Give the mode asked for: the HPA's own, else its namespace's, else the cluster's, else shadow."""
-    for scope in (name, ""):
-        command = namespace.commands.get(scope)
-        if command is not None and command[0] is not None:
-            return command[0]
+    if namespace.commands:
+        for scope in (name, ""):
+            command = namespace.commands.get(scope)
+            if command is not None and command[0] is not None:
+                return command[0]
     return settings.namespaces.get(namespace.name, settings.default_mode)
 
 

@@ -83,14 +83,16 @@ def _with_behavior(
     if down_window_ms is None:
         down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
     up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
+    outdated_ms = min(up_cutoff_ms, down_cutoff_ms)
     lowest = highest = desired
     slot = -1
     for index, (replicas, time_ms) in enumerate(recommendations):
-        if time_ms > up_cutoff_ms and replicas < lowest:
+        if replicas > highest:
+            if time_ms > down_cutoff_ms:
+                highest = replicas
+        elif replicas < lowest and time_ms > up_cutoff_ms:
             lowest = replicas
-        if time_ms > down_cutoff_ms and replicas > highest:
-            highest = replicas
-        if time_ms < up_cutoff_ms and time_ms < down_cutoff_ms:
+        if time_ms < outdated_ms:
             slot = index
     stabilized = current
     if stabilized < lowest:
