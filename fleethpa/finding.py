@@ -39,29 +39,19 @@ def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     return f"No HPAs found {where}. Next: fleethpa apply -f hpa.yaml, or fleethpa get clusters"
 
 
-def one(state: FleetState, selection: Selection) -> HpaView:
-    """Return the only HPA that a selection means.
+def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
+    """Return the only one of some names, of which there is at least one.
 
     Raises:
-        CommandError: none (exit 4) or several (exit 2).
+        CommandError: there are several (exit 2).
     """
-    return sole(chosen(state, selection), str(selection))
-
-
-def sole(views: list[HpaView], what: str) -> HpaView:
-    """Return the only one of `views`.
-
-    Raises:
-        CommandError: there are several (exit 2) or none (exit 4).
-    """
-    if not views:
-        raise not_found(f"no HPA matches {what}", next_step="fleethpa get hpa -A")
-    if len(views) > 1:
-        listed = ", ".join(str(view.id) for view in views[:5])
+    names = list(found)
+    if len(names) > 1:
+        listed = ", ".join(map(str, names[:5]))
         raise usage(
-            f"{what} names {len(views)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {views[0].id}"
+            f"{what} names {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
         )
-    return views[0]
+    return names[0]
 
 
 async def check_known(reader: Reader, selection: Selection, seen: Iterable[HpaId] = ()) -> None:

@@ -202,7 +202,8 @@ class AutoscalerSet(
     public topic any version.
 
     `origin` `central`: lives only in fleethpa; uid and generation are given by the fold. `mode` sets its mode with it
-    (central only).
+    (central only). `manager`: field manager that last wrote the spec in the cluster, where the API shows it;
+    `managerTime` when. No decision depends on it.
     """
 
     hpa: dict[str, Any]
@@ -211,6 +212,8 @@ class AutoscalerSet(
     author: str = ""
     reason: str = ""
     session: str = ""
+    manager: str = ""
+    manager_time: int = 0
 
 
 class AutoscalerDeleted(
@@ -233,6 +236,7 @@ class AutoscalerList(
 
     `rivals`: other objects that drive a target in this namespace, such as KEDA ScaledObjects:
     `[{"kind","name","target":{"group","kind","name"}}]`.
+    `managers`: name of an HPA of this chunk → `[manager, managerTime]`, as `AutoscalerSet` has them.
     """
 
     list_id: str
@@ -241,6 +245,7 @@ class AutoscalerList(
     chunks: int = 1
     rivals: list[dict[str, Any]] = []
     session: str = ""
+    managers: dict[str, tuple[str, int]] = {}
 
 
 class Command(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="command"):

@@ -15,6 +15,7 @@ from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
+    from fleethpa.readers import Reader
     from schemas.keys import HpaId
     from streams.replay.history import Revision
 
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
 @output_option()
 @command_options(reads=True)
 def history(session: Session, selection: Selection, since: str | None, no_headers: bool, output: str) -> None:
-    """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed."""
+    """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed.
+
+    An HPA that was deleted is found by its whole name, or by a part of it that no living one bears.
+    """
     from fleethpa.filters import moment
 
     since_ms = moment(since, session.now_ms(), "--since")
     hpa, found = session.run(_found(session, selection, since_ms))
     if not found:
-        raise not_found(f"{hpa} has no change in the log", next_step=f"fleethpa describe {hpa}")
+        when = f" since {since}" if since else ""
+        raise not_found(f"{hpa} has no change in the log{when}", next_step=f"fleethpa describe {hpa}")
     listing = Listing(
         kind="Revision",
         items=found,
@@ -46,15 +51,13 @@ def history(session: Session, selection: Selection, since: str | None, no_header
 
 
 async def _found(session: Session, selection: Selection, since_ms: int | None) -> tuple[HpaId, list[Revision]]:
-    from fleethpa.finding import one
     from fleethpa.replaying import LogGoneError, fold_from
-    from fleethpa.state import read_state
     from schemas.keys import partition_for
     from streams.replay.history import history as read_history
 
     async with session.reader() as reader:
-        hpa = one(await read_state(reader), selection).id
         count = len(await reader.tail(lambda *_: True))
+        hpa = await _meant(reader, selection, count)
         number = partition_for(hpa.namespace_key, count)
         try:
             partition, records = await fold_from(reader, number, time_ms=since_ms)
@@ -63,11 +66,34 @@ async def _found(session: Session, selection: Selection, since_ms: int | None) -
     return hpa, [each for each in read_history(partition, records, hpa) if since_ms is None or each.time >= since_ms]
 
 
+async def _meant(reader: Reader, selection: Selection, count: int) -> HpaId:
+    """The only HPA that is meant: among those that exist, else among all that the log names."""
+    from fleethpa.finding import no_such_hpa, sole_id
+    from fleethpa.state import read_state
+    from schemas.keys import partition_for
+    from streams.replay.history import named_in
+
+    state = await read_state(reader)
+    living = [hpa for hpa in state.hpas if selection.matches(hpa)]
+    if living:
+        return sole_id(living, str(selection))
+    ref = selection.refs[0] if len(selection.refs) == 1 else None
+    whole = ref and ref.cluster and ref.namespace
+    numbers = [partition_for(f"{ref.cluster}/{ref.namespace}", count)] if ref and whole else range(count)
+    named: set[HpaId] = set()
+    for number in numbers:
+        async for record in reader.log(number, 0):
+            named.update(filter(selection.matches, named_in(record.value)))
+    if not named:
+        raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
+    return sole_id(sorted(named), str(selection))
+
+
 def _columns(session: Session) -> tuple[Column[Revision], ...]:
     return (
         Column("REVISION", lambda r: str(r.generation) if r.generation else "-"),
         Column("DATE", lambda r: shown(r.time, session.time_style, session.now_ms())),
-        Column("CHANGED BY", lambda r: r.author or "-"),
+        Column("CHANGED BY", lambda r: r.author or r.manager or "-"),
         Column("REASON", lambda r: r.reason or "-"),
         Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
         Column("ORIGIN", lambda r: r.origin or "-", wide=True),

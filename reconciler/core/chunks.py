@@ -1,6 +1,6 @@
 """Full lists in chunks and batches of entries, so that no record is larger than a topic takes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from schemas.codec import encode
@@ -37,11 +37,24 @@ def pod_lists(pods: Sequence[Pod], list_id: str, session: str) -> list[PodList]:
 
 
 def autoscaler_lists(
-    hpas: Sequence[dict[str, Any]], rivals: Sequence[dict[str, Any]], list_id: str, session: str
+    hpas: Sequence[dict[str, Any]],
+    rivals: Sequence[dict[str, Any]],
+    list_id: str,
+    session: str,
+    managers: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[AutoscalerList]:
-    """A full list of a namespace's HPAs; every chunk names the rivals."""
+    """A full list of a namespace's HPAs; every chunk names the rivals, and the managers of its own HPAs."""
     parts = list(split(hpas)) or [[]]
+    known = managers or {}
     return [
-        AutoscalerList(list_id=list_id, hpas=part, chunk=i, chunks=len(parts), rivals=list(rivals), session=session)
+        AutoscalerList(
+            list_id=list_id,
+            hpas=part,
+            chunk=i,
+            chunks=len(parts),
+            rivals=list(rivals),
+            session=session,
+            managers={name: known[name] for hpa in part if (name := hpa["metadata"]["name"]) in known},
+        )
         for i, part in enumerate(parts)
     ]

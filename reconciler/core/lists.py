@@ -1,6 +1,6 @@
 """Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. Nothing here asks anybody anything."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -151,10 +151,19 @@ def no_match(kind: str, group: str) -> str:
 
 def replicas_manager(metadata: Json) -> tuple[str, int]:
     """(field manager that last wrote `spec.replicas`, when in ms); empty and 0 where the API does not show it."""
+    return _newest_owner(metadata, lambda spec: "f:replicas" in spec)
+
+
+def spec_manager(metadata: Json) -> tuple[str, int]:
+    """(field manager that last wrote something in `spec`, when in ms); empty and 0 where the API does not show it."""
+    return _newest_owner(metadata, bool)
+
+
+def _newest_owner(metadata: Json, owns: Callable[[Json], bool]) -> tuple[str, int]:
     owners = [
         (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
         for entry in metadata.get("managedFields") or ()
-        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        if owns((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]
     when, manager = max(owners, default=(0, ""))
     return manager, when

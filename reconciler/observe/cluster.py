@@ -9,7 +9,7 @@ from typing import Any
 from reconciler.clusters import ClusterClient
 from reconciler.config import ObserverConfig
 from reconciler.core import answers, chunks
-from reconciler.core.lists import hpa_body, is_canary, pod_body
+from reconciler.core.lists import hpa_body, is_canary, pod_body, spec_manager
 from reconciler.discovery import Discovery
 from reconciler.errors import ClusterError
 from reconciler.observe.metrics import MetricsPoller
@@ -120,12 +120,14 @@ class ClusterObserver:
         native = self._state.namespace(namespace).hpas.get(name)
         if hpa is None and native is not None:
             # Behind a central one of its name it was known as a rival only: tell it whole.
-            body = AutoscalerSet(hpa=native, session=self.session)
+            body = self._set(namespace, native)
             await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
 
     async def hpas_listed(self, scope: str, items: list[Json]) -> None:
         hpas = [hpa_body(item) for item in items if not is_canary(item)]
+        for item in items:
+            self._note_manager(item["metadata"])
         for namespace in sorted(self._state.replace_hpas(scope, hpas)):
             await self._send_hpas(namespace)
             await self._hpas_changed(namespace)
@@ -141,9 +143,19 @@ class ClusterObserver:
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             known[name] = hpa_body(item)
-            body = AutoscalerSet(hpa=known[name], session=self.session)
+            self._note_manager(item["metadata"])
+            body = self._set(namespace, known[name])
         await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
+
+    def _note_manager(self, metadata: Json) -> None:
+        manager = spec_manager(metadata)
+        if manager[0]:
+            self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = manager
+
+    def _set(self, namespace: str, hpa: Json) -> AutoscalerSet:
+        manager, when = self._state.namespace(namespace).managers.get(hpa["metadata"]["name"], ("", 0))
+        return AutoscalerSet(hpa=hpa, session=self.session, manager=manager, manager_time=when)
 
     async def _hpas_changed(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
@@ -159,7 +171,7 @@ class ClusterObserver:
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
         lists = chunks.autoscaler_lists(
-            list(state.hpas.values()), list(state.rivals.values()), self._list_id(), self.session
+            list(state.hpas.values()), list(state.rivals.values()), self._list_id(), self.session, state.managers
         )
         await self._outlet.put(AUTOSCALERS, self.name, namespace, list(lists))
 

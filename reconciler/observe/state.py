@@ -21,6 +21,8 @@ class NamespaceState:
     pods: dict[str, Pod] = field(default_factory=dict)
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     rivals: dict[str, Json] = field(default_factory=dict)
+    managers: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """HPA → who last wrote its spec in the cluster, and when; also of HPAs that are gone."""
 
     def targets(self) -> set[Target]:
         """What the HPAs of the namespace scale."""

@@ -86,6 +86,7 @@ def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Bod
 def _autoscaler_set(body: entries.AutoscalerSet, place: Place) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
+    check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
     return structs.replace(body, hpa=checked_hpa(body.hpa, place.namespace))
 
 
@@ -93,6 +94,8 @@ def _autoscaler_list(body: entries.AutoscalerList, place: Place, refuse: Callabl
     check_chunk(body.list_id, body.chunk, body.chunks)
     for index, rival in enumerate(body.rivals):
         _rival(rival, f"rivals[{index}]")
+    for name, (_, when) in body.managers.items():
+        check_range(when, f"managers[{name}]", 0, MAX_TIME_MS)
     return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)))
 
 

@@ -3,10 +3,20 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from schemas.entries import WHOLE_PARTITION_KEY, Command
-from schemas.keys import HpaId
+from schemas.codec import decode
+from schemas.entries import (
+    WHOLE_PARTITION_KEY,
+    AutoscalerDeleted,
+    AutoscalerList,
+    AutoscalerSet,
+    Body,
+    Command,
+    Entry,
+    LogRecord,
+)
+from schemas.keys import HpaId, split_namespace_key
 from streams.core.partition import Partition
 from streams.replay.candidate import metric_key
 from streams.replay.inputs import LogEntry
@@ -16,7 +26,10 @@ EVERYWHERE = "*"
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One change. `generation`: of the spec from then on. `changes`: what differs, in words."""
+    """One change. `generation`: of the spec from then on. `changes`: what differs, in words.
+
+    `author`: who told fleethpa. `manager`: the field manager that wrote the spec in the cluster, as its API shows it.
+    """
 
     what: Literal["created", "spec", "deleted", "mode", "pause", "resume"]
     time: int
@@ -28,6 +41,7 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     reason: str = ""
     changes: list[str] = []
     spec: dict[str, Any] | None = None
+    manager: str = ""
 
 
 class _Spec(Struct, frozen=True):
@@ -49,15 +63,65 @@ def history(partition: Partition, records: Iterable[LogEntry], hpa: HpaId) -> li
             continue
         now_ms = partition.clock_ms
         after = _known(partition, hpa)
-        if after is None and before is not None:
-            found.append(Revision(what="deleted", time=now_ms, offset=offset, uid=before.uid, origin=before.origin))
-        elif after is not None and (before is None or before.uid != after.uid):
-            found.append(_revision("created", now_ms, offset, after, []))
-        elif after is not None and before is not None and after.spec != before.spec:
-            found.append(_revision("spec", now_ms, offset, after, differences(before.spec, after.spec)))
+        entries = _entries(value, hpa)
+        revision = _change(before, after, now_ms, offset)
+        if revision is not None:
+            found.append(_attributed(revision, entries, hpa))
         before = after
-        found += _commands(value, now_ms, offset, hpa)
+        found += _commands(entries, now_ms, offset, hpa)
     return found
+
+
+def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: int) -> Revision | None:
+    if after is None:
+        if before is None:
+            return None
+        return Revision(what="deleted", time=now_ms, offset=offset, uid=before.uid, origin=before.origin)
+    if before is None or before.uid != after.uid:
+        return _revision("created", now_ms, offset, after, [])
+    if after.spec != before.spec:
+        return _revision("spec", now_ms, offset, after, differences(before.spec, after.spec))
+    return None
+
+
+def _entries(value: bytes, hpa: HpaId) -> list[Entry]:
+    """What a record says about the HPA's namespace, and about everything."""
+    keys = (hpa.namespace_key, WHOLE_PARTITION_KEY)
+    return [entry for entry in decode(value, LogRecord).entries if entry.key in keys]
+
+
+def _attributed(revision: Revision, entries: list[Entry], hpa: HpaId) -> Revision:
+    """With who made the change, as the record says that brought it."""
+    for entry in entries:
+        body = entry.body
+        if revision.what == "deleted":
+            if isinstance(body, AutoscalerDeleted) and (body.name, body.origin) == (hpa.name, revision.origin):
+                return structs.replace(revision, author=body.author, reason=body.reason)
+        elif revision.origin == "cluster":
+            revision = structs.replace(revision, manager=_manager(body, hpa.name) or revision.manager)
+    return revision
+
+
+def _manager(body: Body, name: str) -> str:
+    if isinstance(body, AutoscalerSet) and body.origin == "cluster" and body.hpa["metadata"]["name"] == name:
+        return body.manager
+    return body.managers.get(name, ("", 0))[0] if isinstance(body, AutoscalerList) else ""
+
+
+def named_in(value: bytes) -> Iterator[HpaId]:
+    """The HPAs that a log record names as made, changed, listed or deleted."""
+    if b'"autoscaler' not in value:
+        return
+    for entry in decode(value, LogRecord).entries:
+        body, names = entry.body, list[str]()
+        if isinstance(body, AutoscalerSet):
+            names = [body.hpa["metadata"]["name"]]
+        elif isinstance(body, AutoscalerList):
+            names = [hpa["metadata"]["name"] for hpa in body.hpas]
+        elif isinstance(body, AutoscalerDeleted):
+            names = [body.name]
+        for name in names:
+            yield HpaId(*split_namespace_key(entry.key), name)
 
 
 def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
@@ -85,11 +149,8 @@ def _revision(
     )
 
 
-def _commands(value: bytes, now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
-    from schemas.codec import decode
-    from schemas.entries import LogRecord
-
-    for entry in decode(value, LogRecord).entries:
+def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
+    for entry in entries:
         body = entry.body
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
             yield Revision(

@@ -92,6 +92,7 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
             listed = await topics.until(lambda: topics.of(AutoscalerList), "the list of HPAs")
             assert [each["metadata"]["name"] for each in listed[0].hpas] == ["web"]
             assert listed[0].hpas[0]["kind"] == "HorizontalPodAutoscaler"
+            assert list(listed[0].managers) == ["web"]
             await topics.until(lambda: pods_now(made) == live_pods(made) and len(live_pods(made)) == 2, "both pods")
             first = (await topics.until(lambda: scales(made, "web"), "the scale"))[0]
             assert (first.spec_replicas, first.selector, first.error) == (2, "app=web", None)
@@ -105,8 +106,10 @@ async def test_a_cluster_is_told_whole_and_then_as_it_changes(tmp_path: Path) ->
             )
             assert changed.manager == "kubectl-edit"
             await topics.until(lambda: len(pods_now(made)) == 4, "four pods")
-            sim.apply(hpa("web", high=7))
-            await topics.until(lambda: topics.of(AutoscalerSet), "the changed HPA")
+            sim.apply(hpa("web", high=7), manager="argocd-controller")
+            edited = await topics.until(lambda: topics.of(AutoscalerSet), "the changed HPA")
+            assert edited[-1].manager == "argocd-controller"
+            assert edited[-1].manager_time > 0
             delete(made, "autoscaling/v2", "HorizontalPodAutoscaler", "web")
             gone = await topics.until(lambda: topics.of(AutoscalerDeleted), "the deleted HPA")
             assert gone[0].uid == listed[0].hpas[0]["metadata"]["uid"]

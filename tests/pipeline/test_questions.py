@@ -37,6 +37,7 @@ from tests.questions_kit import (
     APP,
     BEGIN,
     END,
+    GONE,
     LATE,
     SHADOWED,
     TopicRecord,
@@ -134,6 +135,8 @@ ID = "ID"
             id="backtest in the open loop",
         ),
         pytest.param("RevisionList", ("history", APP), id="history"),
+        pytest.param("RevisionList", ("history", GONE), id="history of a deleted HPA"),
+        pytest.param("RevisionList", ("history", "gone", "-A"), id="history of a deleted HPA by its last name"),
         pytest.param("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW), id="shadow-report"),
     ],
 )

@@ -13,7 +13,7 @@ import yaml
 import fleethpa
 from fleethpa.failif import parse_fail_if
 from fleethpa.output.stepplot import step_plot
-from schemas.entries import AutoscalerSet, Command
+from schemas.entries import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.replay.archive import LOG
 from streams.replay.measures import Measures
@@ -293,6 +293,37 @@ def test_history_says_who_why_and_what(monkeypatch: pytest.MonkeyPatch, fleet: F
     text = run("history", "hpa", "east/shop/checkout").stdout
     assert "REVISION  DATE" in text
     assert "maxReplicas 20→30" in text
+
+
+def test_history_names_the_field_manager_of_a_clusters_hpa_and_who_deleted_a_central_one(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    changed = hpa(maxReplicas=30)
+    changed["metadata"]["generation"] = 2
+    fleet.append(AutoscalerSet(hpa=changed, session="s", manager="argocd-controller", manager_time=fleet.now_ms))
+    changed = hpa(maxReplicas=40)
+    changed["metadata"]["generation"] = 3
+    listed = {"checkout": ("kubectl-edit", fleet.now_ms), "another": ("helm", fleet.now_ms)}
+    fleet.append(AutoscalerList(list_id="b", hpas=[changed], session="s", managers=listed))
+    fleet.append(AutoscalerSet(hpa=changed | {"status": {}}, session="s", manager="kubectl-edit"))
+    central = hpa("search")
+    fleet.append(AutoscalerSet(hpa=central, origin="central", author="anna", manager="nobody"))
+    fleet.append(AutoscalerDeleted(name="search", origin="central", author="ben", reason="PAY-4"))
+    run = Cli(monkeypatch, fleet)
+    made = fits("RevisionList", run("history", "east/shop/checkout", "-o", "json").stdout)["items"]
+    assert [(each["what"], each.get("manager", "")) for each in made] == [
+        ("created", ""),
+        ("spec", "argocd-controller"),
+        ("spec", "kubectl-edit"),
+    ]
+    assert "argocd-controller" in run("history", "east/shop/checkout").stdout
+    for name in (("east/shop/search",), ("search", "-n", "shop"), ("search", "-A")):
+        gone = fits("RevisionList", run("history", *name, "-o", "json").stdout)["items"]
+        assert [(each["what"], each["author"], each.get("manager", "")) for each in gone] == [
+            ("created", "anna", ""),
+            ("deleted", "ben", ""),
+        ]
+    assert gone[1]["reason"] == "PAY-4"
 
 
 def test_a_fight_shows_in_get_and_describe(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:

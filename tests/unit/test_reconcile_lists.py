@@ -13,6 +13,7 @@ from reconciler.core.lists import (
     replicas_manager,
     scale_of_answer,
     scale_of_parent,
+    spec_manager,
     target_of,
     tells_the_same,
     time_ms,
@@ -156,6 +157,17 @@ def test_zero_replicas_are_zero() -> None:
 
 def test_no_manager_is_told_where_the_api_shows_none() -> None:
     assert replicas_manager({}) == ("", 0)
+    assert spec_manager({}) == ("", 0)
+
+
+def test_the_manager_of_a_spec_is_the_newest_that_owns_some_of_it() -> None:
+    fields = [
+        {"manager": "argocd-controller", "time": "2026-11-21T12:00:00Z", "fieldsV1": {"f:spec": {"f:maxReplicas": {}}}},
+        {"manager": "kubectl-edit", "time": "2026-11-21T12:00:01Z", "fieldsV1": {"f:spec": {"f:minReplicas": {}}}},
+        {"manager": "labeller", "time": "2026-11-21T12:05:00Z", "fieldsV1": {"f:metadata": {}}},
+        {"manager": "kube-controller-manager", "time": "2026-11-21T12:09:00Z", "fieldsV1": {"f:status": {}}},
+    ]
+    assert spec_manager({"managedFields": fields}) == ("kubectl-edit", 1_795_262_401_000)
 
 
 def test_a_new_resource_version_alone_tells_nothing() -> None:
