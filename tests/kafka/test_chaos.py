@@ -6,9 +6,19 @@ import pytest
 
 from tests.kafka.chaos.decider import run_once
 from tests.kafka.chaos.faults import FAULTS as KINDS
+from tests.kafka.chaos.fleetfaults import FAULTS as FLEET_KINDS
 from tests.kafka.chaos.harness import Tally, deal
 
 FAULTS = 6
+
+
+@pytest.mark.parametrize(("faults", "runs"), [(len(FLEET_KINDS), 2), (40, 2), (41, 3)])
+def test_every_kind_of_fault_comes_once_over_the_runs_of_one_call(faults: int, runs: int) -> None:
+    weights = {name: weight for name, (weight, _) in FLEET_KINDS.items()}
+    dealt = deal(weights, seed=7, faults=faults, a_run=20)
+    assert [len(names) for names in dealt] == [len(dealt[0])] * (runs - 1) + [faults - len(dealt[0]) * (runs - 1)]
+    assert {name for names in dealt for name in names} == set(FLEET_KINDS)
+    assert dealt == deal(weights, seed=7, faults=faults, a_run=20) != deal(weights, seed=8, faults=faults, a_run=20)
 
 
 @pytest.mark.slow
