@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord, ArchiveError
 from streams.replay.snapshots import read_snapshot, snapshots
+from streams.replay.sources import ArchiveSource
 
 _POLL_S: Final = 0.5
 
@@ -49,7 +50,7 @@ class ArchiveReader:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root, self.name = root, str(root)
+        self.root, self.name, self.read = root, str(root), 0
         if not root.is_dir():
             raise usage(f"--from {root}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
         try:
@@ -119,8 +120,17 @@ class ArchiveReader:
     def _since(self, number: int, first: int) -> list[ArchivedRecord]:
         return list(self._records(DECISIONS, number, first))
 
-    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        try:
+            return await ArchiveSource(self.root).checkpoint(partition, below=below, before_ms=before_ms)
+        except ArchiveError as error:
+            raise damaged(error, self.root) from error
+
+    async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
         for record in self._records(LOG, partition, first):
+            self.read += 1
             yield LogRecordAt(partition, record.offset, record.timestamp_ms, record.value)
 
     def _records(self, topic: str, number: int, first: int) -> Iterator[ArchivedRecord]:

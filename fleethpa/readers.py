@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,6 +15,8 @@ from schemas.topics import CHANGELOG, DECISIONS, LOG
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer
+
+    from schemas.connection import KafkaSettings
 
 CHUNK: Final = 1_000
 """Decisions of a partition read at first, from its end backwards."""
@@ -37,6 +39,8 @@ class Reader(Protocol):
     """A source of everything that read verbs show."""
 
     name: str
+    read: int
+    """How many log records have been read so far."""
 
     async def rows(self) -> Mapping[bytes, bytes]:
         """The newest state rows of all partitions."""
@@ -50,8 +54,14 @@ class Reader(Protocol):
         """Decisions from now on, as they are made."""
         ...
 
-    def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
-        """The log of a partition from offset `first` to its end as of now."""
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        """State rows to fold the log on from: `streams.replay.sources.Source.checkpoint`; empty: none are stored."""
+        ...
+
+    def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
+        """The log of a partition from offset `first` to its end as of now; whoever stops early closes it."""
         ...
 
 
@@ -82,17 +92,18 @@ async def _open_kafka(config: Config) -> AsyncIterator[KafkaReader]:
         async with connecting(brokers):
             consumer = await stack.enter_async_context(kafka.reader(settings))
             counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), brokers)
-        yield KafkaReader(consumer, counts, brokers)
+        yield KafkaReader(consumer, counts, settings)
 
 
 class KafkaReader:
     """Reads the topics of a running fleet in no consumer group: it commits nothing and disturbs nobody."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, counts: Mapping[str, int], brokers: str) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, counts: Mapping[str, int], settings: KafkaSettings) -> None:
         from aiokafka import TopicPartition
 
-        self._consumer, self._counts = consumer, counts
-        self.name = brokers
+        self._consumer, self._counts, self._settings = consumer, counts, settings
+        self.name = settings.bootstrap_servers
+        self.read = 0
         # Everything is assigned at once (`streams.kafka.reader` says why); what is not being read is paused.
         everything = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         consumer.assign(everything)
@@ -140,11 +151,25 @@ class KafkaReader:
                     if taken is not None and record.offset >= ends[part]:
                         yield taken
 
-    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
-        spans = await self._spans(LOG, [partition])
-        for part, (start, end) in spans.items():
-            for record in (await self._fetch({part: (max(first, start), end)})).get(part, []):
-                yield LogRecordAt(partition, record.offset, record.timestamp, record.value)
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        from streams.replay.sources import KafkaSource
+
+        return await KafkaSource(self._settings).checkpoint(partition, below=below, before_ms=before_ms)
+
+    async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
+        from streams import kafka
+
+        for part, (start, end) in (await self._spans(LOG, [partition])).items():
+            self._consumer.resume(part)
+            try:
+                async with aclosing(kafka.read_range(self._consumer, part, max(first, start), end)) as records:
+                    async for record in records:
+                        self.read += 1
+                        yield LogRecordAt(partition, record.offset, record.timestamp, record.value)
+            finally:
+                self._consumer.pause(part)
 
     async def _spans(self, topic: str, partitions: Iterable[int]) -> dict[Any, tuple[int, int]]:
         from aiokafka import TopicPartition

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
 
 from fleethpa.errors import CommandError
 from schemas.keys import HpaId
@@ -15,45 +17,46 @@ if TYPE_CHECKING:
     from streams.replay.inputs import Evaluated, Event, LogEntry
 
 
+_BATCH: Final = 500
+
+
 class LogGoneError(Exception):
     """The log does not reach back far enough; says what would."""
 
 
 async def fold_from(
     reader: Reader, number: int, *, offset: int | None = None, time_ms: int | None = None
-) -> tuple[Partition, list[LogEntry]]:
+) -> tuple[Partition, AsyncGenerator[list[LogEntry], None]]:
     """Give a partition as it was before a log offset or time, as near as is stored, and the log from there on.
 
+    Without both: as far back as the source goes. The log comes in batches; whoever stops early closes it (`aclosing`).
+
     Raises:
-        LogGoneError: the log no longer begins at its first record and no snapshot stands in for it.
+        LogGoneError: (while the log is read) it no longer begins at its first record, and no stored rows stand in.
     """
     from streams.core.partition import Partition
 
-    rows = _stored(reader, number, offset, time_ms)
+    rows = await reader.checkpoint(number, below=offset, before_ms=time_ms)
     partition = Partition.restore(number, rows) if rows else Partition.empty(number)
-    first = partition.applied_offset + 1
-    records = [(each.offset, each.timestamp_ms, each.value) async for each in reader.log(number, first)]
-    if records and records[0][0] > first:
-        raise LogGoneError(
-            f"log partition {number} begins at offset {records[0][0]}: earlier records are gone; "
-            "an archive keeps them (fleethpa archive --to DIR, then --from DIR)"
-        )
-    return partition, records
+    return partition, _batches(reader, number, partition.applied_offset + 1)
 
 
-def _stored(reader: Reader, number: int, offset: int | None, time_ms: int | None) -> dict[bytes, bytes]:
-    from fleethpa.archivereader import ArchiveReader
-
-    if not isinstance(reader, ArchiveReader):
-        return {}
-    from streams.replay.snapshots import read_snapshot, snapshots
-    from streams.replay.sources import ArchiveSource
-
-    if offset is not None:
-        before = [path for applied, path in snapshots(reader.root, number) if applied < offset]
-        return dict(read_snapshot(before[-1])) if before else {}
-    found = ArchiveSource(reader.root).snapshot(number, time_ms) if time_ms is not None else None
-    return dict(found[1]) if found else {}
+async def _batches(reader: Reader, number: int, first: int) -> AsyncGenerator[list[LogEntry], None]:
+    batch: list[LogEntry] = []
+    async with aclosing(reader.log(number, first)) as records:
+        async for each in records:
+            if each.offset > first:
+                raise LogGoneError(
+                    f"log partition {number} begins at offset {each.offset}: earlier records are gone, and no stored "
+                    "state is old enough; an archive keeps both (fleethpa archive --to DIR, then --from DIR)"
+                )
+            first = each.offset + 1
+            batch.append((each.offset, each.timestamp_ms, each.value))
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+                await asyncio.sleep(0)  # folding holds the loop: the progress is told in between
+    yield batch
 
 
 async def evaluated(reader: Reader, recorded: Recorded) -> Evaluated:
@@ -65,8 +68,14 @@ async def evaluated(reader: Reader, recorded: Recorded) -> Evaluated:
     from streams.replay.inputs import evaluation_of
 
     id_ = recorded.decision.id
-    partition, records = await fold_from(reader, recorded.partition, offset=int(id_.split("-", 2)[1]))
-    found = evaluation_of(partition, records, id_)
+    offset = int(id_.split("-", 2)[1])
+    partition, batches = await fold_from(reader, recorded.partition, offset=offset)
+    found = None
+    async with aclosing(batches):
+        async for batch in batches:
+            found = evaluation_of(partition, batch, id_)
+            if found is not None or partition.applied_offset >= offset:
+                break
     if found is None:
         raise LogGoneError(f"the log holds no evaluation {id_}")
     if found.value != recorded.value:
@@ -86,12 +95,16 @@ async def events_of(
 
     found: list[Event] = []
     for number in partitions:
+        partition, batches = await fold_from(reader, number, time_ms=since_ms)
         try:
-            partition, records = await fold_from(reader, number, time_ms=since_ms)
+            async with aclosing(batches):
+                async for batch in batches:
+                    upto = [record for record in batch if until_ms is None or record[1] < until_ms]
+                    found += [_slim(each) for each in events(partition, upto, wanted) if _time(each) >= since_ms]
+                    if len(upto) < len(batch):
+                        break
         except LogGoneError as error:
             raise CommandError(str(error), code=2) from error
-        upto = (record for record in records if until_ms is None or record[1] < until_ms)
-        found += [_slim(each) for each in events(partition, upto, wanted) if _time(each) >= since_ms]
     return found
 
 

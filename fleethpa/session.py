@@ -144,8 +144,22 @@ class Session:
             raise problem from error
 
     @asynccontextmanager
-    async def reader(self) -> AsyncIterator[Reader]:
-        """Open what `--from` names: the running fleet's topics, or an archive folder."""
+    async def reader(self, *, watching: bool = False) -> AsyncIterator[Reader]:
+        """Open what `--from` names: the running fleet's topics, or an archive folder.
+
+        Long reading is told on stderr, unless the command is `watching`: that never ends.
+        """
+        from fleethpa.sources import reading
+
+        async with self._opened() as reader:
+            if watching:
+                yield reader
+                return
+            async with reading(self, reader):
+                yield reader
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Reader]:
         from fleethpa.readers import open_reader
 
         if self.at_ms is not None:

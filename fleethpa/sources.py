@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from fleethpa.session import Session
 
 _SMALL_RECORDS = 10_000
+EVERY_S = 10.0
+LIVE_EVERY_S = 1.0
 
 if TYPE_CHECKING:
+    from fleethpa.readers import Reader
     from streams.replay.sources import Source
 
 
@@ -55,9 +58,35 @@ def jobs_for(source: Source) -> int:
 
 @asynccontextmanager
 async def progress(session: Session, what: str, pool: Any) -> AsyncIterator[None]:
-    """Tell on stderr how far a pool has come: once a second on a terminal, else every ten seconds."""
+    """Tell on stderr how far a pool has come."""
+
+    def text(seconds: float) -> str:
+        log_records, decisions = pool.progress
+        return f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
+
+    async with telling(session, text):
+        yield
+
+
+@asynccontextmanager
+async def reading(session: Session, reader: Reader) -> AsyncIterator[None]:
+    """Tell on stderr how much of the log has been read, where that takes long."""
+
+    def text(seconds: float) -> str:
+        if not reader.read:
+            return ""
+        done = f"read {reader.read:,} log records ({reader.read / seconds:,.0f}/s)"
+        return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
+
+    async with telling(session, text):
+        yield
+
+
+@asynccontextmanager
+async def telling(session: Session, text: Callable[[float], str]) -> AsyncIterator[None]:
+    """Tell `text(seconds so far)` on stderr once a second on a terminal, else every ten seconds; empty: nothing."""
     live = sys.stderr.isatty() and not session.options.get("quiet")
-    task = asyncio.create_task(_tell(session, what, pool, live))
+    task = asyncio.create_task(_tell(session, text, live))
     try:
         yield
     finally:
@@ -68,15 +97,13 @@ async def progress(session: Session, what: str, pool: Any) -> AsyncIterator[None
             sys.stderr.flush()
 
 
-async def _tell(session: Session, what: str, pool: Any, live: bool) -> None:
+async def _tell(session: Session, text: Callable[[float], str], live: bool) -> None:
     began = time.monotonic()
     while True:
-        await asyncio.sleep(1 if live else 10)
-        log_records, decisions = pool.progress
-        speed = decisions / (time.monotonic() - began)
-        text = f"{what} {decisions:,} decisions, {log_records:,} log records ({speed:,.0f}/s)"
+        await asyncio.sleep(LIVE_EVERY_S if live else EVERY_S)
+        said = text(time.monotonic() - began)
         if live:
-            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.write(f"\r\x1b[K{said}")
             sys.stderr.flush()
-        else:
-            session.note(text)
+        elif said:
+            session.note(said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,7 @@ from streams.replay.segments import ArchiveError
 if TYPE_CHECKING:
     from streams.replay.sources import Source
 
+_BREATH: Final = 500
 _BEFORE_MS: Final = 15 * 60_000
 """How far back decisions are read at first: a full record is at most ten minutes older than a short one."""
 
@@ -32,6 +33,7 @@ class PastReader:
         self._folded: dict[int, Partition] | None = None
         self._rows: dict[bytes, bytes] = {}
         self._lock = asyncio.Lock()
+        self.read = 0
 
     async def rows(self) -> Mapping[bytes, bytes]:
         await self._fold()
@@ -57,8 +59,7 @@ class PastReader:
 
     async def _fold_one(self, number: int) -> Partition:
         # Not before `at_ms` but after it: a snapshot whose last record is exactly as old counts.
-        start = self.source.snapshot(number, self.at_ms + 1)
-        rows = dict(start[1]) if start else {}
+        rows = dict(await self.source.checkpoint(number, before_ms=self.at_ms + 1))
         partition = Partition.restore(number, rows)
         if partition.clock_ms > self.at_ms:
             raise ArchiveError(
@@ -75,6 +76,9 @@ class PastReader:
                         "time travel needs an archive that was begun earlier"
                     )
                 partition.apply(record.offset, record.timestamp_ms, record.value)
+                self.read += 1
+                if self.read % _BREATH == 0:
+                    await asyncio.sleep(0)  # folding holds the loop: the progress is told in between
         rows.update(partition.checkpoint())
         if partition.applied_offset >= 0:
             self._rows |= rows
@@ -106,7 +110,12 @@ class PastReader:
         raise usage("--at and --follow exclude each other")
         yield
 
-    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        return {}
+
+    async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
         """Nothing: the rows are of exactly that moment."""
         return
         yield

@@ -1,7 +1,7 @@
 """aiokafka clients as this project uses them: strict producers, readers of a partition's tail, one SSL context."""
 
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -81,7 +81,7 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
 
 async def read_range(
     consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncGenerator[ConsumerRecord, None]:
     """Records of an assigned partition from offset `first` up to, not including, `end` (its end offset, read before).
 
     Raises:

@@ -85,7 +85,7 @@ def audit_tail(session: Session, selection: Selection, only: dict[str, Any], no_
     """Follow decisions as they are made; the filters are those of `audit list`."""
 
     async def work() -> None:
-        async with session.reader() as reader:
+        async with session.reader(watching=True) as reader:
             await check_known(reader, selection)
             await _follow(session, reader, Filter(selection, **only), output, not no_headers)
 

@@ -111,7 +111,7 @@ async def _listed(
 
 
 async def _follow(session: Session, selection: Selection, test: Test, output: str, headers: bool) -> None:
-    async with session.reader() as reader:
+    async with session.reader(watching=True) as reader:
         await check_known(reader, selection)
         await _follow_on(session, reader, test, output, headers)
 

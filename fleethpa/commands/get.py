@@ -65,7 +65,7 @@ def get_hpa(
         return render(listing, output, headers=headers, color=session.color)
 
     async def work() -> int:
-        async with session.reader() as reader:
+        async with session.reader(watching=watch) as reader:
             state = await read_state(reader)
             views = pick(state)
             if not views and output in ("table", "wide"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,11 +60,17 @@ async def _found(session: Session, selection: Selection, since_ms: int | None) -
         count = len(await reader.tail(lambda *_: True))
         hpa = await _meant(reader, selection, count)
         number = partition_for(hpa.namespace_key, count)
+        partition, batches = await fold_from(reader, number, time_ms=since_ms)
+        if since_ms is None and partition.applied_offset >= 0:
+            session.note(f"note: {reader.name} goes back to {rfc3339(partition.clock_ms)} only")
+        found: list[Revision] = []
         try:
-            partition, records = await fold_from(reader, number, time_ms=since_ms)
+            async with aclosing(batches):
+                async for batch in batches:
+                    found += read_history(partition, batch, hpa)
         except LogGoneError as error:
             raise CommandError(str(error), code=2) from error
-    return hpa, [each for each in read_history(partition, records, hpa) if since_ms is None or each.time >= since_ms]
+    return hpa, [each for each in found if since_ms is None or each.time >= since_ms]
 
 
 async def _meant(reader: Reader, selection: Selection, count: int) -> HpaId:

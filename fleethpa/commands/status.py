@@ -32,7 +32,7 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
 
     async def work() -> int:
         told: list[str] = []
-        async with session.reader() as reader:
+        async with session.reader(watching=watch) as reader:
             while True:
                 state = await read_state(reader)
                 rows = [(view, unsettled(view)) for view in chosen(state, selection)]

@@ -34,8 +34,7 @@ async def derive(source: Source, partition: int, decision_id: str) -> Derived:
         ArchiveError: the source is damaged, or no longer reaches back far enough.
     """
     offset = log_offset_of(decision_id)
-    start = source.snapshot_below(partition, offset)
-    state = Partition.restore(partition, start[1] if start else {})
+    state = Partition.restore(partition, await source.checkpoint(partition, below=offset))
     began, folded, made = state.applied_offset, 0, None
     seq = state.seq
     async with aclosing(source.records(LOG, partition, state.applied_offset + 1)) as records:

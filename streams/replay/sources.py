@@ -1,6 +1,7 @@
 """Where replay and verification read log and decisions from: an archive's folder, or the topics of a running fleet."""
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -38,8 +39,13 @@ class Source(Protocol):
         """
         ...
 
-    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
-        """The newest snapshot older than a log offset; None: there is none."""
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        """The newest stored rows that have applied nothing from a log offset on, or from a time on; empty: none.
+
+        With neither, the oldest stored rows if the log has lost its beginning, else none.
+        """
         ...
 
     def marks(self, partition: int) -> frozenset[int]:
@@ -93,9 +99,14 @@ class ArchiveSource:
                 return offset, read_snapshot(path)
         return self.snapshot(partition, None)
 
-    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
-        older = [(at, path) for at, path in snapshots(self.root, partition) if at < offset]
-        return (older[-1][0], read_snapshot(older[-1][1])) if older else None
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        if below is None:
+            found = self.snapshot(partition, before_ms)
+            return found[1] if found else {}
+        older = [path for at, path in snapshots(self.root, partition) if at < below]
+        return read_snapshot(older[-1]) if older else {}
 
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset(manifest.last_offset for manifest in PartitionReader(self.root, LOG, partition).manifests())
@@ -165,8 +176,25 @@ class KafkaSource:
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
         return None
 
-    def snapshot_below(self, partition: int, offset: int) -> tuple[int, Mapping[bytes, bytes]] | None:
-        return None
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        from aiokafka import TopicPartition
+
+        from streams import kafka
+        from streams.replay.changelog import CheckpointRows
+
+        part, log = TopicPartition(topics.CHANGELOG, partition), TopicPartition(topics.LOG, partition)
+        wanted = CheckpointRows(partition, below=below, before_ms=before_ms)
+        async with kafka.reader(self.settings, [part]) as consumer:
+            begin, end = await consumer.beginning_offsets([part, log]), await consumer.end_offsets([part])
+            if below is None and before_ms is None and begin[log] == 0:
+                return {}
+            async with aclosing(kafka.read_range(consumer, part, begin[part], end[part])) as records:
+                async for record in records:
+                    if not wanted.take(record.key, record.value):
+                        break
+        return wanted.restorable()
 
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset()

@@ -26,12 +26,18 @@ import orjson
 import pytest
 from click.testing import Result
 
+from fleethpa.config import Config
 from fleethpa.dev.broker import EmbeddedBroker
+from fleethpa.finding import find_decision
+from fleethpa.readers import open_reader
+from fleethpa.replaying import evaluated
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.replay.archiver import Archiver, Limits
 from streams.replay.follow import NAMES
 from streams.replay.segments import ArchivedRecord
+from streams.replay.single import derive
+from streams.replay.sources import KafkaSource
 from tests.archive_kit import write_archive
 from tests.questions_kit import (
     APP,
@@ -196,6 +202,35 @@ def test_the_archive_is_what_its_signature_says(run: Cli, archive: Path) -> None
     )
     assert (report["ok"], report["faults"]) == (True, [])
     assert report["checkpoints"] >= 1
+
+
+async def test_the_topics_own_checkpoints_spare_most_of_the_log(
+    broker: KafkaSettings, records: list[TopicRecord]
+) -> None:
+    whole = len([each for each in records if (each.topic, each.partition) == (topics.LOG, 1)])
+    async with open_reader("kafka", Config(brokers=broker.bootstrap_servers)) as reader:
+        recorded, _ = await find_decision(reader, newest_id(records, APP), None)
+        assert (await evaluated(reader, recorded)).value == recorded.value
+        assert 0 < reader.read < whole / 4
+    derived = await derive(KafkaSource(broker), 1, recorded.decision.id)
+    assert derived.made is not None
+    assert derived.standing is not None
+    assert (derived.made.value, derived.standing.value) == (recorded.value, recorded.value)
+    assert 0 < derived.folded < whole / 4
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("arguments", [("history", APP), ("get", "hpa", "-A", "--at", LATE)], ids=" ".join)
+def test_long_reading_is_told(
+    both: dict[str, Ask], source: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleethpa.sources.EVERY_S", 0.005)
+    monkeypatch.setattr("fleethpa.replaying._BATCH", 5)
+    monkeypatch.setattr("fleethpa.timetravel._BREATH", 5)
+    told = both[source](*arguments).stderr
+    assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", told), told
+    assert ("an archive is faster" in told) == (source == "broker")
+    assert "log records" not in both[source](*arguments, "--quiet").stderr
 
 
 # --- wrong input, on both ---------------------------------------------------------------------------------------------

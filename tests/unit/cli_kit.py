@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -154,6 +154,7 @@ class MemoryReader:
     """A `fleethpa.readers.Reader` of a fleet in memory."""
 
     name = "memory"
+    read = 0
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -168,7 +169,12 @@ class MemoryReader:
         for recorded in self._fleet.decisions():
             yield recorded
 
-    async def log(self, partition: int, first: int) -> AsyncIterator[LogRecordAt]:
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        return {}
+
+    async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
         for offset, timestamp_ms, value in self._fleet.log[first:]:
             yield LogRecordAt(partition, offset, timestamp_ms, value)
 
