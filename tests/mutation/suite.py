@@ -19,6 +19,7 @@ UNIT = Path(__file__).parents[1] / "unit"
 CORE_TABLES = (
     "test_core_explained",
     "test_core_edges",
+    "test_core_boundaries",
     "test_python_traps",
     "test_core_decide",
     "test_core_metrics",

@@ -39,6 +39,13 @@ def test_a_pods_value_is_the_sum_of_its_containers() -> None:
     assert samples_of(resource_answer(body, "cpu", "")) == {"p0": (102, TIME_MS, 15_000)}
 
 
+def test_an_item_without_a_window_covers_no_time() -> None:
+    item = usage("p0", ("a", {"cpu": "100m"}))
+    del item["window"]
+
+    assert samples_of(resource_answer({"items": [item]}, "cpu", "")) == {"p0": (100, TIME_MS, 0)}
+
+
 def test_r34_one_container_without_the_resource_makes_the_pod_missing() -> None:
     body = {"items": [usage("p0", ("a", {"cpu": "1"}), ("b", {"memory": "1"})), usage("p1", ("a", {"cpu": "1"}))]}
 
@@ -61,9 +68,10 @@ def test_the_last_item_of_a_pod_wins_and_the_default_window_is_a_minute() -> Non
 
 
 def test_every_external_series_is_read() -> None:
-    items = [{"timestamp": TIME, "value": value} for value in ("1", "-2500m")]
+    later = "2000-01-01T00:00:11Z"
+    items = [{"timestamp": time, "value": value} for time, value in ((later, "1"), (TIME, "-2500m"))]
 
-    assert external_answer({"items": items}) == ExternalSamples((1000, -2500), TIME_MS, TIME_MS)
+    assert external_answer({"items": items}) == ExternalSamples((1000, -2500), TIME_MS, TIME_MS + 1000)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +133,7 @@ def test_which_object_is_asked_for(described: dict[str, str], query: tuple[str, 
         ("1h", 3_600_000),
         ("-1.5s", -1500),
         ("9us", 0),
+        ("+2s", 2_000),
     ],
 )
 def test_durations_are_gos(text: str, milliseconds: int) -> None:

@@ -92,6 +92,13 @@ modest = st.builds(str.__add__, st.integers(-(10**9), 10**9).map(str), st.sample
         pytest.param(".", "0", 0, 0, id="no digit at all is zero on the fast path"),
         pytest.param("100000000000000000000000m", "100E", 200376420520689664, 7766279631452241920, id="dec form wraps"),
         pytest.param(
+            "1234567890123456789e40",
+            "12345678901234567890e39",
+            wrap_i64(1234567890123456789 * 10**43),
+            wrap_i64(1234567890123456789 * 10**40),
+            id="however far it goes, the low 64 bits stay",
+        ),
+        pytest.param(
             "92233720368547758070m", "92233720368547758070m", -10, 92233720368547759, id="dec form at the edge"
         ),
     ],
