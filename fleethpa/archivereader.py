@@ -10,7 +10,7 @@ from typing import Final
 
 from fleethpa.decisions import Expander, Recorded, expand_all
 from fleethpa.errors import CommandError, usage
-from fleethpa.readers import Enough, LogRecordAt
+from fleethpa.readers import BEYOND_MS, Enough, LogRecordAt
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord, ArchiveError
@@ -75,18 +75,31 @@ class ArchiveReader:
         except ArchiveError as error:
             raise damaged(error, self.root) from error
 
-    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+    async def count(self) -> int:
+        return self.partitions
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
         wanted = range(self.partitions) if partitions is None else list(partitions)
         for number in wanted:
             if number not in range(self.partitions):
                 raise KeyError(number)
-        return {number: await asyncio.to_thread(self._tail, number, enough) for number in wanted}
+        return {number: await asyncio.to_thread(self._tail, number, enough, upto_ms) for number in wanted}
 
-    def _tail(self, number: int, enough: Enough) -> list[Recorded]:
+    def _tail(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
+        upto = None if upto_ms is None else upto_ms + BEYOND_MS
+        decisions = self._read_back(number, enough, upto)
+        if upto_ms is not None and (not decisions or decisions[-1].time_ms <= upto_ms):
+            # It is the end, or the decider lagged: the topic's times are later than the decisions' own.
+            return self._read_back(number, enough, None)
+        return decisions
+
+    def _read_back(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
         records: list[ArchivedRecord] = []
         decisions: list[Recorded] = []
         try:
-            for part in PartitionReader(self.root, DECISIONS, number, checked=True).backwards():
+            for part in PartitionReader(self.root, DECISIONS, number, checked=True).backwards(upto_ms):
                 records = part + records
                 decisions, lacking = expand_all(number, ((r.offset, r.value) for r in records))
                 if not lacking and enough(number, decisions):

@@ -54,6 +54,33 @@ def document(decision: Decision) -> dict[str, Any]:
     return {"record": record} | body | headline
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Number and log time of a decision record. Its time on the topic is another: the decider may lag hours behind."""
+
+    seq: int
+    time: str
+
+    @property
+    def time_ms(self) -> int:
+        """Log time."""
+        return parse_time_ms(self.time)
+
+
+def place_of(partition: int, offset: int, value: bytes) -> Place:
+    """Read number and time of a record, short or full, and nothing more.
+
+    Raises:
+        WireError: it is no decision.
+    """
+    try:
+        return _PLACES.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(f"decision at {partition}@{offset}: {error}") from error
+
+
+_PLACES: Final = msgspec.json.Decoder(Place)
+
+
 class Expander:
     """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over."""
 
@@ -61,6 +88,8 @@ class Expander:
         self._full: dict[str, Decision] = {}
         self._of_uid: dict[str, list[str]] = {}
         self._seq = 0
+        self.begun = False
+        """Whether a record has been taken."""
         self.lacking: list[str] = []
         """Ids of full records that short ones repeat and that stand before the part read so far."""
 
@@ -74,6 +103,7 @@ class Expander:
             record = decode(value, ShortDecision) if b'"sameAs":' in value[:512] else decode(value, Decision)
         except WireError as error:
             raise WireError(f"decision at {partition}@{offset}: {error}") from error
+        self.begun = True
         if record.seq <= self._seq:
             return None
         self._seq = record.seq

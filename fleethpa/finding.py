@@ -12,7 +12,7 @@ from fleethpa.output.times import parse_time_ms
 from fleethpa.readers import Reader
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
 from fleethpa.state import FleetState, HpaView, read_state
-from schemas.keys import HpaId
+from schemas.keys import HpaId, partition_for
 
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
@@ -109,10 +109,13 @@ async def find_decision(
             return False
         return not change or decision.final_desired_replicas != decision.current_replicas
 
-    tails = await reader.tail(_reaching(fits))
+    whole = [partition_for(f"{ref.cluster}/{scope}", await reader.count())] if ref.cluster else None
+    tails = await reader.tail(_reaching(fits), whole, wanted_ms)
     everything = [recorded for tail in tails.values() for recorded in tail]
     fitting = [recorded for recorded in everything if fits(recorded)]
     if not fitting:
+        if whole is not None:  # the nearest names may be of other partitions
+            everything += [each for tail in (await reader.tail(lambda *_: True)).values() for each in tail]
         raise _none_fits(ref, {r.hpa for r in everything}, is_named, scope, at, change)
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:

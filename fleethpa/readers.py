@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CHUNK: Final = 1_000
 """Decisions of a partition read at first, from its end backwards."""
 
+BEYOND_MS: Final = 15 * 60_000
+"""How far the times of the decisions topic are taken to be from log time at first."""
+
 Enough = Callable[[int, list[Recorded]], bool]
 """Whether the decisions of a partition, oldest first, reach far enough back."""
 
@@ -46,8 +49,17 @@ class Reader(Protocol):
         """The newest state rows of all partitions."""
         ...
 
-    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
-        """The newest decisions of each partition, oldest first, as far back as `enough` asks (or the source holds)."""
+    async def count(self) -> int:
+        """How many partitions there are."""
+        ...
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
+        """The newest decisions of each partition, oldest first, as far back as `enough` asks (or the source holds).
+
+        `upto_ms`: decisions later than this log time are not needed; where it is cheap, they are not read.
+        """
         ...
 
     def follow(self) -> AsyncIterator[Recorded]:
@@ -119,9 +131,17 @@ class KafkaReader:
                     newest[record.key] = record.value
         return newest
 
-    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+    async def count(self) -> int:
+        return self._counts[LOG]
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
         wanted = range(self._counts[DECISIONS]) if partitions is None else partitions
         spans = await self._spans(DECISIONS, wanted)
+        ends = {part: end for part, (_, end) in spans.items()}
+        if upto_ms is not None:
+            spans = await self._upto(spans, upto_ms + BEYOND_MS)
         found: dict[int, list[Recorded]] = {}
         size = CHUNK
         while spans:
@@ -129,11 +149,22 @@ class KafkaReader:
             for part, records in (await self._fetch(ranges)).items():
                 decisions, lacking = expand_all(part.partition, ((r.offset, r.value) for r in records))
                 found[part.partition] = decisions
-                at_start = ranges[part][0] <= spans[part][0]
-                if at_start or (not lacking and enough(part.partition, decisions)):
+                first, end = spans[part]
+                if end < ends[part] and (not decisions or decisions[-1].time_ms <= (upto_ms or 0)):
+                    # The decider lagged: the topic's times are later than the decisions' own.
+                    spans[part] = (first, ends[part])
+                elif ranges[part][0] <= first or (not lacking and enough(part.partition, decisions)):
                     del spans[part]
             size *= 4
         return found
+
+    async def _upto(self, spans: Mapping[Any, tuple[int, int]], time_ms: int) -> dict[Any, tuple[int, int]]:
+        """The spans, ended where the topic's times pass a time; as they are where no index says so."""
+        later = await self._consumer.offsets_for_times(dict.fromkeys(spans, max(0, time_ms)))
+        return {
+            part: (first, max(first, later[part].offset) if later[part] is not None else end)
+            for part, (first, end) in spans.items()
+        }
 
     async def follow(self) -> AsyncIterator[Recorded]:
         expanders = {number: Expander() for number in range(self._counts[DECISIONS])}

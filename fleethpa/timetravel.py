@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.decisions import Recorded, expand_all
+from fleethpa.decisions import Recorded, expand_all, place_of
 from fleethpa.errors import not_found, usage
 from fleethpa.output.times import rfc3339
 from fleethpa.readers import Enough, LogRecordAt
@@ -84,7 +84,12 @@ class PastReader:
             self._rows |= rows
         return partition
 
-    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+    async def count(self) -> int:
+        return await self.source.partitions()
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
         folded = await self._fold()
         found: dict[int, list[Recorded]] = {}
         for number in folded if partitions is None else partitions:
@@ -97,11 +102,10 @@ class PastReader:
             taken = []
             async with aclosing(self.source.records(DECISIONS, number, first)) as records:
                 async for record in records:
-                    if record.timestamp_ms > self.at_ms + _BEFORE_MS:
+                    if place_of(number, record.offset, record.value).seq > partition.seq:
                         break
                     taken.append((record.offset, record.value))
             decisions, lacking = expand_all(number, taken)
-            decisions = [each for each in decisions if each.decision.seq <= partition.seq]
             if not first or (not lacking and enough(number, decisions)):
                 return decisions
             first = 0

@@ -64,7 +64,7 @@ async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[li
         return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
 
     async with session.reader() as reader:
-        tails = await reader.tail(enough)
+        tails = await reader.tail(enough, upto_ms=wanted.until_ms)
         everything = [recorded for tail in tails.values() for recorded in tail]
         await check_known(reader, wanted.selection, (each.hpa for each in everything))
     endings = {r.decision.completes: r for r in everything if r.decision.completes}

@@ -100,7 +100,7 @@ async def _results(
     async with session.reader() as reader:
         state = await read_state(reader)
         found = wishes(files, settings, selection, state.hpas.values())
-        count = len(await reader.tail(lambda *_: True))
+        count = await reader.count()
         return found, await run_all(reader, found, count, window, model)
 
 

@@ -97,7 +97,7 @@ async def _write(session: Session, source: Source, wanted: Filter, made: Export)
 
 async def _partition(source: Source, number: int, wanted: Filter, made: Export, before_ms: int | None) -> bool:
     """Write one partition; False if (before anything was written) an older full decision turned out to be needed."""
-    from fleethpa.decisions import Expander
+    from fleethpa.decisions import Expander, place_of
     from streams.replay.archive import DECISIONS
 
     expander, first = Expander(), 0
@@ -106,18 +106,16 @@ async def _partition(source: Source, number: int, wanted: Filter, made: Export, 
     wrote = False
     async with aclosing(source.records(DECISIONS, number, first)) as records:
         async for record in records:
-            if wanted.until_ms is not None and record.timestamp_ms > wanted.until_ms + _BEFORE_MS:
+            time_ms = place_of(number, record.offset, record.value).time_ms
+            if wanted.until_ms is not None and time_ms >= wanted.until_ms:
                 break
+            began = expander.begun
             taken = expander.take(number, record.offset, record.value)
-            if (
-                taken is None
-                and expander.lacking
-                and first
-                and not wrote
-                and record.timestamp_ms >= (wanted.since_ms or 0)
-            ):
+            asked_for = time_ms >= (wanted.since_ms or 0)
+            if first and not wrote and asked_for and (not began or (taken is None and expander.lacking)):
                 return False
             if taken is not None and wanted.matches(taken):
                 made.add(taken)
                 wrote = True
-    return True
+    # Nothing that late: it may be that the topic's times are behind the log's.
+    return expander.begun or not first

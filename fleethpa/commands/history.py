@@ -57,7 +57,7 @@ async def _found(session: Session, selection: Selection, since_ms: int | None) -
     from streams.replay.history import history as read_history
 
     async with session.reader() as reader:
-        count = len(await reader.tail(lambda *_: True))
+        count = await reader.count()
         hpa = await _meant(reader, selection, count)
         number = partition_for(hpa.namespace_key, count)
         partition, batches = await fold_from(reader, number, time_ms=since_ms)

@@ -59,7 +59,7 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
 
     async with session.reader() as reader:
         views = chosen(await read_state(reader), selection)
-        count = len(await reader.tail(lambda *_: True))
+        count = await reader.count()
         events = await events_by_hpa(reader, {view.id for view in views}, count, Window(begin, end))
     made = [compare(view.id, events[view.id]) for view in views]
     found = [report for report in made if report is not None]

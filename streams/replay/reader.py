@@ -110,15 +110,24 @@ class PartitionReader:
             except FileNotFoundError:  # closed between the two looks: `records` reads it under its new name
                 return
 
-    def backwards(self) -> Iterator[list[ArchivedRecord]]:
-        """The records segment by segment, the newest segment first, each in order."""
-        last = list(self._open())
+    def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
+        """The records segment by segment, the newest segment first, each in order.
+
+        `upto_ms`: segments whose first record has a later timestamp are passed over.
+        """
+        last = [] if upto_ms is not None and self._opened_after(upto_ms) else list(self._open())
         if last:
             yield last
         for manifest in reversed(self.manifests()):
+            if upto_ms is not None and manifest.first_timestamp_ms > upto_ms:
+                continue
             records = list(self.segment(manifest))
             if not last or records[0].offset < last[0].offset:
                 yield records
+
+    def _opened_after(self, time_ms: int) -> bool:
+        first = next(self._open(), None)
+        return first is not None and first.timestamp_ms > time_ms
 
     def segment(self, manifest: Manifest) -> Iterator[ArchivedRecord]:
         """The records of a closed segment.

@@ -206,7 +206,14 @@ class KafkaSource:
         return True
 
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        return 0
+        from aiokafka import TopicPartition
+
+        from streams import kafka
+
+        part = TopicPartition(TOPICS[topic], partition)
+        async with kafka.reader(self.settings, [part]) as consumer:
+            found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
+        return found.offset if found is not None else 0
 
     async def first_decision(self, partition: int, seq: int) -> int:
         return 0

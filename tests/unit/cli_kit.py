@@ -162,7 +162,12 @@ class MemoryReader:
     async def rows(self) -> Mapping[bytes, bytes]:
         return self._fleet.rows
 
-    async def tail(self, enough: Enough, partitions: Iterable[int] | None = None) -> dict[int, list[Recorded]]:
+    async def count(self) -> int:
+        return 1
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
         return {0: self._fleet.decisions()}
 
     async def follow(self) -> AsyncIterator[Recorded]:

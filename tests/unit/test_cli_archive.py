@@ -169,6 +169,31 @@ def rfc3339(time_ms: int) -> str:
     return print_time(time_ms)
 
 
+@pytest.mark.parametrize("behind_ms", [3 * 3_600_000, -3 * 3_600_000], ids=["late", "of a clock that is behind"])
+def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_same(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, behind_ms: int
+) -> None:
+    shifted = {
+        (topic, number): [
+            each._replace(timestamp_ms=each.timestamp_ms + behind_ms) if topic == DECISIONS else each
+            for each in records
+        ]
+        for (topic, number), records in made.items()
+    }
+    other = write_archive(tmp_path / "a", FLEET, topics=shifted)
+    for arguments in (
+        ("get", "hpa", "-A", "-o", "json", "--at", "2026-01-01T00:02:00Z"),
+        ("describe", "-A", "--at", "2026-01-01T00:02:00Z"),
+        ("export", "decisions", "-o", "csv", "--until", "2026-01-01T00:02:00Z"),
+        ("export", "decisions", "-o", "csv", "--since", "2026-01-01T00:01:00Z", "--until", "2026-01-01T00:02:00Z"),
+        ("explain", "c0/ns0/app0@2026-01-01T00:02:00Z", "--no-counterfactuals"),
+    ):
+        answers = [run(*arguments, "--from", str(folder)) for folder in (root, other)]
+        assert answers[0].exit_code == answers[1].exit_code == 0
+        assert len(answers[0].stdout.splitlines()) > 5
+        assert answers[0].stdout == answers[1].stdout
+
+
 # --- wrong inputs -----------------------------------------------------------------------------------------------------
 
 
