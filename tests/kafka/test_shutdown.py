@@ -13,8 +13,7 @@ from tests.kafka.run_reading import count, read_topic
 from tests.kafka.test_pipeline import fleethpa, until
 
 SHORT = ("kill decider at a step", "kill ingest at a step", "repeated input")
-GENEROUS_S = 15.0
-"""The aim is 5 s; a machine that compiles something meanwhile must not fail the test."""
+EXIT_S = 5.0
 LONGEST_GAP_S = 30.0
 
 
@@ -49,7 +48,7 @@ async def test_deciders_restarted_in_turn_keep_deciding_and_all_parts_end_in_ord
         f"longest gap between decisions over a rolling restart: {gap_s:.1f} s; SIGTERM took {max(took_s):.1f} s at most"
     )
     assert gap_s < LONGEST_GAP_S
-    assert max(took_s) < GENEROUS_S
+    assert max(took_s) < EXIT_S
 
 
 def longest_gap_s(times_ms: list[int]) -> float:
