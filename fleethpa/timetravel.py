@@ -68,13 +68,13 @@ class PastReader:
             )
         async with aclosing(self.source.records(LOG, number, partition.applied_offset + 1)) as records:
             async for record in records:
-                if record.timestamp_ms > self.at_ms:
-                    break
-                if partition.applied_offset < 0 and record.offset:
+                if record.offset > partition.applied_offset + 1:
                     raise ArchiveError(
                         f"log partition {number} begins at offset {record.offset}: what was before is lost; "
                         "time travel needs an archive that was begun earlier"
                     )
+                if record.timestamp_ms > self.at_ms:
+                    break
                 partition.apply(record.offset, record.timestamp_ms, record.value)
                 self.read += 1
                 if self.read % _BREATH == 0:

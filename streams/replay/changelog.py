@@ -16,13 +16,16 @@ class CheckpointRows:
     Args:
         number: partition of the log.
         below: the checkpoint must have applied nothing from this log offset on.
-        before_ms: its log time must be earlier than this. Without both, the oldest that can be restored is kept.
+        before_ms: its log time must be earlier than this.
+        least: instead of both: keep the oldest that can be restored and has applied this log offset.
     """
 
-    def __init__(self, number: int, *, below: int | None = None, before_ms: int | None = None) -> None:
+    def __init__(
+        self, number: int, *, below: int | None = None, before_ms: int | None = None, least: int | None = None
+    ) -> None:
         self.number = number
         self.rows: dict[bytes, bytes] = {}
-        self._below, self._before_ms = below, before_ms
+        self._below, self._before_ms, self._least = below, before_ms, least
         self._since: dict[bytes, bytes] = {}
 
     def take(self, key: bytes, value: bytes | None) -> bool:
@@ -40,8 +43,7 @@ class CheckpointRows:
             return False
         self.rows |= self._since
         self._since.clear()
-        wants_oldest = self._below is None and self._before_ms is None
-        return not (wants_oldest and self.restorable())
+        return self._least is None or applied_offset(value) < self._least or not self.restorable()
 
     def _fits(self, key: bytes, value: bytes) -> bool:
         if self._below is not None and applied_offset(value) >= self._below:

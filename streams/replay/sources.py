@@ -185,11 +185,13 @@ class KafkaSource:
         from streams.replay.changelog import CheckpointRows
 
         part, log = TopicPartition(topics.CHANGELOG, partition), TopicPartition(topics.LOG, partition)
-        wanted = CheckpointRows(partition, below=below, before_ms=before_ms)
         async with kafka.reader(self.settings, [part]) as consumer:
             begin, end = await consumer.beginning_offsets([part, log]), await consumer.end_offsets([part])
-            if below is None and before_ms is None and begin[log] == 0:
+            oldest = below is None and before_ms is None
+            if oldest and begin[log] == 0:
                 return {}
+            least = begin[log] - 1 if oldest else None
+            wanted = CheckpointRows(partition, below=below, before_ms=before_ms, least=least)
             async with aclosing(kafka.read_range(consumer, part, begin[part], end[part])) as records:
                 async for record in records:
                     if not wanted.take(record.key, record.value):

@@ -27,8 +27,10 @@ def _changelog(records: list[TopicRecord], number: int) -> Rows:
     return [(each.key or b"", each.value) for each in _of(records, CHANGELOG, number)]
 
 
-def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | None = None) -> dict[bytes, bytes]:
-    wanted = CheckpointRows(number, below=below, before_ms=before_ms)
+def _taken(
+    rows: Rows, number: int, below: int | None = None, before_ms: int | None = None, least: int | None = None
+) -> dict[bytes, bytes]:
+    wanted = CheckpointRows(number, below=below, before_ms=before_ms, least=least)
     for key, value in rows:
         if not wanted.take(key, value):
             break
@@ -82,11 +84,12 @@ def _compacted(rows: Rows, clean: int) -> Rows:
 
 def test_the_oldest_that_can_be_restored_after_compaction(records: list[TopicRecord]) -> None:
     rows = _changelog(records, 1)
-    assert _folded_on(records, 1, _taken(rows, 1))[0] > 0
-    assert _folded_on(records, 1, _taken(rows, 1))[0] < _folded_on(records, 1, _taken(rows, 1, below=10**9))[0]
-    found = _taken(_compacted(rows, len(rows) * 2 // 3), 1)
-    first, made = _folded_on(records, 1, found)
-    assert first > _folded_on(records, 1, _taken(rows, 1))[0]
+    oldest, later, newest = (
+        _folded_on(records, 1, _taken(rows, 1, **asked))[0] for asked in ({"least": 0}, {"least": 60}, {"below": 10**9})
+    )
+    assert 0 < oldest < 60 < later < newest
+    first, made = _folded_on(records, 1, _taken(_compacted(rows, len(rows) * 2 // 3), 1, least=0))
+    assert oldest < first
     assert made
 
 

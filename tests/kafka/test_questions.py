@@ -1,0 +1,72 @@
+"""Questions to Apache Kafka: with its time index, and when the log has lost its beginning to retention."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from schemas import topics
+from schemas.connection import KafkaSettings
+from tests.kafka.conftest import make_topics, playback_topics
+from tests.kafka.losses import cut
+from tests.questions_kit import APP, BEGIN, END, LATE, SHADOWED, fits, newest_id, produce, world
+from tests.unit.cli_kit import Cli
+
+WINDOW = ("--since", LATE, "--until", END)
+ASKED: list[tuple[str, tuple[str, ...]]] = [
+    ("HpaList", ("get", "hpa", "-A", "--at", LATE)),
+    ("Decision", ("explain", APP)),
+    ("Decision", ("explain", f"{APP}@{LATE}")),
+    ("WhatIf", ("what-if", APP, "--set", "maxReplicas=3")),
+    ("BacktestList", ("backtest", APP, "--set", "maxReplicas=3", *WINDOW)),
+    ("ShadowReportList", ("shadow-report", SHADOWED, *WINDOW)),
+    ("DecisionList", ("audit", "list", "-A", *WINDOW)),
+    ("RevisionList", ("history", APP, "--since", "2026-01-01T00:01:00Z")),
+    ("DecisionVerification", ("verify", "ID")),
+]
+
+
+async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_beginning(
+    settings: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    run, records = Cli(monkeypatch), world()
+    await make_topics(settings, playback_topics())
+    await asyncio.to_thread(produce, settings, records)
+    reach = ("--brokers", settings.bootstrap_servers)
+
+    def ask(*arguments: str, code: int = 0) -> str:
+        done = run(*[newest_id(records, APP) if each == "ID" else each for each in arguments], *reach)
+        assert done.exit_code == code, done.output
+        return done.stderr if code > 1 else done.stdout
+
+    def answers() -> list[dict[str, Any]]:
+        return [
+            _comparable(fits(kind, ask(*arguments, "-o", "json", code=int(kind == "ShadowReportList"))))
+            for kind, arguments in ASKED
+        ]
+
+    def exported() -> list[str]:
+        return ask("export", "decisions", "-o", "csv", "--since", LATE).splitlines()
+
+    whole, rows = await asyncio.to_thread(answers), await asyncio.to_thread(exported)
+    late = [each for each in records if each.topic == topics.DECISIONS and orjson.loads(each.value)["time"] >= LATE]
+    assert len(rows) == len(late) + 1
+    await cut(settings, topics.LOG, dict.fromkeys(range(topics.EMBEDDED_PARTITIONS), 60))
+    assert await asyncio.to_thread(answers) == whole
+    assert await asyncio.to_thread(exported) == rows
+    early = await asyncio.to_thread(ask, "backtest", APP, "--set", "maxReplicas=3", "--since", BEGIN, code=2)
+    assert "begins at offset 60: earlier records are gone, and no stored state is old enough" in early
+    assert "begins at offset 60" in await asyncio.to_thread(ask, "get", "hpa", "--at", BEGIN, code=2)
+    told = await asyncio.to_thread(run, "history", APP, *reach)
+    assert told.exit_code == 0
+    assert "goes back to 2026-01-01T00:0" in told.stderr
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in ("start", "logRecords")}
