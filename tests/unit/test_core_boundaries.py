@@ -153,8 +153,3 @@ def test_every_metric_needs_its_answer() -> None:
 
     with pytest.raises(ValueError, match="shorter than argument 1"):
         controller.evaluate(3, wanting(4))
-
-
-def test_an_answer_of_another_kind_is_the_callers_mistake() -> None:
-    with pytest.raises(TypeError, match=r"^ObjectSample is no answer for 'external metric queue\(nil\)' "):
-        calculate(QUEUE, ObjectSample(1000), current=3)
