@@ -56,7 +56,7 @@ def test_a_second_writer_goes_on_where_the_first_stopped_and_drops_duplicates(tm
 
 
 @given(cut=st.integers(min_value=0, max_value=200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_torn_open_segment_is_cut_at_a_whole_frame(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     root = tmp_path_factory.mktemp("torn")
     write(root, range(4), close_every=100)

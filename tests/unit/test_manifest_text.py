@@ -80,7 +80,7 @@ def bomb() -> str:
         pytest.param("kind: !!int x", "line 1: 'x' is no tag:yaml.org,2002:int", id="a wrong tag"),
         pytest.param("k: \0", "character 0 at position 3 is not allowed", id="a control character"),
         pytest.param("a: &a [*a]", f"line 1: nested deeper than {MAX_DEPTH} levels", id="a loop"),
-        pytest.param("[" * 5000, "nested too deep", id="nested without end"),
+        pytest.param("[" * 1000, "nested too deep", id="nested without end"),
         pytest.param(bomb(), "more than 1000000 values", id="aliases of aliases"),
     ],
 )

@@ -68,7 +68,7 @@ class Crashing:
         return Partition.restore(0, self.rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = disturbed_log(seed)
@@ -76,7 +76,7 @@ def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> N
     assert Crashing(log.records, crashes).run() == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=SEEDS, at=st.integers(1, 120))
 def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -> None:
     log = disturbed_log(seed)
@@ -101,7 +101,7 @@ def test_every_prefix_of_a_checkpoint_can_be_restored_from(seed: int, at: int) -
         assert (restored.seq, restored.prev) == (log.partition.seq, log.partition.prev)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=SEEDS)
 def test_restored_rows_are_the_rows_that_were_never_stored(seed: int) -> None:
     log = disturbed_log(seed, 80)
@@ -125,7 +125,7 @@ def without_position(value: bytes) -> dict[str, Any]:
     return decision
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=SEEDS, repeats=st.integers(0, 1_000_000))
 def test_a_batch_that_comes_twice_changes_no_decision(seed: int, repeats: int) -> None:
     """In shadow, since outcomes name decision ids, which hold offsets."""
@@ -158,7 +158,7 @@ def _enforces(body: Any) -> bool:
     return kind in ("Outcome", "Command") or (kind == "SettingsSet" and body.settings.default_mode == "enforce")
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS, cuts=st.integers(0, 1_000_000))
 def test_a_poll_may_come_in_one_record_or_in_several(seed: int, cuts: int) -> None:
     """Pod changes, heartbeat and answers of one moment, in this order, cut anywhere."""
@@ -193,7 +193,7 @@ def steady(decision: Decision) -> dict[str, Any]:
     return fields
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_an_expanded_short_record_is_the_full_one(seed: int) -> None:
     log = disturbed_log(seed)

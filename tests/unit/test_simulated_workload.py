@@ -188,7 +188,7 @@ def test_absence_is_not_zero_without_pods_there_is_no_usage():
     assert (model.samples[-1].pods, model.samples[-1].total_load) == ({}, 100)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 20_000)), max_size=6), st.integers(97, 7_000))
 def test_the_size_of_steps_does_not_change_what_happens(changes, step_ms):
     """A law: one leap and many small steps see the same pods and samples."""
@@ -203,7 +203,7 @@ def test_the_size_of_steps_does_not_change_what_happens(changes, step_ms):
     assert list(walking.samples) == list(leaping.samples)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_the_count_settles_at_what_is_wanted(first, second):
     model = workload(replicas=first)
