@@ -86,8 +86,13 @@ class Assignment:
                 )
 
     async def after_take(self) -> None:
-        """Drop the reader of standing decisions once it has read all, and say so once all of them have been met."""
-        if self._reader is not None and await self._reader.stop_when_exhausted():
+        """Drop the reader of standing decisions once it has read all, and say so once all of them have been met.
+
+        A take of what was fetched before a rebalance may end while the new partitions are loaded: it owns nothing, and
+        the reader is theirs.
+        """
+        reader = self._reader
+        if self.owned and reader is not None and await reader.stop_when_exhausted() and self._reader is reader:
             self._reader = None
         if not self._caught_up and all(one.standing.finished for one in self.owned.values()):
             self._caught_up = True
