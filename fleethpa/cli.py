@@ -44,6 +44,8 @@ VERBS: Final = {
         "Compare fleethpa in shadow with the cluster's own controller; say who is ready to enforce.",
     ),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
+    "lint": ("fleethpa.commands.lint", "lint", "Check manifests without a cluster."),
+    "diff": ("fleethpa.commands.diff", "diff", "Show what apply would change."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
     "delete": ("fleethpa.commands.delete", "delete", "Delete central HPAs."),
     "adopt": ("fleethpa.commands.adopt", "adopt", "Move a cluster's own HPA into fleethpa."),
@@ -71,7 +73,7 @@ VERBS: Final = {
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status")),
     ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
-    ("Change", ("apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
+    ("Change", ("lint", "diff", "apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("conformance", "completion", "version")),
 )

@@ -1,0 +1,152 @@
+"""`fleethpa diff`: what `apply -f` would change, without changing it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleethpa.commands.control import matching_clusters
+from fleethpa.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.output.formats import Listing, render, to_yaml
+from fleethpa.output.table import Column, paint
+from fleethpa.selection import DEFAULT_NAMESPACE
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from fleethpa.views import FleetState
+    from schemas.keys import HpaId
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One HPA of the input beside what stands; None where there is none."""
+
+    hpa: HpaId
+    before: Json | None
+    after: Json
+
+    @property
+    def what(self) -> str:
+        """`new`, `changed` or `same`."""
+        if self.before is None:
+            return "new"
+        return "changed" if self.before != self.after else "same"
+
+    @property
+    def changes(self) -> list[str]:
+        """What differs, in words."""
+        from streams.replay.history import differences
+
+        return differences(self.before or {}, self.after)
+
+
+@click.command()
+@click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
+@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to compare with [default: all that have the HPA].")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@output_option(formats=("table", "json", "yaml", "jsonl"))
+@command_options(reads=True)
+def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, namespace: str, output: str) -> int:
+    """Compare manifests with the specs that stand, central ones and the clusters' own: exit 0 same, 1 different.
+
+    The order of metrics does not count, and what is left out has its default.
+    """
+    from fleethpa.manifests import check_hpa, read_input
+
+    read = read_input(filenames)
+    if not read.hpas:
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+    wanted: list[Json] = []
+    for manifest in read.hpas:
+        body, errors = check_hpa(manifest, namespace)
+        if errors:
+            raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
+        wanted.append(body)
+
+    async def work() -> FleetState:
+        from fleethpa.state import read_state
+
+        async with session.reader() as reader:
+            return await read_state(reader)
+
+    state = session.run(work())
+    globs = tuple(part.strip() for part in (clusters or "").split(",") if part.strip())
+    known = matching_clusters(state, globs)
+    if not known:
+        raise usage("no cluster is known", cause="Nothing has been heard of one.", next_step="fleethpa get clusters")
+    found = [each for body in wanted for each in _differences(state, body, known, globs)]
+    changed = [each for each in found if each.what != "same"]
+    if output == "table":
+        session.out("\n".join(line for each in changed for line in _lines(session, each)))
+        _say(session, found, changed, filenames)
+    else:
+        session.out(render(_listing(found), output))
+    return ANSWER_IS_NO if changed else OK
+
+
+def _differences(state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...]) -> list[Difference]:
+    from schemas.keys import HpaId
+
+    namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    ids = [HpaId(cluster, namespace, name) for cluster in clusters]
+    there = [hpa for hpa in ids if hpa in state.hpas]
+    # Without -C, an HPA that is in some clusters is not asked for in the others.
+    return [
+        Difference(hpa, _sorted(state.hpas[hpa].spec) if hpa in state.hpas else None, _sorted(body["spec"]))
+        for hpa in (ids if globs or not there else there)
+    ]
+
+
+def _sorted(spec: Json) -> Json:
+    """The spec, its metrics in an order that does not depend on how they were written."""
+    from schemas.codec import encode
+
+    def asked_for(metric: Json) -> bytes:
+        return encode({name: part for name, part in metric.items() if name != "target"})
+
+    made = {name: spec[name] for name in sorted(spec)}
+    return made | ({"metrics": sorted(spec["metrics"], key=asked_for)} if spec.get("metrics") else {})
+
+
+def _lines(session: Session, each: Difference) -> list[str]:
+    before = to_yaml(each.before).splitlines() if each.before is not None else []
+    after = to_yaml(each.after).splitlines()
+    head = f"{each.hpa} (as it stands)" if each.before is not None else "/dev/null"
+    lines = difflib.unified_diff(before, after, head, f"{each.hpa} (manifest)", lineterm="", n=3)
+    styles = {"+": "green", "-": "red"}
+    return [paint(line, styles.get(line[:1], ""), color=session.color) for line in lines]
+
+
+def _say(session: Session, found: list[Difference], changed: list[Difference], filenames: tuple[str, ...]) -> None:
+    session.note(f"{len(found)} compared, {len(changed)} different")
+    tried = [each for each in changed if each.before is not None]
+    if tried:
+        files = " ".join(f"-f {name}" for name in filenames)
+        session.note(f"Next: fleethpa backtest {files} --since 1d, to see what it would have done")
+
+
+def _listing(found: list[Difference]) -> Listing[Difference]:
+    columns: tuple[Column[Difference], ...] = (
+        Column("HPA", lambda d: str(d.hpa)),
+        Column("WHAT", lambda d: d.what),
+    )
+    return Listing(
+        kind="Difference",
+        items=found,
+        columns=columns,
+        document=lambda d: {
+            "cluster": d.hpa.cluster,
+            "namespace": d.hpa.namespace,
+            "name": d.hpa.name,
+            "what": d.what,
+            "changes": d.changes,
+            "before": d.before,
+            "after": d.after,
+        },
+        name=lambda d: f"diff/{d.hpa}",
+    )

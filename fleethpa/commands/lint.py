@@ -1,0 +1,66 @@
+"""`fleethpa lint`: HPA manifests checked as the API server would, and for what is likely not meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fleethpa.errors import ANSWER_IS_NO, OK, usage
+from fleethpa.output.formats import Listing, render
+from fleethpa.output.table import Column
+from fleethpa.selection import DEFAULT_NAMESPACE
+from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from fleethpa.linting import Finding
+
+
+@click.command()
+@click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
+@command_options()
+def lint(
+    session: Session, filenames: tuple[str, ...], namespace: str, strict: bool, no_headers: bool, output: str
+) -> int:
+    """Check HPA manifests without a cluster; exit 1 where one is invalid, or two scale the same target.
+
+    Manifests of the targets, if they are among the input, are looked at too: requests that a utilization needs, and
+    a count that would be reset.
+    """
+    from fleethpa.linting import lint as check
+    from fleethpa.manifests import read_input
+
+    read = read_input(filenames)
+    if not read.hpas:
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+    found = check(read, namespace)
+    if output != "table" or found:
+        session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
+    errors = sum(each.level == "error" for each in found)
+    session.note(f"{len(read.hpas)} HPAs: {errors} errors, {len(found) - errors} warnings")
+    return ANSWER_IS_NO if errors or (strict and found) else OK
+
+
+def _listing(found: list[Finding]) -> Listing[Finding]:
+    from dataclasses import asdict
+
+    columns: tuple[Column[Finding], ...] = (
+        Column("LEVEL", lambda f: f.level),
+        Column("NAMESPACE", lambda f: f.namespace),
+        Column("NAME", lambda f: f.name),
+        Column("RULE", lambda f: f.rule),
+        Column("MESSAGE", lambda f: f.message),
+        Column("SOURCE", lambda f: f.source),
+    )
+    return Listing(
+        kind="Finding",
+        items=found,
+        columns=columns,
+        document=asdict,
+        name=lambda f: f"{f.rule}/{f.namespace}/{f.name}",
+        style=lambda f: "red" if f.level == "error" else "yellow",
+    )

@@ -1,0 +1,174 @@
+"""What is wrong, or likely not meant, in HPA manifests, found without a cluster: one function for each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from fleethpa.manifests import Input, Manifest, check_hpa
+from schemas.quantity import QuantityError, parse_quantity
+
+Json = dict[str, Any]
+DEFAULT_TOLERANCE: Final = "0.1"
+"""Upstream's --horizontal-pod-autoscaler-tolerance."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One remark. `rule`: its stable name. `source`: file and document."""
+
+    level: Literal["error", "warning"]
+    rule: str
+    namespace: str
+    name: str
+    source: str
+    message: str
+
+
+Told = Iterator[tuple[str, str]]
+"""(rule, message)."""
+
+
+def lint(read: Input, namespace: str) -> list[Finding]:
+    """Check every HPA of the input; those that name no namespace are of `namespace`."""
+    found: list[Finding] = []
+    owners: dict[tuple[str, ...], str] = {}
+    for manifest in read.hpas:
+        body, errors = check_hpa(manifest, namespace)
+        place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
+        found += [Finding("error", "invalid", *place, error) for error in errors]
+        if errors:
+            continue
+        target = (place[0], *_target(body))
+        if target in owners:
+            both = f"{owners[target]} scales {target[2]}/{target[3]} too: the two would undo each other"
+            found.append(Finding("error", "same-target", *place, both))
+        owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
+        told = [each for check in _RULES for each in check(body["spec"])]
+        told += _target_rules(read, body, place[0])
+        found += [Finding("warning", rule, *place, message) for rule, message in told]
+    return found
+
+
+def _target(body: Json) -> tuple[str, str, str]:
+    reference = body["spec"]["scaleTargetRef"]
+    return str(reference.get("apiVersion", "")).rpartition("/")[0], reference["kind"], reference["name"]
+
+
+# --- the spec alone ---------------------------------------------------------------------------------------------------
+
+
+def _size(spec: Json) -> Told:
+    if spec["minReplicas"] == spec["maxReplicas"]:
+        yield "fixed-size", f"minReplicas and maxReplicas are both {spec['maxReplicas']}: it never scales"
+
+
+def _directions(spec: Json) -> Told:
+    for name, way in (("scaleUp", "up"), ("scaleDown", "down")):
+        rules = (spec.get("behavior") or {}).get(name) or {}
+        if rules.get("selectPolicy") == "Disabled":
+            yield f"never-{way}", f"behavior.{name}.selectPolicy is Disabled: it never scales {way}"
+        elif name == "scaleDown" and rules.get("stabilizationWindowSeconds") == 0:
+            yield "no-window", "behavior.scaleDown.stabilizationWindowSeconds is 0: every dip takes pods away at once"
+
+
+def _headroom(spec: Json) -> Told:
+    rules = (spec.get("behavior") or {}).get("scaleUp") or {}
+    tolerance = _number(rules.get("tolerance") or DEFAULT_TOLERANCE)
+    for _, name, target in _resources(spec):
+        percent = target.get("averageUtilization")
+        edge = percent * (1 + tolerance) if percent is not None else 0
+        if edge >= 100 and name == "cpu":
+            yield (
+                "no-headroom",
+                f"cpu target {percent} %: replicas are added only above {edge:.0f} %, which usage never passes where "
+                "the limit equals the request",
+            )
+
+
+def _metrics(spec: Json) -> Told:
+    seen: list[Json] = []
+    for metric in spec.get("metrics") or []:
+        asked = _without_target(metric)
+        if asked in seen:
+            yield "duplicate-metric", f"metric {_metric_name(metric)} is given twice: the lower target wins"
+        seen.append(asked)
+    names = [name for _, name, _ in _resources(spec)]
+    if names and len(names) == len(seen) and set(names) == {"memory"}:
+        yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"
+
+
+_RULES: Final[tuple[Callable[[Json], Told], ...]] = (_size, _directions, _headroom, _metrics)
+
+
+def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
+    """(container or empty, resource, target) of the resource metrics."""
+    for metric in spec.get("metrics") or []:
+        source = metric.get("resource") or metric.get("containerResource")
+        if source:
+            yield source.get("container", ""), source["name"], source["target"]
+
+
+def _without_target(metric: Json) -> Json:
+    return {
+        name: {key: value for key, value in part.items() if key != "target"} if isinstance(part, dict) else part
+        for name, part in metric.items()
+    }
+
+
+def _metric_name(metric: Json) -> str:
+    source = metric[metric["type"][0].lower() + metric["type"][1:]]
+    return str(source.get("name") or source["metric"]["name"])
+
+
+def _number(text: Any) -> float:
+    try:
+        return parse_quantity(str(text)).milli_value() / 1000
+    except QuantityError:
+        return 0.0
+
+
+# --- with the target's own manifest -----------------------------------------------------------------------------------
+
+
+def _target_rules(read: Input, body: Json, namespace: str) -> Told:
+    _, kind, name = _target(body)
+    target = next((each for each in read.others if _is(each, kind, name, namespace)), None)
+    if target is None:
+        return
+    spec = target.body.get("spec") or {}
+    if "replicas" in spec:
+        yield (
+            "fixed-replicas",
+            f"{target.source}: {kind}/{name} sets spec.replicas, so every `kubectl apply` of it resets the count",
+        )
+    pod = (spec.get("template") or {}).get("spec") or {}
+    for container, resource, wanted in _resources(body["spec"]):
+        if "averageUtilization" not in wanted:
+            continue
+        for lacking in _without_request(pod, resource, container):
+            yield (
+                "no-request",
+                f"{target.source}: container {lacking} of {kind}/{name} has no {resource} request: unless a LimitRange "
+                "gives one, utilization cannot be computed",
+            )
+
+
+def _is(other: Manifest, kind: str, name: str, namespace: str) -> bool:
+    return other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
+
+
+def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
+    if not container and resource in _requests(pod):
+        return
+    sidecars = [each for each in pod.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
+    for each in [*sidecars, *(pod.get("containers") or [])]:
+        if container in ("", each.get("name")) and resource not in _requests(each):
+            yield str(each.get("name"))
+
+
+def _requests(holder: Json) -> Json:
+    """What is requested; the API server takes a limit for a request that is not given."""
+    resources = holder.get("resources") or {}
+    return (resources.get("limits") or {}) | (resources.get("requests") or {})
