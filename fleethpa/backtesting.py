@@ -14,7 +14,7 @@ from schemas.keys import HpaId, partition_for
 if TYPE_CHECKING:
     from fleethpa.readers import Reader
     from fleethpa.selection import Selection
-    from fleethpa.state import HpaView
+    from fleethpa.views import HpaView
     from streams.replay.backtest import Backtest, Model
     from streams.replay.inputs import Event
 

@@ -11,7 +11,8 @@ from fleethpa.errors import CommandError, not_found, usage
 from fleethpa.output.times import parse_time_ms
 from fleethpa.readers import Reader
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
-from fleethpa.state import FleetState, HpaView, read_state
+from fleethpa.state import read_state
+from fleethpa.views import FleetState, HpaView
 from schemas.keys import HpaId, partition_for
 
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from fleethpa.decisions import Recorded
-from fleethpa.output.times import parse_time_ms
+from fleethpa.output.times import rfc3339
 from fleethpa.readers import Reader
+from fleethpa.statuses import object_of, status_of, with_ending
+from fleethpa.views import ClusterView, FleetState, HpaView
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, MetricDecision
+from schemas.decisions import Decision
 from schemas.entries import (
     AutoscalerDeleted,
     AutoscalerList,
@@ -23,100 +24,11 @@ from schemas.entries import (
     SettingsSet,
 )
 from schemas.keys import HpaId, split_namespace_key
-from schemas.quantity import format_milli, parse_quantity
-from streams.core.moves import KEPT_MOVES, Fight, Move, fight_now, moved
+from streams.core.moves import KEPT_MOVES, Move, moved
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge
 
-SILENT_MS: Final = 30_000
-"""A cluster of which nothing was heard for so long (log time) counts as not answering."""
 ALL: Final = "*"
-
-
-@dataclass(frozen=True)
-class HpaView:
-    """One HPA as it stands now.
-
-    `hpa`: the autoscaling/v2 object with its status. `decision`: its newest evaluation, where one is known. `paused`
-    and `refused`: why nothing is written, empty where it would be.
-    """
-
-    id: HpaId
-    hpa: dict[str, Any]
-    mode: Mode
-    origin: str
-    partition: int
-    decision: Recorded | None = None
-    paused: str = ""
-    refused: str = ""
-    author: str = ""
-    reason: str = ""
-    moves: tuple[Move, ...] = ()
-    """The last changes of spec.replicas and who made them."""
-    clock_ms: int = 0
-
-    @property
-    def fight(self) -> Fight | None:
-        """Two writers that undo each other now, where there are."""
-        return fight_now(self.moves, self.clock_ms)
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The spec."""
-        found: dict[str, Any] = self.hpa.get("spec") or {}
-        return found
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """The status."""
-        found: dict[str, Any] = self.hpa.get("status") or {}
-        return found
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The HPA object's labels."""
-        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
-        return found
-
-
-@dataclass
-class ClusterView:
-    """One cluster as the log knows it.
-
-    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch → its error.
-    """
-
-    name: str
-    hpas: int = 0
-    namespaces: int = 0
-    modes: dict[str, int] = field(default_factory=dict)
-    heard_ms: int | None = None
-    clock_ms: int = 0
-    problems: dict[str, str] = field(default_factory=dict)
-    settings: ClusterSettings = field(default_factory=ClusterSettings)
-    paused: str = ""
-
-    @property
-    def silent(self) -> bool:
-        """Whether its observer has gone silent."""
-        return self.heard_ms is not None and self.clock_ms - self.heard_ms > SILENT_MS
-
-
-@dataclass
-class FleetState:
-    """Everything that read verbs show."""
-
-    hpas: dict[HpaId, HpaView] = field(default_factory=dict)
-    clusters: dict[str, ClusterView] = field(default_factory=dict)
-    namespaces: dict[tuple[str, str], NamespaceRow] = field(default_factory=dict)
-    settings: dict[str, ClusterSettings] = field(default_factory=dict)
-    """As set: per cluster, and `*` for all."""
-    clock_ms: int = 0
-
-    def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
-        """Other objects that drive targets there, such as KEDA ScaledObjects."""
-        row = self.namespaces.get((cluster, namespace))
-        return list(row.rivals) if row else []
 
 
 async def read_state(reader: Reader) -> FleetState:
@@ -226,7 +138,7 @@ class _Builder:
             if recorded.decision.kind == "evaluation" or held is None:
                 self.newest[recorded.hpa] = recorded
             elif recorded.decision.status:
-                merged = _with_status(held.decision, recorded.decision)
+                merged = with_ending(held.decision, recorded.decision)
                 self.newest[recorded.hpa] = replace(held, decision=merged)
 
     def _take_move(self, recorded: Recorded) -> None:
@@ -259,9 +171,9 @@ class _Builder:
         if body is None:
             if newest is None:
                 return None
-            body = _object_of(newest.decision)
+            body = object_of(newest.decision)
         decision = newest.decision if newest else None
-        status = _status(row, decision)
+        status = status_of(row, decision)
         return HpaView(
             id=hpa,
             hpa={"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"} | body | {"status": status},
@@ -292,8 +204,6 @@ class _Builder:
 
 def pause_text(scope: str, kind: str, pause: Pause) -> str:
     """A pause in words."""
-    from fleethpa.output.times import rfc3339
-
     parts = [
         kind,
         f"by {pause.author}" if pause.author else "",
@@ -325,64 +235,6 @@ def _modes(namespaces: Iterable[NamespaceRow]) -> dict[str, Mode]:
 def _scope(row: NamespaceRow, name: str) -> str:
     key = f"{row.cluster}/{row.namespace}"
     return f"{key}/{name}" if name else key
-
-
-def _with_status(decision: Decision, ending: Decision) -> Decision:
-    from msgspec import structs
-
-    return structs.replace(decision, status=ending.status, outcome=ending.outcome)
-
-
-def _status(row: HpaRow | None, decision: Decision | None) -> dict[str, Any]:
-    if decision is not None and decision.status:
-        return _refreshed(decision.status, decision.metrics)
-    if row is None:
-        return {}
-    if (
-        decision is not None
-        and decision.id != row.last_decision
-        and parse_time_ms(decision.time) < row.last_decision_ms
-    ):
-        return dict(row.native_status)
-    return dict(row.status if row.status is not None else row.native_status)
-
-
-def _refreshed(status: dict[str, Any], metrics: list[MetricDecision]) -> dict[str, Any]:
-    """The status with the values of the newest evaluation: a short record repeats the status of a full one."""
-    fresh = copy.deepcopy(status)
-    for shown, metric in zip(fresh.get("currentMetrics") or [], metrics, strict=False):
-        for part in shown.values():
-            current = part.get("current") if isinstance(part, dict) else None
-            if isinstance(current, dict):
-                _refresh(current, metric)
-    return fresh
-
-
-def _refresh(current: dict[str, Any], metric: MetricDecision) -> None:
-    if metric.utilization is not None and "averageUtilization" in current:
-        current["averageUtilization"] = metric.utilization
-    if metric.value is not None:
-        for name in ("averageValue", "value"):
-            if name in current:
-                current[name] = _like(current[name], metric.value)
-
-
-def _like(before: str, milli: int) -> str:
-    """A milli value as a quantity in the format of the one that it replaces."""
-    old = parse_quantity(before)
-    return before if old.milli_value() == milli else format_milli(milli, old.format)
-
-
-def _object_of(decision: Decision) -> dict[str, Any]:
-    """What a decision alone says of an HPA whose row has not been written yet."""
-    return {
-        "metadata": {"name": decision.name, "namespace": decision.namespace, "uid": decision.uid},
-        "spec": {
-            "scaleTargetRef": dict(decision.scale_target_ref),
-            "minReplicas": decision.min_replicas,
-            "maxReplicas": decision.max_replicas,
-        },
-    }
 
 
 def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:

@@ -17,7 +17,7 @@ from fleethpa.session import Session, command_options
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
-    from fleethpa.state import FleetState, HpaView
+    from fleethpa.views import FleetState, HpaView
 
 
 @dataclass

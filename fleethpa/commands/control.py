@@ -19,7 +19,7 @@ from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_r
 from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from fleethpa.state import FleetState
+    from fleethpa.views import FleetState
     from schemas.entries import Command
 
 R = TypeVar("R")

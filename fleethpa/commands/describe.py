@@ -13,7 +13,8 @@ from fleethpa.output.times import age, shown
 from fleethpa.readers import Reader
 from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, travel_option
-from fleethpa.state import HpaView, read_state
+from fleethpa.state import read_state
+from fleethpa.views import HpaView
 
 LAST_DECISIONS = 10
 WHY_WIDTH = 100

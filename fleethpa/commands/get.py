@@ -17,7 +17,7 @@ from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option, travel_option
 
 if TYPE_CHECKING:
-    from fleethpa.state import ClusterView, FleetState, HpaView
+    from fleethpa.views import ClusterView, FleetState, HpaView
     from streams.core.moves import Fight
 
 WATCH_EVERY_S: Final = 2.0

@@ -15,7 +15,7 @@ from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.state import HpaView
+    from fleethpa.views import HpaView
 
 EVERY_S: Final = 1.0
 

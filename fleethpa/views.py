@@ -1,0 +1,101 @@
+"""What read verbs show of an HPA, a cluster and the fleet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fleethpa.decisions import Recorded
+from schemas.entries import ClusterSettings, Mode
+from schemas.keys import HpaId
+from streams.core.moves import Fight, Move, fight_now
+from streams.core.rows import NamespaceRow
+
+SILENT_MS: Final = 30_000
+"""A cluster of which nothing was heard for so long (log time) counts as not answering."""
+
+
+@dataclass(frozen=True)
+class HpaView:
+    """One HPA as it stands now.
+
+    `hpa`: the autoscaling/v2 object with its status. `decision`: its newest evaluation, where one is known. `paused`
+    and `refused`: why nothing is written, empty where it would be.
+    """
+
+    id: HpaId
+    hpa: dict[str, Any]
+    mode: Mode
+    origin: str
+    partition: int
+    decision: Recorded | None = None
+    paused: str = ""
+    refused: str = ""
+    author: str = ""
+    reason: str = ""
+    moves: tuple[Move, ...] = ()
+    """The last changes of spec.replicas and who made them."""
+    clock_ms: int = 0
+
+    @property
+    def fight(self) -> Fight | None:
+        """Two writers that undo each other now, where there are."""
+        return fight_now(self.moves, self.clock_ms)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec."""
+        found: dict[str, Any] = self.hpa.get("spec") or {}
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status."""
+        found: dict[str, Any] = self.hpa.get("status") or {}
+        return found
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The HPA object's labels."""
+        found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
+        return found
+
+
+@dataclass
+class ClusterView:
+    """One cluster as the log knows it.
+
+    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch → its error.
+    """
+
+    name: str
+    hpas: int = 0
+    namespaces: int = 0
+    modes: dict[str, int] = field(default_factory=dict)
+    heard_ms: int | None = None
+    clock_ms: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    paused: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether its observer has gone silent."""
+        return self.heard_ms is not None and self.clock_ms - self.heard_ms > SILENT_MS
+
+
+@dataclass
+class FleetState:
+    """Everything that read verbs show."""
+
+    hpas: dict[HpaId, HpaView] = field(default_factory=dict)
+    clusters: dict[str, ClusterView] = field(default_factory=dict)
+    namespaces: dict[tuple[str, str], NamespaceRow] = field(default_factory=dict)
+    settings: dict[str, ClusterSettings] = field(default_factory=dict)
+    """As set: per cluster, and `*` for all."""
+    clock_ms: int = 0
+
+    def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
+        """Other objects that drive targets there, such as KEDA ScaledObjects."""
+        row = self.namespaces.get((cluster, namespace))
+        return list(row.rivals) if row else []
