@@ -44,6 +44,7 @@ VERBS: Final = {
         "Compare fleethpa in shadow with the cluster's own controller; say who is ready to enforce.",
     ),
     "status": ("fleethpa.commands.status", "status", "Say whether HPAs have what they want; --watch waits for it."),
+    "doctor": ("fleethpa.commands.doctor", "doctor", "Look at every part; say what is wrong and what to do."),
     "lint": ("fleethpa.commands.lint", "lint", "Check manifests without a cluster."),
     "diff": ("fleethpa.commands.diff", "diff", "Show what apply would change."),
     "apply": ("fleethpa.commands.apply", "apply", "Create or change central HPAs from manifests."),
@@ -55,7 +56,11 @@ VERBS: Final = {
     "settings": ("fleethpa.commands.control", "settings", "Show or change the settings of a cluster."),
     "topics": ("fleethpa.commands.topics", "topics", "Create or check the topics."),
     "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
-    "clusters": ("fleethpa.commands.clusters", "clusters", "Print the permissions that member clusters must give."),
+    "clusters": (
+        "fleethpa.commands.clusters",
+        "clusters",
+        "Print or check the permissions that member clusters must give.",
+    ),
     "archive": ("fleethpa.commands.archive", "archive", "Follow log and decisions into a folder for --from DIR."),
     "conformance": (
         "fleethpa.conformance.command",
@@ -71,7 +76,7 @@ VERBS: Final = {
 """Verb: module, attribute, one-line help (so that the list needs no import)."""
 
 _GROUPS: Final = (
-    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status")),
+    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "doctor")),
     ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
     ("Change", ("lint", "diff", "apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),

@@ -4,12 +4,46 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.session import Session, command_options
+from fleethpa.errors import not_found
+from fleethpa.output.formats import render
+from fleethpa.session import Session, command_options, output_option
 
 
 @click.group()
 def clusters() -> None:
-    """Print the permissions that member clusters must give."""
+    """Print or check the permissions that member clusters must give."""
+
+
+@clusters.command("check")
+@click.argument("names", nargs=-1, metavar="[CLUSTER]…")
+@click.option("--enforce", is_flag=True, help="Also ask for what writing needs.")
+@click.option("--namespace", default="", help="Ask for this namespace, where only a Role is given.")
+@output_option(formats=("table", "json", "yaml", "jsonl"))
+@command_options()
+def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: str, output: str) -> int:
+    """Ask member clusters whether this user has the permissions; exit 1 where one that is needed is lacking."""
+    import asyncio
+
+    from fleethpa.access import Access, review, wanted
+    from fleethpa.commands.doctor import line, listing, tell_sum
+    from fleethpa.doctoring import access_check
+    from fleethpa.parts import member_clusters
+
+    known = {each.name: each for each in member_clusters(session.config)}
+    if missing := [name for name in names if name not in known]:
+        raise not_found(f"no context for cluster {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
+    permissions = wanted(enforce=enforce, namespace=namespace)
+
+    async def work() -> list[Access]:
+        asked = (review(known[name], permissions, namespace) for name in names or known)
+        return list(await asyncio.gather(*asked))
+
+    found = [access_check(each, enforce=enforce, namespace=namespace) for each in session.run(work())]
+    if output == "table":
+        session.out("\n".join(line(session, each) for each in found))
+    else:
+        session.out(render(listing(found), output))
+    return tell_sum(session, found)
 
 
 @clusters.command("rbac")

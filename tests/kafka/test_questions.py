@@ -54,6 +54,12 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
     def exported() -> list[str]:
         return ask("export", "decisions", "-o", "csv", "--since", LATE).splitlines()
 
+    checks = fits("CheckList", await asyncio.to_thread(ask, "doctor", "--only", "kafka,topics", "-o", "json", code=1))
+    odd = {(each["subject"], each["message"]) for each in checks["items"] if each["level"] != "ok"}
+    assert odd == {
+        (topics.LOG, "message.timestamp.type is CreateTime, wanted LogAppendTime"),
+        (topics.LOG, "retention.ms is -1, wanted 604800000"),
+    }
     whole, rows = await asyncio.to_thread(answers), await asyncio.to_thread(exported)
     late = [each for each in records if each.topic == topics.DECISIONS and orjson.loads(each.value)["time"] >= LATE]
     assert len(rows) == len(late) + 1

@@ -166,6 +166,19 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in own}
 
 
+def test_doctor_looks_at_both(both: dict[str, Ask]) -> None:
+    areas = {}
+    for name, ask in both.items():
+        done = ask("doctor", "-o", "json")
+        checks = fits("CheckList", done.stdout)["items"]
+        areas[name] = [(each["area"], each["subject"]) for each in checks if each["level"] != "ok"]
+        # `c9` has an HPA, but nobody observes it.
+        assert (done.exit_code, ("clusters", "c9") in areas[name]) == (1, True)
+        assert {each["area"] for each in checks} >= {"kafka", "clusters", "hpas", "access"}
+    assert ("log", "ingest") in areas["broker"], "nothing has been written since"
+    assert [each for each in areas["archive"] if each[0] in ("log", "topics")] == []
+
+
 @pytest.mark.parametrize("past", [(), ("--at", LATE)], ids=["now", "in the past"])
 def test_describe_is_the_same_page_from_both(both: dict[str, Ask], past: tuple[str, ...]) -> None:
     pages = {name: ask("describe", APP, *past).stdout for name, ask in both.items()}

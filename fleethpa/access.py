@@ -1,0 +1,99 @@
+"""What a member cluster allows this user: its API server is asked about each permission that fleethpa needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from reconciler.clusters import ClusterClient, ClusterConfig
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+OPTIONAL_GROUPS: Final = ("custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh")
+"""Without these fleethpa works; what needs them does not."""
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class Permission:
+    """One verb on one resource (`deployments/scale`). `optional`: only what needs it goes without."""
+
+    group: str
+    resource: str
+    verb: str
+
+    @property
+    def optional(self) -> bool:
+        """Whether fleethpa works without it."""
+        return self.group in OPTIONAL_GROUPS
+
+    def __str__(self) -> str:
+        name, slash, sub = self.resource.partition("/")
+        return f"{self.verb} {name}{f'.{self.group}' if self.group else ''}{slash}{sub}"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one cluster answered. `error`: why it did not. `denied`: which of the asked permissions are lacking."""
+
+    cluster: str
+    version: str = ""
+    asked: int = 0
+    denied: tuple[Permission, ...] = ()
+    error: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether fleethpa can do its work there."""
+        return not self.error and all(each.optional for each in self.denied)
+
+
+def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
+    """The permissions of `fleethpa clusters rbac`; a namespaced Role has none beyond its namespace."""
+    from reconciler.rbac import cluster_rules, enforcing_rules, observing_rules
+
+    rules = ([] if namespace else cluster_rules()) + observing_rules() + (enforcing_rules() if enforce else [])
+    return [
+        Permission(group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
+
+async def review(cluster: ClusterConfig, permissions: Sequence[Permission], namespace: str = "") -> Access:
+    """Ask a cluster about all of them, and for its version."""
+    from reconciler.clusters import ClusterClient
+    from reconciler.errors import ClusterError
+
+    client, gate = ClusterClient(cluster), asyncio.Semaphore(_AT_ONCE)
+
+    async def allowed(each: Permission) -> bool:
+        async with gate:
+            return await _allowed(client, each, namespace)
+
+    try:
+        version = str((await client.get("/version")).get("gitVersion", ""))
+        answers = await asyncio.gather(*map(allowed, permissions))
+    except ClusterError as error:
+        return Access(cluster.name, error=str(error) or type(error).__name__)
+    finally:
+        await client.close()
+    denied = tuple(each for each, yes in zip(permissions, answers, strict=True) if not yes)
+    return Access(cluster.name, version, len(permissions), denied)
+
+
+async def _allowed(client: ClusterClient, each: Permission, namespace: str) -> bool:
+    name, _, sub = each.resource.partition("/")
+    attributes = {"group": each.group, "resource": name, "verb": each.verb}
+    attributes |= ({"subresource": sub} if sub else {}) | ({"namespace": namespace} if namespace else {})
+    body: dict[str, Any] = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await client.request("POST", REVIEWS, body=body)
+    return bool((answer.get("status") or {}).get("allowed"))
