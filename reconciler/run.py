@@ -73,9 +73,7 @@ class Reconciler:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = kafka.producer(self._config.kafka)
-            await producer.start()
-            stack.push_async_callback(producer.stop)
+            producer = await stack.enter_async_context(kafka.producer(self._config.kafka))
             self._publisher = Publisher(producer)
             # A group member that may not read its topic would wait for ever, and say nothing.
             await producer.partitions_for(DECISIONS)

@@ -18,9 +18,7 @@ async def follow_settings(
     settings: KafkaSettings, apply: Callable[[SettingsSet], None], caught_up: Callable[[], None]
 ) -> None:
     """Hand every settings entry to `apply`, for ever; `caught_up` is called once all that stood at the start is in."""
-    consumer = kafka.reader(settings, SETTINGS)
-    await consumer.start()
-    try:
+    async with kafka.reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
         told = await _reached(consumer, ends)
         if told:
@@ -32,8 +30,6 @@ async def follow_settings(
             if not told and await _reached(consumer, ends):
                 told = True
                 caught_up()
-    finally:
-        await consumer.stop()
 
 
 async def _reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

@@ -20,15 +20,11 @@ Told = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 
 async def follow_central(settings: KafkaSettings, told: Told) -> None:
     """Tell every change of a central HPA, for ever, from the beginning of the topic on."""
-    consumer = kafka.reader(settings, AUTOSCALERS)
-    await consumer.start()
-    try:
+    async with kafka.reader(settings, AUTOSCALERS) as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     await _tell(record.value, told)
-    finally:
-        await consumer.stop()
 
 
 async def _tell(value: bytes, told: Told) -> None:

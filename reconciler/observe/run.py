@@ -39,9 +39,7 @@ class Observer:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = kafka.producer(self._config.kafka)
-            await producer.start()
-            stack.push_async_callback(producer.stop)
+            producer = await stack.enter_async_context(kafka.producer(self._config.kafka))
             self.health.ready("kafka")
             await self._observe(Publisher(producer), stop)
 

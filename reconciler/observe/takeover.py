@@ -49,9 +49,7 @@ async def follow_others(
 ) -> None:
     """Tell `silent` each cluster whose other observer has gone, for ever."""
     others = OtherSessions(own)
-    consumer = kafka.reader(settings, SCALES, begin="latest")
-    await consumer.start()
-    try:
+    async with kafka.reader(settings, SCALES, begin="latest") as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
                 for record in records:
@@ -59,8 +57,6 @@ async def follow_others(
             for cluster in others.fallen_silent(clock()):
                 log.info("another observer has fallen silent: sending full lists", extra={"cluster": cluster})
                 await silent(cluster)
-    finally:
-        await consumer.stop()
 
 
 def _hear(others: OtherSessions, value: bytes, now_ms: int) -> None:
