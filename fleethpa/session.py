@@ -247,5 +247,25 @@ def output_option(
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """`-o`, with the formats that the command knows."""
     return click.option(
-        "-o", "--output", type=click.Choice(formats), default=default, show_default=True, help="Output format."
+        "-o", "--output", type=OutputFormat(formats), default=default, show_default=True, help="Output format."
     )
+
+
+class OutputFormat(click.Choice[str]):
+    """One of some formats; where JSON is one, also `jsonpath=TEMPLATE`."""
+
+    @property
+    def _templated(self) -> bool:
+        return "json" in self.choices
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from fleethpa.output.jsonpath import PREFIX, check
+
+        if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
+            return super().convert(value, param, ctx)
+        check(value.removeprefix(PREFIX))
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        known = "|".join([*self.choices, "jsonpath=…"] if self._templated else self.choices)
+        return f"[{known}]"

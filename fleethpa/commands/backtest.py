@@ -120,7 +120,7 @@ def _show(
 ) -> None:
     from fleethpa.backtesting import notes
     from fleethpa.output import backtestpage as pages
-    from fleethpa.output.formats import API_VERSION, to_json, to_yaml
+    from fleethpa.output.formats import API_VERSION, machine, to_yaml
 
     if output != "table":
         whole = {
@@ -129,7 +129,7 @@ def _show(
             "items": [pages.document(result, notes(result)) for result in results],
             "failed": failed,
         }
-        session.out(to_yaml(whole) if output == "yaml" else to_json(whole))
+        session.out(machine(whole, output))
         return
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
     lines = []

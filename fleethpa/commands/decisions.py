@@ -53,10 +53,9 @@ def decisions(
     since_ms = session.now_ms() - parse_duration_ms(since, "--since") if since else None
     test = _test(selection, changes, reason, limited_by, since_ms)
     if follow:
-        if output in ("json", "yaml", "name", "csv"):
-            raise usage(
-                f"--follow cannot print {output}", cause="A list that never ends has no end.", next_step="use -o jsonl"
-            )
+        if output not in ("table", "wide", "jsonl"):
+            name, cause = output.partition("=")[0], "A list that never ends has no end."
+            raise usage(f"--follow cannot print {name}", cause=cause, next_step="use -o jsonl")
         session.run(_follow(session, selection, test, output, not no_headers))
         return
     found = session.run(_listed(session, selection, test, since_ms, last))

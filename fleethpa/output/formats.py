@@ -53,7 +53,7 @@ def render(listing: Listing[T], output: str, *, headers: bool = True, color: boo
     if output == "jsonl":
         return "\n".join(to_json_line(document) for document in documents)
     whole = {"apiVersion": API_VERSION, "kind": f"{listing.kind}List", "items": documents} | listing.extra
-    return to_yaml(whole) if output == "yaml" else to_json(whole)
+    return machine(whole, output)
 
 
 def _csv(listing: Listing[T], headers: bool) -> str:
@@ -67,7 +67,16 @@ def _csv(listing: Listing[T], headers: bool) -> str:
 
 def one(kind: str, body: dict[str, Any], output: str) -> str:
     """Return one object in a machine format (`json`, `jsonl` or `yaml`)."""
-    whole = {"apiVersion": API_VERSION, "kind": kind} | body
+    return machine({"apiVersion": API_VERSION, "kind": kind} | body, output)
+
+
+def machine(whole: dict[str, Any], output: str) -> str:
+    """A whole document in a machine format (`json`, `jsonl`, `yaml` or `jsonpath=…`)."""
+    from fleethpa.output.jsonpath import PREFIX, jsonpath
+
+    if output.startswith(PREFIX):
+        # A command ends its output with a newline; a template that does so too means the same one.
+        return jsonpath(output.removeprefix(PREFIX), whole).removesuffix("\n")
     if output == "yaml":
         return to_yaml(whole)
     return to_json_line(whole) if output == "jsonl" else to_json(whole)

@@ -1,0 +1,217 @@
+"""`-o jsonpath=TEMPLATE`, as kubectl takes it: text, and expressions in braces.
+
+Source: k8s.io/client-go/util/jsonpath. Understood: `{.a.b}`, `{['a']}`, `{[0]}`, `{[-1]}`, `{[0:2]}`, `{[*]}`, `{.*}`,
+`{..name}`, `{[?(@.a=="b")]}`, `{range …}…{end}`, `{"text\\n"}`. What is not there prints nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from fleethpa.errors import usage
+
+PREFIX: Final = "jsonpath="
+Step = Callable[[Any], Iterator[Any]]
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<deep>\.\.)(?P<deep_name>[\w-]+|\*)
+      | \.(?P<name>(?:[\w/-]|\\.)+|\*)
+      | \[(?P<index>-?\d+)\]
+      | \[(?P<from>-?\d*):(?P<to>-?\d*)\]
+      | \[(?P<all>\*)\]
+      | \[(?P<quote>['"])(?P<key>.*?)(?P=quote)\]
+      | \[\?\((?P<filter>.*?)\)\]
+    )""",
+    re.VERBOSE,
+)
+_FILTER: Final = re.compile(r"\s*@(?P<path>[^=!<>]*?)\s*(?:(?P<sign>==|!=|<=|>=|<|>)\s*(?P<value>.+?))?\s*")
+_PIECE: Final = re.compile(r"""\{((?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^{}"'])*)\}""")
+_COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+@dataclass
+class _Range:
+    """A `{range}` and what stands up to its `{end}`; the template itself has no steps."""
+
+    steps: list[Step] = field(default_factory=list)
+    body: list[_Range | list[Step] | str] = field(default_factory=list)
+
+
+def jsonpath(template: str, document: Any) -> str:
+    """Return what the template makes of a document.
+
+    Raises:
+        CommandError: the template cannot be read (exit 2).
+    """
+    return "".join(_rendered(_parsed(template), document))
+
+
+def check(template: str) -> None:
+    """Check a template.
+
+    Raises:
+        CommandError: it cannot be read (exit 2).
+    """
+    _parsed(template)
+
+
+def _parsed(template: str) -> _Range:
+    open_: list[_Range] = [_Range()]
+    at = 0
+    for piece in _PIECE.finditer(template):
+        _add_text(open_[-1], template, template[at : piece.start()])
+        at, inside = piece.end(), piece[1].strip()
+        if inside == "end":
+            if len(open_) == 1:
+                raise _bad(template, "{end} without {range}")
+            open_.pop()
+        elif inside.partition(" ")[0] == "range":
+            made = _Range(_steps(template, inside.removeprefix("range").strip()))
+            open_[-1].body.append(made)
+            open_.append(made)
+        elif inside[:1] in ("'", '"'):
+            open_[-1].body.append(_unquoted(template, inside))
+        else:
+            open_[-1].body.append(_steps(template, inside))
+    _add_text(open_[-1], template, template[at:])
+    if len(open_) > 1:
+        raise _bad(template, "{range} without {end}")
+    if not any(not isinstance(each, str) for each in open_[0].body):
+        raise _bad(template, "there is no {expression} in it")
+    return open_[0]
+
+
+def _add_text(into: _Range, template: str, text: str) -> None:
+    if "{" in text or "}" in text:
+        raise _bad(template, "a brace is not closed")
+    if text:
+        into.body.append(text)
+
+
+def _unquoted(template: str, text: str) -> str:
+    if len(text) < 2 or text[-1] != text[0]:
+        raise _bad(template, f"{text} is not closed")
+    return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), text[1:-1])
+
+
+def _steps(template: str, text: str) -> list[Step]:
+    rest = text[1:] if text[:1] in ("$", "@") else text
+    if rest in (".", ""):
+        if not text:
+            raise _bad(template, "an expression is empty")
+        return []
+    # `{range .items[*]}` and `{items}` alike: kubectl lets the first dot be left out.
+    rest = rest if rest[0] in ".[" else f".{rest}"
+    steps: list[Step] = []
+    at = 0
+    while at < len(rest):
+        found = _TOKEN.match(rest, at)
+        if found is None or found.end() == at:
+            raise _bad(template, f"{rest[at:]!r} is no path")
+        steps.append(_step(template, found))
+        at = found.end()
+    return steps
+
+
+def _step(template: str, found: re.Match[str]) -> Step:
+    if found["deep"]:
+        name = found["deep_name"]
+        return lambda value: (each for inner in _inner(value) for each in _named(inner, name))
+    if found["index"] is not None:
+        return _sliced(slice(int(found["index"]), int(found["index"]) + 1 or None))
+    if found["from"] is not None:
+        return _sliced(slice(int(found["from"] or 0), int(found["to"]) if found["to"] else None))
+    if found["filter"] is not None:
+        return _filtered(template, found["filter"])
+    wanted = found["key"] if found["key"] is not None else re.sub(r"\\(.)", r"\1", found["name"] or "*")
+    return lambda value: _named(value, wanted)
+
+
+def _sliced(part: slice) -> Step:
+    return lambda value: iter(value[part]) if isinstance(value, list) else iter(())
+
+
+def _named(value: Any, name: str) -> Iterator[Any]:
+    if name == "*":
+        yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    elif isinstance(value, dict) and name in value:
+        yield value[name]
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    """The value and everything in it."""
+    yield value
+    for each in _named(value, "*"):
+        yield from _inner(each)
+
+
+def _filtered(template: str, text: str) -> Step:
+    found = _FILTER.fullmatch(text)
+    if found is None:
+        raise _bad(template, f"{text!r} is no filter")
+    steps = _steps(template, found["path"].strip() or ".")
+    holds = _test(template, found["sign"], found["value"])
+
+    def kept(value: Any) -> Iterator[Any]:
+        for each in _named(value, "*"):
+            if any(holds(got) for got in _reached(steps, each)):
+                yield each
+
+    return kept
+
+
+def _test(template: str, sign: str | None, text: str | None) -> Callable[[Any], bool]:
+    if sign is None or text is None:
+        return lambda got: True
+    try:
+        wanted = _unquoted(template, text) if text[0] in "'\"" else orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _bad(template, f"{text} is neither a quoted text nor a number") from error
+
+    def holds(got: Any) -> bool:
+        both = isinstance(got, str) == isinstance(wanted, str)
+        return _COMPARED[sign](got, wanted) if both and got is not None else sign == "!="
+
+    return holds
+
+
+def _reached(steps: list[Step], value: Any) -> list[Any]:
+    reached = [value]
+    for step in steps:
+        reached = [each for one in reached for each in step(one)]
+    return reached
+
+
+def _rendered(part: _Range, value: Any) -> Iterator[str]:
+    for piece in part.body:
+        if isinstance(piece, str):
+            yield piece
+        elif isinstance(piece, _Range):
+            for each in _reached(piece.steps, value):
+                yield from _rendered(piece, each)
+        else:
+            yield " ".join(map(_text, _reached(piece, value)))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _bad(template: str, why: str) -> Exception:
+    return usage(
+        f"-o jsonpath={template}: {why}",
+        next_step="""-o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'""",
+    )
