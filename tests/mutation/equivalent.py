@@ -25,6 +25,10 @@ EQUIVALENT: dict[str, str] = {
     ),
     "streams.core.calculator:_saturated_ceil: value > 2147483647.0 -> value >= 2147483647.0": _SAME,
     "streams.core.metrics:_status: 'DecimalSI' -> '~DecimalSI'": _FORMAT,
+    "streams.core.normalize:_legacy: int32(max(2.0 * float(current), 4.0)) -> ceil32(max(2.0 * float(current), 4.0))": (
+        "twice a count is a whole number"
+    ),
+    "streams.core.requests:request_table: 0 -> 1": "what a table with an error holds is not read",
     "streams.core.normalize:_legacy: replicas > stabilized -> replicas >= stabilized": _SAME,
     "streams.core.normalize:_with_behavior: stabilized < lowest -> stabilized <= lowest": _SAME,
     "streams.core.normalize:_with_behavior: stabilized > highest -> stabilized >= highest": _SAME,
@@ -36,6 +40,10 @@ EQUIVALENT: dict[str, str] = {
     "streams.core.gofloat:trunc_div: 0 -> 1": "the divisor is never 0, and a dividend of 0 gives 0 whatever its sign",
     "streams.core.gofloat:wrap32: MIN_INT32 <= value <= MAX_INT32 -> MIN_INT32 < value <= MAX_INT32": (
         "the smallest integer wraps to itself"
+    ),
+    "streams.core.gofloat:wrap32: value + 2147483648 -> value - 2147483648": "a change by 2**32 leaves the low 32 bits",
+    "streams.core.gofloat:ceil32: 2147483649.0 -> 2147483648.0": (
+        "what lies between rounds up to the smallest integer, as what does not fit gives"
     ),
     "streams.core.gofloat:wrap64: value + 9223372036854775808 -> value - 9223372036854775808": _MODULO,
     "streams.core.gofloat:divide: 1.0 -> 2.0": "the sign is all that counts of what multiplies an infinity",
@@ -55,6 +63,9 @@ EQUIVALENT: dict[str, str] = {
     "schemas.quantity:_pow10: 0 -> 1": _NEVER_ZERO,
     "schemas.quantity:_scale_i64: power < 0 -> power <= 0": "by a power of 0 both ways change nothing",
     "schemas.quantity:_scale_i64: 0 -> 1": "by a power of 0 both ways change nothing",
+    "schemas.quantity:_scale_i64: 20 -> 19": "10**19 is beyond 64 bits, too",
+    "schemas.quantity:_binary_dec: amount.cmp(_BINARY_MAXIMUM) > 0 -> amount.cmp(_BINARY_MAXIMUM) >= 0": _SAME,
+    "schemas.quantity:_binary_dec: 'BinarySI' -> '~BinarySI'": "the format is set again where the amount is given",
     "schemas.quantity:format_milli: 1024 -> 1023": "1023 has no factor of 1000 or 1024, so both ways print it alike",
     "schemas.quantity:Quantity._scale_dec: surplus <= 0 -> surplus < 0": "without surplus both ways multiply by one",
 }

@@ -78,6 +78,7 @@ def test_a_percentage_that_leaves_int32_is_told(usage_milli: int, request_milli:
     [
         pytest.param((MAX_INT64, 1), MAX_INT64, id="one too many"),
         pytest.param((MAX_INT64 - 1, 1), MAX_INT64, id="exactly full"),
+        pytest.param((MAX_INT64 - 1, 1, -5), MAX_INT64 - 5, id="exactly full is not too many"),
         pytest.param((MAX_INT64, 0), MAX_INT64, id="nothing more"),
         pytest.param((MAX_INT64, 1, -5), MAX_INT64, id="full it stays, whatever follows"),
     ],

@@ -49,6 +49,7 @@ def status_with(*conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
         pytest.param(-3, [], [3], id="down, stored without its sign"),
         pytest.param(2**31, [MIN_INT32], [], id="up by more than int32 holds: the direction stays, the size wraps"),
         pytest.param(-(2**32) + 1, [], [-1], id="down by nearly 2^32"),
+        pytest.param(0, [], [0], id="what is not up is down"),
     ],
 )
 def test_a_scale_event_has_the_direction_of_the_counts_and_an_int32_size(

@@ -226,6 +226,12 @@ def test_the_least_amount_with_a_binary_suffix_is_decimal() -> None:
     assert (least.format, least.canonical()) == ("DecimalSI", "1n")
 
 
+def test_exactly_one_with_a_binary_suffix_stays_binary() -> None:
+    one = parse_quantity("0.0009765625Ki")
+
+    assert (one.format, one.canonical()) == ("BinarySI", "1")
+
+
 def test_replicas_of_the_status_count_where_averages_are_taken() -> None:
     made = Controller(hpa([QUEUE])).evaluate(3, wanting(4), scale=Scale(3, 5, "app=x"), pods=replicas(3, 3))
 
