@@ -20,16 +20,18 @@ from pathlib import Path
 
 import orjson
 
-from streams.replay.archive import DECISIONS
-from streams.replay.archiver import Archiver, Limits
+from streams.replay.archive import DECISIONS, LOG, create
+from streams.replay.archiver import Limits
 from streams.replay.generate import Fleet, generate
 from streams.replay.parallel import Pool, cores
 from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
 from streams.replay.sources import ArchiveSource
+from streams.replay.writer import PartitionWriter
 from tests.archive_kit import decided
 
 PARTITIONS = 4
-FLUSH_EVERY = 500
+FLUSH_EVERY = 2_000
+SEGMENT_BYTES = Limits().segment_bytes
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,22 @@ class ArchiveTask:
 
 
 def archive_partition(task: ArchiveTask) -> int:
-    """Archive one partition; gives the number of its decisions."""
-    archiver = Archiver(task.root, PARTITIONS, Limits())
+    """Archive one partition, without snapshots (a replay of all needs none); gives the number of its decisions."""
+    create(task.root, PARTITIONS)
+    writers = {topic: PartitionWriter(task.root, topic, task.partition) for topic in (LOG, DECISIONS)}
     records = (record for record in generate(task.fleet) if record.partition == task.partition)
     made = 0
-    for count, (topic, number, record) in enumerate(decided(records, PARTITIONS)):
-        archiver.append(topic, number, record)
+    for count, (topic, _, record) in enumerate(decided(records, PARTITIONS)):
+        writers[topic].append(record)
         made += topic == DECISIONS
         if count % FLUSH_EVERY == FLUSH_EVERY - 1:
-            archiver.flush()
-    archiver.finish()
+            for writer in writers.values():
+                writer.flush()
+                if writer.open_bytes >= SEGMENT_BYTES:
+                    writer.close_segment()
+    for writer in writers.values():
+        writer.flush()
+        writer.close_segment()
     return made
 
 
