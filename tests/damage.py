@@ -219,8 +219,10 @@ class MemorySource:
     def snapshot(self, partition: int, before_ms: int | None) -> None:
         return None
 
-    def snapshot_below(self, partition: int, offset: int) -> None:
-        return None
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        return {}
 
     def marks(self, partition: int) -> frozenset[int]:
         return frozenset()

@@ -235,7 +235,7 @@ async def check_partition(
 
 async def _check(source: Source, number: int, since_ms: int | None, report: Report, progress: Progress) -> None:
     start = source.snapshot(number, since_ms)
-    rows = dict(start[1]) if start else {}
+    rows = dict(start[1] if start else await source.checkpoint(number, before_ms=since_ms))
     try:
         partition = Partition.restore(number, rows)
     # As with log records: whatever a tampered row makes it stumble over.

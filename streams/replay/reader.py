@@ -16,6 +16,15 @@ class _Numbered(Struct):
     seq: int
 
 
+def seq_of(value: bytes) -> int:
+    """The number of a decision record.
+
+    Raises:
+        BAD_JSON: it is none.
+    """
+    return msgspec.json.decode(value, type=_Numbered).seq
+
+
 class PartitionReader:
     """Reads one topic partition of an archive, also while it is being written.
 
@@ -145,7 +154,7 @@ class PartitionReader:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
         record = next(self.segment(manifest))
         try:
-            return msgspec.json.decode(record.value, type=_Numbered).seq
+            return seq_of(record.value)
         except BAD_JSON as error:
             raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
 

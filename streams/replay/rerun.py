@@ -165,8 +165,8 @@ class _Replay:
 
     async def run(self) -> None:
         task, report = self.task, self.report
-        start = task.source.snapshot(task.partition, task.since_ms)
-        partition = self._partition = Partition.restore(task.partition, start[1] if start else {})
+        rows = await task.source.checkpoint(task.partition, before_ms=task.since_ms)
+        partition = self._partition = Partition.restore(task.partition, rows)
         report.start, self._seq = partition.applied_offset, partition.seq
         self.decisions = Lookahead(
             task.source, task.partition, await task.source.first_decision(task.partition, partition.seq)

@@ -10,8 +10,8 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, MissingTopicError
+from streams.replay.reader import PartitionReader, seq_of
+from streams.replay.segments import BAD_JSON, ArchivedRecord, MissingTopicError
 from streams.replay.snapshots import read_snapshot, snapshots
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
@@ -218,4 +218,13 @@ class KafkaSource:
         return found.offset if found is not None else 0
 
     async def first_decision(self, partition: int, seq: int) -> int:
+        # Numbers have no gaps and copies only add records: number n stands at offset n - 1 or later, but for a topic
+        # that was made anew; there the record says so.
+        guess = max(0, seq - 1)
+        async with aclosing(self.records(DECISIONS, partition, guess)) as records:
+            async for record in records:
+                try:
+                    return guess if seq_of(record.value) <= seq else 0
+                except BAD_JSON:  # whoever reads on from the first one names it
+                    return 0
         return 0

@@ -66,6 +66,10 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
     await cut(settings, topics.LOG, dict.fromkeys(range(topics.EMBEDDED_PARTITIONS), 60))
     assert await asyncio.to_thread(answers) == whole
     assert await asyncio.to_thread(exported) == rows
+    report = fits("AuditReport", await asyncio.to_thread(ask, "audit", "verify", "--jobs", "1", "-o", "json"))
+    assert (report["ok"], min(each["start"] for each in report["partitions"]) >= 59) == (True, True)
+    replayed = await asyncio.to_thread(ask, "replay", "--since", LATE, "--jobs", "1", "-o", "json")
+    assert fits("ReplayReport", replayed)["identical"] == len(late)
     early = await asyncio.to_thread(ask, "backtest", APP, "--set", "maxReplicas=3", "--since", BEGIN, code=2)
     assert "begins at offset 60: earlier records are gone, and no stored state is old enough" in early
     assert "begins at offset 60" in await asyncio.to_thread(ask, "get", "hpa", "--at", BEGIN, code=2)
