@@ -151,6 +151,7 @@ class _Replay:
         self.recorded, self.made = _Side(), _Side()
         self._partition = Partition.empty(task.partition)
         self._ahead: tuple[_Body, ArchivedRecord] | None = None
+        self._at_end = False
         self._seq = 0
         self.decisions: Lookahead | None = None
         self._subject = b""
@@ -195,6 +196,7 @@ class _Replay:
         while True:
             if self._ahead is None:
                 record = await self.decisions.next() if self.decisions else None
+                self._at_end = record is None
                 if record is None:
                     return found
                 self._ahead = (_place(record.value), record)
@@ -209,7 +211,9 @@ class _Replay:
             self._ahead = None
 
     async def _compare(self, record: ArchivedRecord, made: list[DecisionRecord]) -> None:
-        standing = await self._standing(record.offset) if made or self._ahead is None or self._reaches(record) else {}
+        # At the end of the decisions only a new one is a reason to look again: looking opens a consumer on Kafka.
+        ask = bool(made) or (self._ahead is None and not self._at_end) or self._reaches(record)
+        standing = await self._standing(record.offset) if ask else {}
         in_window = self.task.since_ms is None or record.timestamp_ms >= self.task.since_ms
         ended, engine = self._ahead is None, str(self._partition.engine)
         for decision in made:
