@@ -83,22 +83,8 @@ def _with_behavior(
     if down_window_ms is None:
         down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
     up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
-    outdated_ms = min(up_cutoff_ms, down_cutoff_ms)
-    lowest = highest = desired
-    slot = -1
-    for index, (replicas, time_ms) in enumerate(recommendations):
-        if replicas > highest:
-            if time_ms > down_cutoff_ms:
-                highest = replicas
-        elif replicas < lowest and time_ms > up_cutoff_ms:
-            lowest = replicas
-        if time_ms < outdated_ms:
-            slot = index
-    stabilized = current
-    if stabilized < lowest:
-        stabilized = lowest
-    if stabilized > highest:
-        stabilized = highest
+    lowest, highest, slot = _extremes(recommendations, desired, up_cutoff_ms, down_cutoff_ms)
+    stabilized = min(max(current, lowest), highest)
     held, until_ms = None, None
     if stabilized > desired:
         held = _latest(each for each in recommendations if each[1] > down_cutoff_ms and each[0] >= stabilized)
@@ -121,6 +107,27 @@ def _with_behavior(
         bound,
     )
     return normalization, _store(recommendations, slot, desired, now_ms)
+
+
+def _extremes(
+    recommendations: Recommendations, desired: int, up_cutoff_ms: int, down_cutoff_ms: int
+) -> tuple[int, int, int]:
+    """Give (lowest of the scale-up window, highest of the scale-down window, slot of the last that neither needs).
+
+    Source: upstream `stabilizeRecommendationWithBehaviors`.
+    """
+    outdated_ms = min(up_cutoff_ms, down_cutoff_ms)
+    lowest = highest = desired
+    slot = -1
+    for index, (replicas, time_ms) in enumerate(recommendations):
+        if replicas > highest:
+            if time_ms > down_cutoff_ms:
+                highest = replicas
+        elif replicas < lowest and time_ms > up_cutoff_ms:
+            lowest = replicas
+        if time_ms < outdated_ms:
+            slot = index
+    return lowest, highest, slot
 
 
 def _latest(recommendations: Iterable[tuple[int, int]]) -> Held:

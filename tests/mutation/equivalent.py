@@ -30,10 +30,11 @@ EQUIVALENT: dict[str, str] = {
     ),
     "streams.core.requests:request_table: 0 -> 1": "what a table with an error holds is not read",
     "streams.core.normalize:_legacy: replicas > stabilized -> replicas >= stabilized": _SAME,
-    "streams.core.normalize:_with_behavior: stabilized < lowest -> stabilized <= lowest": _SAME,
-    "streams.core.normalize:_with_behavior: stabilized > highest -> stabilized >= highest": _SAME,
-    "streams.core.normalize:_with_behavior: replicas < lowest -> replicas <= lowest": _SAME,
-    "streams.core.normalize:_with_behavior: 1 -> 2": "any slot below 0 is none",
+    "streams.core.normalize:_extremes: replicas > highest -> replicas >= highest": (
+        "what equals the highest is not below the lowest either"
+    ),
+    "streams.core.normalize:_extremes: replicas < lowest -> replicas <= lowest": _SAME,
+    "streams.core.normalize:_extremes: 1 -> 2": "any slot below 0 is none",
     "streams.core.normalize:_with_behavior: each[1] > up_cutoff_ms -> each[1] >= up_cutoff_ms": _LATER,
     "streams.core.normalize:_with_behavior: each[1] > down_cutoff_ms -> each[1] >= down_cutoff_ms": _LATER,
     "streams.core.gofloat:trunc_div: divisor < 0 -> divisor <= 0": "the divisor is never 0",

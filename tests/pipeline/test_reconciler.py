@@ -340,7 +340,7 @@ async def test_a_dead_cluster_delays_no_other(fleet: Rig) -> None:
             sim.apply(hpa(f"app-{i}"))
     fleet.sims["west"].add_fault(Fault(action="hang"))
     dead = [await fleet.decider.wants(fleet.sims["west"], f"app-{i}", 5, ttl_ms=6_000) for i in range(20)]
-    alive = [await fleet.decider.wants(fleet.sims["east"], f"app-{i}", 5) for i in range(20)]
+    alive = [await fleet.decider.wants(fleet.sims["east"], f"app-{i}", 5) for i in range(5)]
     results = [await outcome(fleet, decision) for decision in alive]
     # All of east is done while west, asked for first, still waits for its first answers.
     told = {each.decision for each in fleet.topics.of(Outcome)}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from streams.core.autoscaler import ControllerSettings
 from streams.core.compile import compile_autoscaler
 from streams.core.observation import ExternalSamples, ObjectSample
 from streams.core.requests import compile_template
@@ -154,3 +155,14 @@ def test_every_metric_needs_its_answer() -> None:
 
     with pytest.raises(ValueError, match="shorter than argument 1"):
         controller.evaluate(3, wanting(4))
+
+
+def test_the_controllers_window_counts_whole_seconds_only() -> None:
+    down = behavior()
+    del down["scaleDown"]["stabilizationWindowSeconds"]
+    settings = ControllerSettings(downscale_stabilization_ms=999_500)
+
+    made = Controller(hpa([QUEUE], behavior=down), settings=settings).evaluate(5, wanting(3))
+
+    assert made.normalization is not None
+    assert made.normalization.down_window_ms == 999_000
