@@ -77,11 +77,10 @@ class Stack:
         return tuple(self._plan.fleet.clusters) if self._plan.fleet else (self._plan.context,)
 
     async def __aenter__(self) -> Stack:
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._exit.aclose)
             await self._start()
-        except BaseException:
-            await self._exit.aclose()
-            raise
+            undo.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
