@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import orjson
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
@@ -202,7 +202,7 @@ def test_exports_have_the_same_rows_in_every_format(
         assert len(rows) == len(wanted)
         file = tmp_path / f"{name}.parquet"
         assert ask("export", "decisions", "--out", str(file)).exit_code == 0
-        assert duckdb.sql(f"select count(distinct id) from '{file}'").fetchall() == [(len(wanted),)]
+        assert set(pq.read_table(file, columns=["id"]).column("id").to_pylist()) == wanted
     assert texts["broker"] == texts["archive"]
     for line in texts["archive"].splitlines():
         fits("DecisionRow", line)
