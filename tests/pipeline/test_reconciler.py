@@ -379,7 +379,7 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
         sim.apply(deployment(name))
         sim.apply(hpa(name))
     async with running(Reconciler(config(fleet, group="came-back-too")), asyncio.Event()):
-        decisions = [await fleet.decider.wants(sim, name, 5) for name in names]
+        decisions = [await fleet.decider.wants(sim, name, 5, ttl_ms=60_000) for name in names]
         wanted = {decision.id for decision in decisions}
 
         def told() -> list[Outcome]:
