@@ -257,27 +257,8 @@ class Evaluator:
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
         metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
-        current = evaluation.current_replicas or 0
-        final = self._final(evaluation, wanted, current)
-        made = records.steps(evaluation)
-        if final != evaluation.desired_replicas and evaluation.desired_replicas is not None:
-            made.append(Step(step="guard", in_=evaluation.desired_replicas, out=final))
-        shown = result.status if wanted is None else None
-        facts: dict[str, Any] = {
-            "mode": self.standing.mode,
-            "current_replicas": current,
-            "final_desired_replicas": final,
-            "direction": records.direction(current, final),
-            "reason": records.reason_of(evaluation, result.status),
-            "selected_metric": evaluation.selected_metric,
-            "constraints_applied": self.constraints,
-            "wants": wanted.desired_replicas if wanted is not None else None,
-            "events": [*result.events, *result.events_after_write] if wanted is None else [],
-            "error": result.error,
-            "paused": self.paused,
-            "refused": self.standing.refused,
-            "labels": labels(result) if wanted is None else {},
-        }
+        facts = self._facts(evaluation, result, wanted)
+        made = self._steps(evaluation, facts["final_desired_replicas"])
         steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
         shape = (
             list(facts.values()),
@@ -295,12 +276,39 @@ class Evaluator:
             steps=made,
             expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
             observed=observed,
-            status=shown,
+            status=result.status if wanted is None else None,
             author=row.author,
             change_reason=row.change_reason,
         )
         row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
+
+    def _facts(self, evaluation: Evaluation, result: Result, wanted: Pending | None) -> dict[str, Any]:
+        """Give the fields of a full record that a short one repeats: what came out, and what was to be told of it."""
+        current = evaluation.current_replicas or 0
+        final = self._final(evaluation, wanted, current)
+        return {
+            "mode": self.standing.mode,
+            "current_replicas": current,
+            "final_desired_replicas": final,
+            "direction": records.direction(current, final),
+            "reason": records.reason_of(evaluation, result.status),
+            "selected_metric": evaluation.selected_metric,
+            "constraints_applied": self.constraints,
+            "wants": wanted.desired_replicas if wanted is not None else None,
+            "events": [*result.events, *result.events_after_write] if wanted is None else [],
+            "error": result.error,
+            "paused": self.paused,
+            "refused": self.standing.refused,
+            "labels": labels(result) if wanted is None else {},
+        }
+
+    def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
+        """Give the steps, with one for fleethpa's own guards where they changed the number."""
+        made, desired = records.steps(evaluation), evaluation.desired_replicas
+        if desired is not None and final != desired:
+            made.append(Step(step="guard", in_=desired, out=final))
+        return made
 
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
