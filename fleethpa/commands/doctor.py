@@ -10,6 +10,7 @@ from fleethpa.doctoring import AREAS, Check, examine
 from fleethpa.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column, paint
+from fleethpa.output.words import counted
 from fleethpa.session import Session, command_options, output_option
 
 _STYLES = {"ok": "green", "warning": "yellow", "failure": "red"}
@@ -45,7 +46,7 @@ def doctor(session: Session, only: str | None, output: str) -> int:
 def tell_sum(session: Session, found: list[Check]) -> int:
     """Count them on stderr; the exit code."""
     counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
-    session.note(f"{counts['failure']} failures, {counts['warning']} warnings")
+    session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
     return ANSWER_IS_NO if counts["failure"] else OK
 
 

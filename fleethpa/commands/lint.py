@@ -9,6 +9,7 @@ import click
 from fleethpa.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
+from fleethpa.output.words import counted
 from fleethpa.selection import DEFAULT_NAMESPACE
 from fleethpa.session import Session, command_options, output_option
 
@@ -41,7 +42,9 @@ def lint(
     if output != "table" or found:
         session.out(render(_listing(found), output, headers=not no_headers, color=session.color))
     errors = sum(each.level == "error" for each in found)
-    session.note(f"{len(read.hpas)} HPAs: {errors} errors, {len(found) - errors} warnings")
+    session.note(
+        f"{counted(len(read.hpas), 'HPA')}: {counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}"
+    )
     return ANSWER_IS_NO if errors or (strict and found) else OK
 
 

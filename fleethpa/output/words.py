@@ -160,3 +160,8 @@ def shortened(text: str, width: int) -> str:
 def first_line(text: str) -> str:
     """The first line of a text that may have several."""
     return text.splitlines()[0] if text else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Print a count with its noun, in the plural where there is not exactly one."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

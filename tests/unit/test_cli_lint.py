@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.output.words import counted
 from tests.questions_kit import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
@@ -115,7 +116,7 @@ def test_each_rule(run: Cli, bodies: list[dict[str, Any]], rules: list[str]) -> 
     assert run("lint", "-f", file, "--strict").exit_code == (1 if rules else 0)
     shown = run("lint", "-f", file)
     assert all(each["message"] in shown.stdout for each in items)
-    assert f"{len(errors)} errors, {len(items) - len(errors)} warnings" in shown.stderr
+    assert f"{counted(len(errors), 'error')}, {counted(len(items) - len(errors), 'warning')}" in shown.stderr
 
 
 def test_a_container_metric_asks_for_the_request_of_its_container_alone(run: Cli) -> None:
