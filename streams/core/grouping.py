@@ -54,6 +54,40 @@ def group(
     """
     if not pods.rows:
         raise MetricError(NO_PODS_ERROR)
+    if _all_count(pods, answer, cpu, settings, now_ms):
+        return _of_all(pods, answer, requests)
+    return group_by_pod(pods, answer, cpu, requests, settings, now_ms)
+
+
+def _all_count(pods: PodList, answer: PodSamples, cpu: bool, settings: ControllerSettings, now_ms: int) -> bool:
+    """Tell whether the samples are those of the active pods, one each, and all of them count."""
+    samples = answer.samples
+    if not samples or len(samples) != len(pods.active) or samples.keys() != pods.active_names:
+        return False
+    return not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms)
+
+
+def _of_all(pods: PodList, answer: PodSamples, requests: RequestTable | None) -> Groups:
+    """Group without looking at each pod: the sums are known."""
+    active_request, pending_request = (0, 0) if requests is None else (requests.active_total, requests.pending_total)
+    ready, pending = len(pods.active), len(pods.pending)
+    ignored = len(pods.ignored)
+    return Groups(ready, answer.total_milli, active_request, 0, 0, pending, pending_request, ignored, 0, 0, 0)
+
+
+def group_by_pod(
+    pods: PodList,
+    answer: PodSamples,
+    cpu: bool,
+    requests: RequestTable | None,
+    settings: ControllerSettings,
+    now_ms: int,
+) -> Groups:
+    """Do what `group` does, pod by pod.
+
+    Raises:
+        MetricError: no sample is left to calculate with.
+    """
     samples = answer.samples
     removed, removed_milli = _inactive(pods, samples)
     ready = ready_milli = ready_request = missing = missing_request = unready = unready_request = 0

@@ -45,7 +45,17 @@ class PodList:
     requests.
     """
 
-    __slots__ = ("_requests", "active", "ignored", "pending", "rows", "running_ready")
+    __slots__ = (
+        "_requests",
+        "active",
+        "active_names",
+        "always_ready",
+        "ignored",
+        "newest_start_ms",
+        "pending",
+        "rows",
+        "running_ready",
+    )
 
     def __init__(self, rows: tuple[PodRow, ...]) -> None:
         self.rows = rows
@@ -55,11 +65,19 @@ class PodList:
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
         """Not ready whatever their metrics say."""
         self.active = tuple(pod for pod in live if pod.phase != "Pending")
+        self.active_names = frozenset(pod.name for pod in self.active)
+        self.always_ready = all(pod.ready in ("True", "Unknown") and pod.start_ms is not None for pod in self.active)
+        """No active pod is without a start time, without a Ready condition, or not ready."""
+        self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
         self.running_ready = sum(1 for pod in rows if pod.phase == "Running" and pod.ready == "True")
         self._requests: dict[tuple[str, str], RequestTable] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def are_settled(self, cpu_initialization_period_ms: int, now_ms: int) -> bool:
+        """Tell whether every active pod is ready and past its initialization, so that no cpu sample is left out."""
+        return self.always_ready and self.newest_start_ms + cpu_initialization_period_ms <= now_ms
 
     def requests(self, resource: str, container: str) -> RequestTable:
         """Give what every pod requests of a resource (milli), for one container or, with an empty name, the whole

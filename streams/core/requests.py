@@ -137,6 +137,8 @@ class RequestTable(Struct, frozen=True):
     """The whole metric's error, naming the first pod in list order without the request; empty: none."""
     active: tuple[int, ...]
     """Aligned with the list's active pods."""
+    active_total: int
+    """Sum over the active pods, not wrapped."""
     pending_total: int
     """Sum over the pending pods, not wrapped."""
 
@@ -153,6 +155,7 @@ def request_table(
     for name, template in pods:
         request = template.request(resource, container)
         if isinstance(request, str):
-            return RequestTable(request + name, (), 0)
+            return RequestTable(request + name, (), 0, 0)
         known[name] = request
-    return RequestTable("", tuple(known[name] for name in active), sum(known[name] for name in pending))
+    requested = tuple(known[name] for name in active)
+    return RequestTable("", requested, sum(requested), sum(known[name] for name in pending))

@@ -1,15 +1,18 @@
 """Laws of the decision algorithm, over worlds that nobody thought of."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core.autoscaler import ControllerSettings
 from streams.core.complete import complete
 from streams.core.evaluation import Pending, ScaleApplied
 from streams.core.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
+from streams.core.grouping import Groups, MetricError, group, group_by_pod
 from streams.core.observation import PodList, pod_samples
 from tests.hpa_kit import (
     NOW_MS,
@@ -68,6 +71,28 @@ def test_the_order_of_pods_and_samples_changes_nothing(parts: Any, strays: Any, 
     for metric in METRICS:
         mixed = result_of(metric, current, PodList(tuple(rows)), pod_samples(dict(samples)))
         assert mixed == result_of(metric, current, pods, answer)
+
+
+@given(groups, st.booleans(), st.integers(0, 2), st.integers(-400_000, 400_000))
+def test_pods_that_all_count_are_grouped_as_pod_by_pod(parts: Any, cpu: bool, strays: int, later_ms: int) -> None:
+    pods, answer = world(*parts, strays={name: 100 for name in "xy"[:strays]})
+    requests, now_ms = pods.requests("cpu", ""), NOW_MS + later_ms
+    arguments = (pods, answer, cpu, requests, ControllerSettings(), now_ms)
+
+    def grouped(how: Callable[..., Groups]) -> Groups | str:
+        try:
+            return how(*arguments)
+        except MetricError as error:
+            return str(error)
+
+    assert grouped(group) == grouped(group_by_pod)
+
+
+def test_settled_pods_are_grouped_by_what_is_known_of_their_list() -> None:
+    pods, answer = world(Group(3, 100), Group(1, None, "pending"), Group(1, None, "failed"))
+    made = group(pods, answer, True, pods.requests("cpu", ""), ControllerSettings(), NOW_MS)
+    assert (made.ready, made.ready_milli, made.unready, made.ignored) == (3, 300, 1, 1)
+    assert pods.are_settled(ControllerSettings().cpu_initialization_period_ms, NOW_MS)
 
 
 @given(groups, st.integers(1, 20))
