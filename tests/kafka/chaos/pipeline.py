@@ -33,6 +33,8 @@ RUN_FAULTS = 20
 RUN_MINUTES = 5.0
 RECOVER_S = 150.0
 SETTLE_S = 180.0
+HEAL_S = 5.0
+"""How often a supervisor looks while nothing is injected."""
 READY_S = 120.0
 REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
 HARMLESS = (-9, -15, 0, 3, Exit.FENCED, Exit.STALLED, Exit.NEEDS_OPERATOR)
@@ -57,8 +59,9 @@ class PipelineRun:
         for number, name in enumerate(names, start=1):
             await self._inject(name)
             due = begun + minutes * 60 * number / len(names)
-            await asyncio.sleep(max(0.0, min(due - time.monotonic(), 30.0)))
-            self._heal()
+            while (left_s := due - time.monotonic()) > 0:
+                await asyncio.sleep(min(left_s, HEAL_S))
+                self._heal()
         await self._settle()
         await self._end()
         await self._compare()
