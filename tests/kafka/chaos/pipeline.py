@@ -117,13 +117,21 @@ class PipelineRun:
         raise AssertionError(f"clusters and decisions differ: {await self._unsettled()}\n{rig.tails()}")
 
     async def _unsettled(self) -> list[str]:
-        last = (await self._read()).last()
-        found = []
+        run = await self._read()
+        pending = [f"{hpa} waits for a write" for hpa, one in run.last().items() if one.decision.wants is not None]
+        return [*self._not_as_decided(run), *pending]
+
+    def _not_as_decided(self, run: Run) -> list[str]:
+        """HPAs whose cluster has another count than was decided last; with that decision."""
+        last, found = run.last(), []
         for hpa in self._rig.world.hpas:
             replicas, one = self._rig.world.replicas(hpa), last.get(hpa)
-            if one is None or one.decision.wants is not None or one.decision.final_desired_replicas != replicas:
-                decided = one and (one.decision.id, one.decision.wants, one.decision.final_desired_replicas)
-                found.append(f"{hpa} has {replicas}, decided {decided}")
+            if one is None:
+                found.append(f"{hpa} has {replicas}, nothing was decided")
+            elif one.decision.final_desired_replicas != replicas:
+                made = one.decision
+                decided = f"{made.final_desired_replicas} at {made.time} by {made.id}: {made.reason}"
+                found.append(f"{hpa} has {replicas}, decided were {decided}")
         return found
 
     async def _end(self) -> None:
@@ -165,8 +173,7 @@ class PipelineRun:
             raise AssertionError(f"{len(unended)} wanted writes never ended: {unended[:5]}")
         if phantoms := run.phantom_ends():
             raise AssertionError(f"{len(phantoms)} completions of decisions that are nowhere: {phantoms[:5]}")
-        decided = {hpa: one.decision.final_desired_replicas for hpa, one in run.last().items()}
-        if moved := [f"{hpa}" for hpa, replicas in decided.items() if rig.world.replicas(hpa) != replicas]:
+        if moved := self._not_as_decided(run):
             raise AssertionError(f"clusters are not where the last decisions say: {moved}")
         tally.totals.update(_totals(run))
 
