@@ -10,6 +10,7 @@ from fleethpa.errors import usage
 from fleethpa.manifests import Manifest, check_hpa
 from fleethpa.output import words
 from fleethpa.output.would import quantity
+from schemas.hpa import metric_name, metric_source
 from schemas.quantity import QuantityError, parse_milli
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
 def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for metric in spec.get("metrics") or []:
-        source = metric[metric["type"][0].lower() + metric["type"][1:]]
-        found.append((source.get("name") or source["metric"]["name"], source["target"]))
+        found.append((metric_name(metric), metric_source(metric)["target"]))
     return found
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fleethpa.manifests import Input, Manifest, check_hpa
+from schemas.hpa import metric_name
 from schemas.quantity import QuantityError, parse_quantity
+from streams.replay.candidate import metric_key
 
 Json = dict[str, Any]
 DEFAULT_TOLERANCE: Final = "0.1"
@@ -88,11 +90,11 @@ def _headroom(spec: Json) -> Told:
 
 
 def _metrics(spec: Json) -> Told:
-    seen: list[Json] = []
+    seen: list[bytes] = []
     for metric in spec.get("metrics") or []:
-        asked = _without_target(metric)
+        asked = metric_key(metric)
         if asked in seen:
-            yield "duplicate-metric", f"metric {_metric_name(metric)} is given twice: the lower target wins"
+            yield "duplicate-metric", f"metric {metric_name(metric)} is given twice: the lower target wins"
         seen.append(asked)
     names = [name for _, name, _ in _resources(spec)]
     if names and len(names) == len(seen) and set(names) == {"memory"}:
@@ -108,18 +110,6 @@ def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
         source = metric.get("resource") or metric.get("containerResource")
         if source:
             yield source.get("container", ""), source["name"], source["target"]
-
-
-def _without_target(metric: Json) -> Json:
-    return {
-        name: {key: value for key, value in part.items() if key != "target"} if isinstance(part, dict) else part
-        for name, part in metric.items()
-    }
-
-
-def _metric_name(metric: Json) -> str:
-    source = metric[metric["type"][0].lower() + metric["type"][1:]]
-    return str(source.get("name") or source["metric"]["name"])
 
 
 def _number(text: Any) -> float:

@@ -104,13 +104,10 @@ def _differences(state: FleetState, body: Json, clusters: list[str], globs: tupl
 
 def _sorted(spec: Json) -> Json:
     """The spec, its metrics in an order that does not depend on how they were written."""
-    from schemas.codec import encode
-
-    def asked_for(metric: Json) -> bytes:
-        return encode({name: part for name, part in metric.items() if name != "target"})
+    from streams.replay.candidate import metric_key
 
     made = {name: spec[name] for name in sorted(spec)}
-    return made | ({"metrics": sorted(spec["metrics"], key=asked_for)} if spec.get("metrics") else {})
+    return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
 
 
 def _lines(session: Session, each: Difference) -> list[str]:

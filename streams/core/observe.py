@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.entries import MetricAnswer as WireAnswer
+from schemas.hpa import metric_source
 from schemas.selectors import label_selector_text, matches_label_selector
 from streams.core.autoscaler import INVALID, Autoscaler
 from streams.core.compile import parse_group
@@ -76,7 +77,7 @@ def plan(
 
 def _query(metric: dict[str, Any], pod_selector: str, pushed: bool) -> MetricQuery:
     kind = metric["type"]
-    source = metric[kind[0].lower() + kind[1:]]
+    source = metric_source(metric)
     if kind in ("Resource", "ContainerResource"):
         resource, container = source["name"], source.get("container", "")
         if pushed:

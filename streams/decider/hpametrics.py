@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from schemas.hpa import metric_name, metric_source
 from schemas.quantity import parse_quantity
 from streams.core.hpa import Hpa
 from streams.core.namespace import Namespace
@@ -94,7 +95,7 @@ def _status(status: Mapping[str, Any]) -> Iterator[Sample]:
 def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> Iterator[Sample]:
     """Give the targets of a spec's metrics, or the current values of a status'."""
     for metric in metrics or ():
-        name, values = _name(metric), _source(metric).get(side) or {}
+        name, values = metric_name(metric), metric_source(metric).get(side) or {}
         for field, kind in _TARGET_TYPES.items():
             if field in values:
                 yield family, (name, kind), parse_quantity(str(values[field])).as_float()
@@ -104,19 +105,7 @@ def _newest(hpa: Hpa, namespace: Namespace) -> Iterator[Sample]:
     for query, metric in zip(hpa.queries, hpa.spec.get("metrics") or (), strict=True):
         newest_ms = newest_sample_ms(namespace, query)
         if newest_ms is not None:
-            yield "metric_last_sample_timestamp_seconds", (_name(metric),), newest_ms / 1000
-
-
-def _source(metric: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the member of a metric that its type names; a metric that failed has an empty type and none."""
-    kind = metric.get("type") or " "
-    found: Mapping[str, Any] = metric.get(kind[0].lower() + kind[1:]) or {}
-    return found
-
-
-def _name(metric: Mapping[str, Any]) -> str:
-    source = _source(metric)
-    return str(source.get("name") or (source.get("metric") or {}).get("name", ""))
+            yield "metric_last_sample_timestamp_seconds", (metric_name(metric),), newest_ms / 1000
 
 
 def _once(found: Iterator[Sample]) -> Iterator[Sample]:

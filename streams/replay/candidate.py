@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from msgspec import Struct, structs
 
+from schemas.hpa import metric_source
 from schemas.keys import HpaId
 from streams.core.autoscaler import Autoscaler
 from streams.core.compile import compile_autoscaler
@@ -62,8 +63,7 @@ def candidate(hpa: HpaId, spec: dict[str, Any]) -> Candidate:
 
 def metric_key(metric: dict[str, Any]) -> bytes:
     """What a metric of a spec asks for, without its target."""
-    source = metric.get(metric["type"][0].lower() + metric["type"][1:]) or {}
-    asked = {name: value for name, value in source.items() if name != "target"}
+    asked = {name: value for name, value in metric_source(metric).items() if name != "target"}
     return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
 
 

@@ -16,6 +16,7 @@ from schemas.entries import (
     Entry,
     LogRecord,
 )
+from schemas.hpa import metric_name, metric_source
 from schemas.keys import HpaId, split_namespace_key
 from streams.core.partition import Partition
 from streams.replay.candidate import metric_key
@@ -208,17 +209,16 @@ def _flatten(name: str, value: Any, into: dict[str, Any]) -> None:
 
 
 def _metric_name(metric: dict[str, Any]) -> str:
-    source = metric[metric["type"][0].lower() + metric["type"][1:]]
-    name = source.get("name") or source["metric"]["name"]
+    source = metric_source(metric)
     container = f" of container {source['container']}" if source.get("container") else ""
     described = source.get("describedObject")
     where = f" of {described['kind']}/{described['name']}" if described else ""
     selector = (source.get("metric") or {}).get("selector")
-    return f"{name}{container}{where}" + (f" {metric_key(metric).decode()}" if selector else "")
+    return f"{metric_name(metric)}{container}{where}" + (f" {metric_key(metric).decode()}" if selector else "")
 
 
 def _target(metric: dict[str, Any]) -> str:
-    target = metric[metric["type"][0].lower() + metric["type"][1:]]["target"]
+    target = metric_source(metric)["target"]
     if "averageUtilization" in target:
         return f"{target['averageUtilization']}%"
     if "averageValue" in target:
