@@ -54,7 +54,7 @@ def autoscaler_lists(
             chunks=len(parts),
             rivals=list(rivals),
             session=session,
-            managers={name: known[name] for hpa in part if (name := hpa["metadata"]["name"]) in known},
+            managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
         )
         for i, part in enumerate(parts)
     ]

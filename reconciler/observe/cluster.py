@@ -140,6 +140,7 @@ class ClusterObserver:
         body: Body
         if kind == "DELETED":
             known.pop(name, None)
+            self._state.namespace(namespace).managers.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             known[name] = hpa_body(item)
@@ -149,9 +150,7 @@ class ClusterObserver:
         await self._hpas_changed(namespace)
 
     def _note_manager(self, metadata: Json) -> None:
-        manager = spec_manager(metadata)
-        if manager[0]:
-            self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = manager
+        self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = spec_manager(metadata)
 
     def _set(self, namespace: str, hpa: Json) -> AutoscalerSet:
         manager, when = self._state.namespace(namespace).managers.get(hpa["metadata"]["name"], ("", 0))

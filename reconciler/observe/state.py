@@ -22,7 +22,7 @@ class NamespaceState:
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     rivals: dict[str, Json] = field(default_factory=dict)
     managers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """HPA → who last wrote its spec in the cluster, and when; also of HPAs that are gone."""
+    """HPA → who last wrote its spec in the cluster, and when; of some that are gone, too."""
 
     def targets(self) -> set[Target]:
         """What the HPAs of the namespace scale."""
