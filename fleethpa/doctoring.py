@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -44,7 +44,7 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
         began = time.monotonic()
         try:
             async with session.reader() as reader:
-                state, rows = await read_state(reader), await reader.rows()
+                state = await read_state(reader)
         except CommandError as error:
             yield Check("failure", "kafka", session.config.brokers or session.source, error.what, error.next_step)
         else:
@@ -52,7 +52,7 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
             checks = [Check("ok", "kafka", reader.name, f"{await reader.count()} partitions, read in {took}")]
             if session.source == "kafka":
                 checks += await _topics(session, await reader.count()) if "topics" in areas else []
-                checks += _log(state, rows, session.now_ms())
+                checks += _log(state, session.now_ms())
             checks += [*_clusters(state), *_hpas(state)]
             for check in checks:
                 if check.area in areas:
@@ -80,9 +80,8 @@ async def _topics(session: Session, count: int) -> list[Check]:
     ]
 
 
-def _log(state: FleetState, rows: Mapping[bytes, bytes], now_ms: int) -> Iterator[Check]:
+def _log(state: FleetState, now_ms: int) -> Iterator[Check]:
     from schemas.decisions import ENGINE
-    from streams.core.rows import PartitionRow, decode_row
 
     quiet_ms = now_ms - state.clock_ms
     if not state.clock_ms:
@@ -91,8 +90,7 @@ def _log(state: FleetState, rows: Mapping[bytes, bytes], now_ms: int) -> Iterato
         yield Check("failure", "log", "ingest", f"the newest log record is {_age(quiet_ms)} old", "fleethpa run ingest")
     else:
         yield Check("ok", "log", "ingest", f"the newest log record is {_age(max(0, quiet_ms))} old")
-    decoded = [decode_row(key, value) for key, value in rows.items() if key.endswith(b"|p")]
-    known = [row for row in decoded if isinstance(row, PartitionRow)]
+    known = list(state.partitions.values())
     if not known:
         yield Check("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
     behind = [row for row in known if state.clock_ms - row.clock_ms > BEHIND_MS]

@@ -122,12 +122,14 @@ class KafkaReader:
         consumer.pause(*everything)
 
     async def rows(self) -> Mapping[bytes, bytes]:
+        from streams.core.rows import applied_offset
+
         newest: dict[bytes, bytes] = {}
         for records in (await self._whole(CHANGELOG)).values():
             for record in records:
                 held = newest.get(record.key)
                 # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
-                if record.value is not None and (held is None or _applied(held) <= _applied(record.value)):
+                if record.value is not None and (held is None or applied_offset(held) <= applied_offset(record.value)):
                     newest[record.key] = record.value
         return newest
 
@@ -228,7 +230,3 @@ class KafkaReader:
             for part in done:
                 del left[part]
         return found
-
-
-def _applied(value: bytes) -> int:
-    return int.from_bytes(value[:8], "big", signed=True)

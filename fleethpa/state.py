@@ -149,7 +149,7 @@ class _Builder:
             known.append(moved(recorded.time_ms, change))
 
     def state(self) -> FleetState:
-        state = FleetState(clock_ms=self.clock_ms, settings=dict(self.settings))
+        state = FleetState(clock_ms=self.clock_ms, settings=dict(self.settings), partitions=dict(self.partitions))
         for hpa in sorted(set(self.hpas) | set(self.newest) | set(self.objects)):
             view = self._view(hpa)
             if view is not None:

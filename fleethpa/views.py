@@ -9,7 +9,7 @@ from fleethpa.decisions import Recorded
 from schemas.entries import ClusterSettings, Mode
 from schemas.keys import HpaId
 from streams.core.moves import Fight, Move, fight_now
-from streams.core.rows import NamespaceRow
+from streams.core.rows import NamespaceRow, PartitionRow
 
 SILENT_MS: Final = 30_000
 """A cluster of which nothing was heard for so long (log time) counts as not answering."""
@@ -93,6 +93,8 @@ class FleetState:
     namespaces: dict[tuple[str, str], NamespaceRow] = field(default_factory=dict)
     settings: dict[str, ClusterSettings] = field(default_factory=dict)
     """As set: per cluster, and `*` for all."""
+    partitions: dict[int, PartitionRow] = field(default_factory=dict)
+    """The decider's newest checkpoint of each log partition."""
     clock_ms: int = 0
 
     def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
