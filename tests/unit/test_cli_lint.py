@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.commands.diff import _sorted
 from fleethpa.output.words import counted
 from tests.questions_kit import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
@@ -210,3 +211,15 @@ def test_a_fleet_that_nobody_has_heard_of_is_no_agreement(monkeypatch: pytest.Mo
     done = Cli(monkeypatch, Fleet())("diff", "-f", written(manifest()))
     assert (done.exit_code, "no cluster is known" in done.stderr) == (2, True)
     assert done.stdout == ""
+
+
+def test_metrics_stand_in_an_order_that_their_targets_do_not_change() -> None:
+    def described(name: str, value: str) -> dict[str, Any]:
+        # The API's own order of members: the target stands before the metric.
+        found = {"describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "value": value}}
+        return {"type": "Object", "object": found | {"metric": {"name": name}}}
+
+    ordered = _sorted({"metrics": [described("a", "1"), described("b", "2")]})["metrics"]
+    changed = _sorted({"metrics": [described("b", "2"), described("a", "3")]})["metrics"]
+    assert [each["object"]["metric"]["name"] for each in ordered] == ["a", "b"]
+    assert [each["object"]["metric"]["name"] for each in changed] == ["a", "b"]
