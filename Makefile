@@ -30,10 +30,10 @@ test: setup  ## The fast tier: unit, conformance and pipeline tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow' -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
-	$(BIN)/pytest -q -m "slow and not kafka" --timeout 900
+	$(BIN)/pytest -q -m "slow and not kafka"
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
-	$(BIN)/pytest -q -m kafka tests/kafka --timeout 900
+	$(BIN)/pytest -q -m kafka tests/kafka
 
 FAULTS ?= 20
 chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafka (FAULTS=200 for the full run)
