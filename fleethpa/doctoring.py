@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from fleethpa.checks import Check
 from fleethpa.errors import CommandError
 from fleethpa.output.times import span
 
@@ -22,17 +22,6 @@ QUIET_MS: Final = 15_000
 BEHIND_MS: Final = 60_000
 """The decider writes a checkpoint every 15 s of log time."""
 SHOWN: Final = 20
-
-
-@dataclass(frozen=True)
-class Check:
-    """One result. `next_step`: the command that helps; empty: none is needed."""
-
-    level: Literal["ok", "warning", "failure"]
-    area: str
-    subject: str
-    message: str
-    next_step: str = ""
 
 
 async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Check]:
@@ -138,9 +127,7 @@ def _cluster(cluster: ClusterView) -> Iterator[Check]:
 
 
 def _hpas(state: FleetState) -> Iterator[Check]:
-    from fleethpa.commands.get import problems
-
-    troubled = [(view, found) for view in state.hpas.values() if (found := problems(view, state.clock_ms))]
+    troubled = [(view, found) for view in state.hpas.values() if (found := view.problems)]
     for view, found in troubled[:SHOWN]:
         said = ", ".join(f"refused: {view.refused}" if each == "refused" else each for each in found)
         yield Check("warning", "hpas", str(view.id), said, f"fleethpa explain {view.id}")

@@ -1,9 +1,10 @@
-"""Finding the one HPA, or the one decision, that a command names."""
+"""Finding the HPAs, the clusters or the one decision that a command names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from typing import Final
 
 from fleethpa.decisions import Recorded
@@ -38,6 +39,20 @@ def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     if state.hpas:
         return f"No HPAs found {where} that match."
     return f"No HPAs found {where}. Next: fleethpa apply -f hpa.yaml, or fleethpa get clusters"
+
+
+def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple[str, ...] = ()) -> list[str]:
+    """Return the known clusters that match; without globs all.
+
+    Raises:
+        CommandError: a glob matches none (exit 4).
+    """
+    known = sorted(set(state.clusters) | set(contexts))
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in known):
+            cause = f"Known are {', '.join(known) or 'none'}."
+            raise not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
+    return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
 
 
 def sole_id(found: Iterable[HpaId], what: str) -> HpaId:

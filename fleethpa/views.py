@@ -43,6 +43,28 @@ class HpaView:
         return fight_now(self.moves, self.clock_ms)
 
     @property
+    def at_max(self) -> bool:
+        """Whether it has all the replicas that it may have, where it may have more than its least."""
+        most, least = self.spec.get("maxReplicas", 0), self.spec.get("minReplicas", 1)
+        return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with it, in words; empty: nothing."""
+        found = []
+        if self.paused:
+            found.append("paused")
+        if self.refused:
+            found.append("refused")
+        conditions = {c.get("type"): c.get("status") for c in self.status.get("conditions") or []}
+        found += [f"{name}=False" for name in ("AbleToScale", "ScalingActive") if conditions.get(name) == "False"]
+        if self.at_max:
+            found.append("at max")
+        if self.fight is not None:
+            found.append(f"fight: {' and '.join(self.fight.writers)}")
+        return found
+
+    @property
     def spec(self) -> dict[str, Any]:
         """The spec."""
         found: dict[str, Any] = self.hpa.get("spec") or {}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.commands.writing import Write, write_all, write_options
 from fleethpa.completing import hpa_names
 from fleethpa.errors import OK, CommandError, unreachable, usage
 from fleethpa.selection import parse_ref
 from fleethpa.session import Session, command_options
+from fleethpa.writing import Write, write_all, write_options
 
 if TYPE_CHECKING:
     from reconciler.clusters import ClusterClient

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.commands.control import matching_clusters
-from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
 from fleethpa.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
 from fleethpa.manifests import Input, Manifest, read_input
 from fleethpa.selection import DEFAULT_NAMESPACE
 from fleethpa.session import Session, command_options
+from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
@@ -79,6 +78,8 @@ def apply(
 
 
 def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
+    from fleethpa.finding import matching_clusters
+
     named = tuple(part.strip() for part in (globs or "").split(",") if part.strip())
     found = matching_clusters(state, named, contexts)
     if named or len(found) == 1:

@@ -25,7 +25,7 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
     import asyncio
 
     from fleethpa.access import Access, review, wanted
-    from fleethpa.commands.doctor import line, listing, tell_sum
+    from fleethpa.checks import line, listing, tell_sum
     from fleethpa.doctoring import access_check
     from fleethpa.parts import member_clusters
 

@@ -6,17 +6,16 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
 from fleethpa.completing import hpa_names
 from fleethpa.errors import not_found, usage
 from fleethpa.output.times import parse_duration_ms, span
 from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_ref
 from fleethpa.session import Session, command_options, output_option
+from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
 
 if TYPE_CHECKING:
     from fleethpa.views import FleetState
@@ -156,6 +155,7 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
 async def _writes(session: Session, scope: Scope, command: Command, words: str) -> list[Write]:
     from msgspec import structs
 
+    from fleethpa.finding import matching_clusters
     from fleethpa.state import read_state
 
     if scope.everything and command.command != "mode":
@@ -200,20 +200,6 @@ def _of_namespaces(state: FleetState, namespace: str, clusters: list[str], comma
     if not found:
         raise not_found(f"no namespace {namespace} in {', '.join(clusters)}", next_step="fleethpa get hpa -A")
     return [Write(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
-
-
-def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple[str, ...] = ()) -> list[str]:
-    """Return the known clusters that match; without globs all.
-
-    Raises:
-        CommandError: a glob matches none (exit 4).
-    """
-    known = sorted(set(state.clusters) | set(contexts))
-    for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in known):
-            cause = f"Known are {', '.join(known) or 'none'}."
-            raise not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
-    return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

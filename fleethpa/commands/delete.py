@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from fleethpa import selection as selecting
-from fleethpa.commands.writing import Write, confirm, dry_run, write_all, write_options
 from fleethpa.completing import hpa_names
 from fleethpa.errors import CommandError, usage
 from fleethpa.manifests import read_input
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection
 from fleethpa.session import Session, command_options
+from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
 
 
 @click.command()

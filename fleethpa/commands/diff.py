@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.commands.control import matching_clusters
 from fleethpa.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.output.formats import Listing, render, to_yaml
 from fleethpa.output.table import Column, paint
@@ -56,6 +55,7 @@ def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, nam
 
     The order of metrics does not count, and what is left out has its default.
     """
+    from fleethpa.finding import matching_clusters
     from fleethpa.manifests import check_hpa, read_input
 
     read = read_input(filenames)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from fleethpa.doctoring import AREAS, Check, examine
-from fleethpa.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column, paint
-from fleethpa.output.words import counted
+from fleethpa.checks import Check, line, listing, tell_sum
+from fleethpa.doctoring import AREAS, examine
+from fleethpa.errors import usage
+from fleethpa.output.formats import render
 from fleethpa.session import Session, command_options, output_option
-
-_STYLES = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
 @click.command()
@@ -41,33 +36,3 @@ def doctor(session: Session, only: str | None, output: str) -> int:
     if output != "table":
         session.out(render(listing(found), output))
     return tell_sum(session, found)
-
-
-def tell_sum(session: Session, found: list[Check]) -> int:
-    """Count them on stderr; the exit code."""
-    counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
-    session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
-    return ANSWER_IS_NO if counts["failure"] else OK
-
-
-def line(session: Session, check: Check) -> str:
-    """A check for people."""
-    level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
-    step = f"\n{'':<19} Next: {check.next_step}" if check.next_step else ""
-    return f"{level} {check.area:<10} {check.subject}  {check.message}{step}"
-
-
-def listing(found: list[Check]) -> Listing[Check]:
-    """Checks for machines."""
-    columns: tuple[Column[Check], ...] = (Column("LEVEL", lambda c: c.level), Column("MESSAGE", lambda c: c.message))
-    return Listing(kind="Check", items=found, columns=columns, document=_document, name=lambda c: f"check/{c.area}")
-
-
-def _document(check: Check) -> dict[str, Any]:
-    return {
-        "level": check.level,
-        "area": check.area,
-        "subject": check.subject,
-        "message": check.message,
-        "nextStep": check.next_step,
-    }

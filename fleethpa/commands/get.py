@@ -58,7 +58,7 @@ def get_hpa(
         if ignore_not_found and selection.refs:
             return [view for hpa, view in state.hpas.items() if selection.matches(hpa, view.labels)]
         views = chosen(state, selection)
-        return [view for view in views if problems(view, state.clock_ms)] if problem else views
+        return [view for view in views if view.problems] if problem else views
 
     def show(views: list[HpaView], headers: bool) -> str:
         listing = _listing(views, session.now_ms(), namespaces=selection.namespace is None or bool(selection.refs))
@@ -126,37 +126,15 @@ def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) 
 # --- HPAs -------------------------------------------------------------------------------------------------------------
 
 
-def problems(view: HpaView, now_ms: int) -> list[str]:
-    """What is wrong with an HPA, in words; empty: nothing."""
-    found = []
-    if view.paused:
-        found.append("paused")
-    if view.refused:
-        found.append("refused")
-    conditions = {c.get("type"): c.get("status") for c in view.status.get("conditions") or []}
-    found += [f"{name}=False" for name in ("AbleToScale", "ScalingActive") if conditions.get(name) == "False"]
-    if _at_max(view):
-        found.append("at max")
-    if view.fight is not None:
-        found.append(f"fight: {' and '.join(view.fight.writers)}")
-    return found
-
-
-def _at_max(view: HpaView) -> bool:
-    most, least = view.spec.get("maxReplicas", 0), view.spec.get("minReplicas", 1)
-    return bool(most) and most != least and view.status.get("currentReplicas", 0) >= most
-
-
 def _style(view: HpaView) -> str:
-    if _at_max(view):
+    if view.at_max:
         return "red"
-    found = problems(view, 0)
-    if found:
+    if view.problems:
         return "yellow"
     return "dim" if view.mode != "enforce" else ""
 
 
-def mode_text(view: HpaView) -> str:
+def _mode_text(view: HpaView) -> str:
     """The mode, and what keeps it from having its effect."""
     if view.refused:
         return f"{view.mode} (refused)"
@@ -177,7 +155,7 @@ def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>"))),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0))),
         Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
-        Column("MODE", mode_text),
+        Column("MODE", _mode_text),
         Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),
         Column("LAST SCALE", lambda v: _since(v.status.get("lastScaleTime"), now_ms), wide=True),
         Column(
@@ -185,7 +163,7 @@ def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
         ),
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
-        Column("PROBLEM", lambda v: ", ".join(problems(v, now_ms)) or "-", wide=True),
+        Column("PROBLEM", lambda v: ", ".join(v.problems) or "-", wide=True),
         Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms)),
     ]
 
@@ -215,7 +193,7 @@ def _fight(fight: Fight | None) -> dict[str, Any] | None:
     }
 
 
-def document(view: HpaView) -> dict[str, Any]:
+def _document(view: HpaView) -> dict[str, Any]:
     """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
     return {
         "cluster": view.id.cluster,
@@ -240,7 +218,7 @@ def _listing(views: list[HpaView], now_ms: int, *, namespaces: bool) -> Listing[
         kind="Hpa",
         items=views,
         columns=_columns(now_ms, namespaces),
-        document=document,
+        document=_document,
         name=lambda view: f"hpa/{view.id}",
         style=_style,
     )
@@ -288,7 +266,7 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
 def _cluster_columns() -> list[Column[ClusterView]]:
     return [
         Column("NAME", lambda c: c.name),
-        Column("STATE", cluster_state),
+        Column("STATE", _cluster_state),
         Column("HEARD", lambda c: "never" if c.heard_ms is None else age(max(0, c.clock_ms - c.heard_ms))),
         Column("NAMESPACES", lambda c: str(c.namespaces)),
         Column("HPAS", lambda c: str(c.hpas)),
@@ -299,7 +277,7 @@ def _cluster_columns() -> list[Column[ClusterView]]:
     ]
 
 
-def cluster_state(cluster: ClusterView) -> str:
+def _cluster_state(cluster: ClusterView) -> str:
     """`up`, `silent`, `frozen`, `paused` or `unknown` (only settings are known)."""
     if cluster.heard_ms is None:
         return "unknown"
@@ -322,7 +300,7 @@ def _cluster_document(cluster: ClusterView) -> dict[str, Any]:
 
     return {
         "name": cluster.name,
-        "state": cluster_state(cluster),
+        "state": _cluster_state(cluster),
         "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,

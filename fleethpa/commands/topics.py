@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from fleethpa.commands.writing import Write, dry_run, write_all, write_options
 from fleethpa.connection import client_settings, connecting
 from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.session import Session, command_options
+from fleethpa.writing import Write, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:

@@ -1,0 +1,55 @@
+"""Results of looking at a part: what is right, what is wrong and which command helps; as lines, documents and a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from fleethpa.errors import ANSWER_IS_NO, OK
+from fleethpa.output.formats import Listing
+from fleethpa.output.table import Column, paint
+from fleethpa.output.words import counted
+from fleethpa.session import Session
+
+_STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One result. `next_step`: the command that helps; empty: none is needed."""
+
+    level: Literal["ok", "warning", "failure"]
+    area: str
+    subject: str
+    message: str
+    next_step: str = ""
+
+
+def tell_sum(session: Session, found: list[Check]) -> int:
+    """Count them on stderr; the exit code."""
+    counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
+    session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
+    return ANSWER_IS_NO if counts["failure"] else OK
+
+
+def line(session: Session, check: Check) -> str:
+    """A check for people."""
+    level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
+    step = f"\n{'':<19} Next: {check.next_step}" if check.next_step else ""
+    return f"{level} {check.area:<10} {check.subject}  {check.message}{step}"
+
+
+def listing(found: list[Check]) -> Listing[Check]:
+    """Checks for machines."""
+    columns: tuple[Column[Check], ...] = (Column("LEVEL", lambda c: c.level), Column("MESSAGE", lambda c: c.message))
+    return Listing(kind="Check", items=found, columns=columns, document=_document, name=lambda c: f"check/{c.area}")
+
+
+def _document(check: Check) -> dict[str, Any]:
+    return {
+        "level": check.level,
+        "area": check.area,
+        "subject": check.subject,
+        "message": check.message,
+        "nextStep": check.next_step,
+    }
