@@ -122,15 +122,13 @@ class KafkaReader:
         consumer.pause(*everything)
 
     async def rows(self) -> Mapping[bytes, bytes]:
-        from streams.core.rows import applied_offset
+        from streams.core.rowcopies import merge_row
 
         newest: dict[bytes, bytes] = {}
         for records in (await self._whole(CHANGELOG)).values():
             for record in records:
-                held = newest.get(record.key)
-                # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
-                if record.value is not None and (held is None or applied_offset(held) <= applied_offset(record.value)):
-                    newest[record.key] = record.value
+                if record.value is not None:
+                    merge_row(newest, record.key, record.value)
         return newest
 
     async def count(self) -> int:

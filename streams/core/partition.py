@@ -21,6 +21,7 @@ from streams.core.hpa import Hpa
 from streams.core.ledger import DecisionRecord, Ledger
 from streams.core.namespace import Namespace
 from streams.core.probe import Probe
+from streams.core.rowcopies import applied_offset
 from streams.core.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
 from streams.core.state import State
 
@@ -264,8 +265,8 @@ def _check_manifest(row: PartitionRow, stored: Mapping[bytes, bytes]) -> None:
         value = stored.get(text.encode())
         if value is None:
             raise StateError(f"state row {text} is missing; it was last written at log offset {written}")
-        if rows.applied_offset(value) < written:
-            raise StateError(f"state row {text} is of log offset {rows.applied_offset(value)}, {written} was written")
+        if applied_offset(value) < written:
+            raise StateError(f"state row {text} is of log offset {applied_offset(value)}, {written} was written")
 
 
 def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
@@ -277,7 +278,7 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
         cluster, name, part = rows.namespace_of_key(rest)
         row = rows.decode_row(key, stored[key])
         if isinstance(row, NamespaceRow):
-            found.setdefault((cluster, name), {})[part] = (rows.applied_offset(stored[key]), row)
+            found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
     for (cluster, name), parts in found.items():
         state.namespace(cluster, name).load(parts)
 
@@ -290,5 +291,5 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
         row = rows.decode_row(key, stored[key])
         if isinstance(row, HpaRow):
             name: HpaId = rows.hpa_of_key(rest)
-            state.add(name, Hpa(state.row.number, row, rows.applied_offset(stored[key])))
+            state.add(name, Hpa(state.row.number, row, applied_offset(stored[key])))
     state.schedule.rebuild(state.hpas)

@@ -1,7 +1,7 @@
 """State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
 
-A row's value is its applied log offset (8 bytes, big-endian) and the MessagePack of one of the structs below, a large
-one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
+A row's value is its applied log offset (`streams.core.rowcopies`) and the MessagePack of one of the structs below, a
+large one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
 """
 
 from typing import Any
@@ -14,6 +14,7 @@ from schemas.entries import ClusterSettings, MetricAnswer, Mode, Origin, Pod
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from streams.core.errors import StateError
 from streams.core.evaluation import EMPTY_HISTORY, History, Pending
+from streams.core.rowcopies import APPLIED_BYTES, applied_prefix
 
 _LEVEL = 1
 _PLAIN_BYTES = 4096
@@ -281,12 +282,7 @@ def encode_row(applied_offset: int, row: Row) -> bytes:
     body = _ENCODER.encode(row)
     if len(body) >= _PLAIN_BYTES:
         body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
-    return applied_offset.to_bytes(8, "big", signed=True) + body
-
-
-def applied_offset(value: bytes) -> int:
-    """Give the log offset that a stored row has applied."""
-    return int.from_bytes(value[:8], "big", signed=True)
+    return applied_prefix(applied_offset) + body
 
 
 def decode_row(key: bytes, value: bytes) -> Row:
@@ -297,10 +293,11 @@ def decode_row(key: bytes, value: bytes) -> Row:
     """
     kind = key.partition(b"|")[2][:1]
     decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"p": _PARTITION}.get(kind)
-    if decoder is None or len(value) <= 8:
+    stored = value[APPLIED_BYTES:]
+    if decoder is None or not stored:
         raise StateError(f"{key!r} is no state row of fleethpa")
     try:
-        body = bytes(cramjam.zstd.decompress(value[8:])) if value[8:12] == _ZSTD else value[8:]
+        body = bytes(cramjam.zstd.decompress(stored)) if stored.startswith(_ZSTD) else stored
         row: Row = decoder.decode(body)
     except (msgspec.DecodeError, cramjam.DecompressionError) as error:
         raise StateError(f"state row {key.decode(errors='replace')} cannot be read: {error}") from error

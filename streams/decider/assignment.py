@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from streams.core.errors import StateError
 from streams.core.partition import Partition
+from streams.core.rowcopies import rows_by_partition
 from streams.decider.checkpoint import decisions_offset_of, split_rows
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.standing import Head, StandingError
-from streams.decider.store import rows_by_partition
 from streams.decider.tail import Bounds, TailReader
 
 log = logging.getLogger("fleethpa.decider")

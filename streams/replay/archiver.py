@@ -14,7 +14,8 @@ from typing import IO
 
 from streams.core.errors import CoreError
 from streams.core.partition import Partition
-from streams.core.rows import applied_offset, partition_key, row_kind
+from streams.core.rowcopies import applied_offset
+from streams.core.rows import partition_key, row_kind
 from streams.replay.archive import DECISIONS, LOG, create
 from streams.replay.manifests import Manifest
 from streams.replay.reader import PartitionReader

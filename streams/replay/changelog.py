@@ -7,7 +7,8 @@ gives another state.
 
 from streams.core.errors import StateError
 from streams.core.partition import Partition
-from streams.core.rows import PartitionRow, applied_offset, decode_row, partition_key
+from streams.core.rowcopies import applied_offset, wins
+from streams.core.rows import PartitionRow, decode_row, partition_key
 
 
 class CheckpointRows:
@@ -32,9 +33,7 @@ class CheckpointRows:
         """Take a record; False: no later one can matter."""
         if value is None:
             return True
-        held = self._since.get(key) or self.rows.get(key)
-        # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
-        if held is not None and applied_offset(held) > applied_offset(value):
+        if not wins(value, self._since.get(key) or self.rows.get(key)):
             return True
         self._since[key] = value
         if key != partition_key(self.number):

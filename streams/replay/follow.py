@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.rows import applied_offset
+from streams.core.rowcopies import merge_row
 from streams.kafka import aiokafka_kwargs, read_range
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, torn
@@ -191,10 +191,8 @@ class _Follower:
         for part in parts:
             self._consumer.assign([part])
             async for record in read_range(self._consumer, part, firsts[part], ends[part]):
-                held = newest.get(record.key)
-                # A paused worker may still write: the row with the higher applied offset wins, as at recovery.
-                if record.value and (held is None or applied_offset(held) <= applied_offset(record.value)):
-                    newest[record.key] = record.value
+                if record.value:
+                    merge_row(newest, record.key, record.value)
         return newest
 
     async def _follow(self, archiver: Archiver, ends: dict[TopicPartition, int]) -> None:

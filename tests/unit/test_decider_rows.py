@@ -12,16 +12,17 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.core.rowcopies import applied_offset, applied_prefix, merge_row, rows_by_partition
 from streams.decider import checkpoint
 from streams.decider.checkpoint import decisions_offset_of, own_row, split_rows, write_checkpoint
 from streams.decider.faults import CrashPoint
 from streams.decider.owned import OwnedPartition
-from streams.decider.store import RowStore, StateTable, applied_prefix, merge_row, row_applied, rows_by_partition
+from streams.decider.store import RowStore, StateTable
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1, 255, 2**40])
 def test_an_applied_offset_reads_back(offset: int) -> None:
-    assert row_applied(applied_prefix(offset) + b"body") == offset
+    assert applied_offset(applied_prefix(offset) + b"body") == offset
 
 
 @given(st.permutations([(-1, b"a"), (3, b"b"), (7, b"c"), (7, b"c"), (200, b"d"), (70_000, b"e")]))

@@ -26,9 +26,9 @@ from schemas.entries import (
     WatermarkReset,
 )
 from schemas.keys import HpaId
-from streams.core import rows
 from streams.core.errors import LogError, StateError, UnknownEngineError
 from streams.core.partition import Partition
+from streams.core.rowcopies import applied_offset
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, decode_row
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -492,7 +492,7 @@ def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     assert hpa.hpa_object()["spec"]["maxReplicas"] == 10
     assert sorted(namespace.pods) == ["web-0", "web-1"]
     assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2}
-    assert {rows.applied_offset(value) for _, value in written} == {2}
+    assert {applied_offset(value) for _, value in written} == {2}
     assert log.partition.checkpoint()[:-1] == []
 
 
