@@ -6,6 +6,8 @@ The log and the decisions are keyed by `cluster/namespace`; an HPA is `cluster/n
 from functools import lru_cache
 from typing import NamedTuple
 
+EVERY_CLUSTER = "*"
+"""What settings and commands name instead of a cluster where they are about all of them."""
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF

@@ -2,8 +2,7 @@
 
 from reconciler.core.plan import Guards
 from schemas.entries import SettingsSet
-
-EVERY_CLUSTER = "*"
+from schemas.keys import EVERY_CLUSTER
 
 
 class GuardSettings:

@@ -10,14 +10,14 @@ from typing import Any
 from schemas import entries as wire
 from schemas.decisions import ENGINE
 from schemas.entries import Entry, Source
-from schemas.keys import HpaId, split_namespace_key
+from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from streams.core import foldhpas, rates
 from streams.core.errors import UnknownEngineError
 from streams.core.foldhpas import paused_by
 from streams.core.folding import Folding
 from streams.core.namespace import query_key, target_key
 from streams.core.rows import AnswerRow, ScaleRow, TargetKey
-from streams.core.settings import EVERY_CLUSTER, merge
+from streams.core.settings import merge
 
 
 class EntryFold(Folding):

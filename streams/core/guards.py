@@ -6,11 +6,12 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.entries import Mode, Origin
+from schemas.keys import EVERY_CLUSTER
 from streams.core.evaluation import Evaluation
 from streams.core.hpa import Hpa
 from streams.core.namespace import Namespace
 from streams.core.rows import Pause, TargetKey
-from streams.core.settings import EVERY_CLUSTER, Effective
+from streams.core.settings import Effective
 
 HIDDEN = " (cluster)"
 """Ends the directory name of a cluster's HPA that bears a central one's name; no Kubernetes name has a space."""

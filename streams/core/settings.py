@@ -3,10 +3,10 @@
 from msgspec import Struct, structs
 
 from schemas.entries import ClusterSettings, Mode
+from schemas.keys import EVERY_CLUSTER
 from schemas.quantity import QuantityError, parse_quantity
 from streams.core.autoscaler import ControllerSettings
 
-EVERY_CLUSTER = "*"
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
 

@@ -17,13 +17,12 @@ from schemas.entries import (
     LogRecord,
 )
 from schemas.hpa import metric_name, metric_source
-from schemas.keys import HpaId, split_namespace_key
+from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from streams.core.partition import Partition
 from streams.replay.candidate import metric_key
 from streams.replay.inputs import LogEntry
 
 _WORDS = (b'"autoscaler', b'"command"')
-EVERYWHERE = "*"
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -166,7 +165,7 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId) -> Ite
 
 def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
     if key == WHOLE_PARTITION_KEY:
-        return body.cluster in ("", EVERYWHERE, hpa.cluster)
+        return body.cluster in ("", EVERY_CLUSTER, hpa.cluster)
     return key == hpa.namespace_key and body.name in ("", hpa.name)
 
 
