@@ -53,7 +53,7 @@ VERBS: Final = {
     "pause": ("fleethpa.commands.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
     "resume": ("fleethpa.commands.control", "resume", "End a pause."),
     "mode": ("fleethpa.commands.control", "mode", "Set off, shadow or enforce."),
-    "settings": ("fleethpa.commands.control", "settings", "Show or change the settings of a cluster."),
+    "settings": ("fleethpa.commands.settings", "settings", "Show or change the settings of a cluster."),
     "topics": ("fleethpa.commands.topics", "topics", "Create or check the topics."),
     "ingest": ("fleethpa.commands.ingest", "ingest", "Say what would be read from a message."),
     "clusters": (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.commands.control import parse_settings
 from fleethpa.manifests import check_hpa, read_input
+from fleethpa.settingwords import parse_settings
 from fleethpa.writer import Fate, Pending, _fates_in
 from schemas.codec import encode
 from schemas.entries import (

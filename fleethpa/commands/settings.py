@@ -1,0 +1,93 @@
+"""`fleethpa settings`: the settings of a cluster, shown or changed; recorded with author and reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleethpa.errors import not_found
+from fleethpa.session import Session, command_options, output_option
+from fleethpa.writing import Write, dry_run, write_all, write_options
+from schemas.keys import EVERY_CLUSTER
+
+if TYPE_CHECKING:
+    from fleethpa.views import FleetState
+
+
+@click.command()
+@click.argument("cluster")
+@click.argument("changes", nargs=-1, metavar="[NAME=VALUE]…")
+@write_options
+@output_option(formats=("table", "json", "yaml"))
+@command_options()
+def settings(session: Session, /, cluster: str, changes: tuple[str, ...], output: str, **written: Any) -> int:
+    """Show the settings of CLUSTER ('*': the defaults of all), or change them.
+
+    Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
+    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, namespace.NAME, source.TYPE.
+    """
+    return _change(session, cluster, changes, written) if changes else _show(session, cluster, output)
+
+
+def _change(session: Session, cluster: str, changes: tuple[str, ...], written: dict[str, Any]) -> int:
+    from fleethpa.settingwords import parse_settings
+    from fleethpa.writer import open_writer
+    from schemas.entries import SettingsSet
+
+    body = SettingsSet(
+        cluster=cluster,
+        settings=parse_settings(changes),
+        author=session.config.author,
+        reason=written["reason"],
+    )
+    writes = [Write(f"settings of {cluster} changed: {', '.join(changes)}", body, cluster)]
+    if written["dry_run"]:
+        return dry_run(session, writes)
+
+    async def work() -> int:
+        if cluster != EVERY_CLUSTER:
+            await _known(session, cluster)
+        async with open_writer(session.config) as writer:
+            return await write_all(session, writer, writes, written["wait"])
+
+    return session.run(work())
+
+
+async def _known(session: Session, cluster: str) -> None:
+    from fleethpa.state import read_state
+
+    async with session.reader() as reader:
+        state = await read_state(reader)
+    if cluster not in state.clusters and cluster not in session.config.contexts:
+        session.warn(f"cluster {cluster} has not been heard of yet (known: {', '.join(state.clusters) or 'none'})")
+
+
+def _show(session: Session, cluster: str, output: str) -> int:
+    import msgspec
+
+    from fleethpa.output.formats import one
+    from fleethpa.output.table import layout
+    from fleethpa.settingwords import written_settings
+    from fleethpa.state import read_state
+    from schemas.entries import ClusterSettings
+    from streams.core.settings import merge
+
+    async def work() -> Any:
+        async with session.reader() as reader:
+            return await read_state(reader)
+
+    state: FleetState = session.run(work())
+    if cluster != EVERY_CLUSTER and cluster not in state.clusters:
+        known = ", ".join(state.clusters) or "none"
+        raise not_found(f"no cluster {cluster}", cause=f"Known are {known}.", next_step="fleethpa get clusters")
+    nothing = ClusterSettings()
+    effective = merge(state.settings.get(EVERY_CLUSTER, nothing), state.settings.get(cluster, nothing))
+    body = msgspec.to_builtins(effective)
+    if output == "table":
+        rows = [("SETTING", "VALUE"), *written_settings(effective)]
+        session.out("\n".join(layout(rows)))
+        session.note("What is not listed has upstream's default.")
+    else:
+        session.out(one("Settings", {"cluster": cluster, "settings": body}, output))
+    return 0

@@ -1,0 +1,127 @@
+"""What `pause`, `resume` and `mode` are about: HPAs, namespaces, clusters or the fleet, and the records for each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from msgspec import structs
+
+from fleethpa.errors import not_found, usage
+from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_ref
+from fleethpa.session import Session
+from fleethpa.writing import Write
+from schemas.keys import EVERY_CLUSTER
+
+if TYPE_CHECKING:
+    from fleethpa.views import FleetState
+    from schemas.entries import Command
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a command is about: HPAs (`names`), namespaces, clusters or (`everything`) the fleet."""
+
+    names: tuple[str, ...]
+    namespace: str | None
+    clusters: tuple[str, ...]
+    everything: bool
+
+    def check(self, verb: str) -> None:
+        """Raise a usage error where the scope is empty or contradicts itself."""
+        if self.everything and (self.names or self.namespace or self.clusters):
+            raise usage("--all excludes names, -n and -C", cause="--all is the whole fleet.")
+        if not (self.everything or self.names or self.namespace or self.clusters):
+            examples = f"fleethpa {verb} east/shop/checkout | -n shop -C east | -C east | --all"
+            raise usage(f"{verb} what?", cause="Name HPAs, a namespace, clusters, or --all.", next_step=examples)
+
+
+def scope_options(function: Callable[..., R]) -> Callable[..., R]:
+    """NAMES, `-n`, `-C` and `--all` as one argument `scope`."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, names: tuple[str, ...], **kwargs: Any) -> R:
+        globs = tuple(part.strip() for part in (kwargs.pop("clusters") or "").split(",") if part.strip())
+        named = names[1:] if names and names[0] in TYPE_WORDS else names
+        scope = Scope(named, kwargs.pop("namespace"), globs, kwargs.pop("everything"))
+        return function(*args, scope=scope, **kwargs)
+
+    decorated: Callable[..., R] = wrapper
+    for option in (
+        click.option("--all", "everything", is_flag=True, help="The whole fleet."),
+        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; alone: everything in them."),
+        click.option("-n", "--namespace", help="Namespace; without a name: everything in it."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[Write]:
+    """The records of a command for a scope; `words` end what each says to the user.
+
+    Raises:
+        CommandError: a name or a glob means nothing that is known (exit 4).
+    """
+    from fleethpa.finding import matching_clusters
+    from fleethpa.state import read_state
+
+    if scope.everything and command.command != "mode":
+        # The stop button reads nothing first.
+        return [Write(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
+    async with session.reader() as reader:
+        state = await read_state(reader)
+    if scope.everything:
+        return _default_mode(state, [EVERY_CLUSTER], command, words)
+    if scope.names:
+        return _of_hpas(state, scope, command, words)
+    clusters = matching_clusters(state, scope.clusters, session.config.contexts)
+    if scope.namespace:
+        return _of_namespaces(state, scope.namespace, clusters, command, words)
+    if command.command == "mode":
+        return _default_mode(state, clusters, command, words)
+    return [Write(f"cluster {name} {words}", structs.replace(command, cluster=name), name) for name in clusters]
+
+
+def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[Write]:
+    from fleethpa.finding import chosen
+
+    refs = tuple(parse_ref(name) for name in scope.names)
+    selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)
+    return [
+        Write(
+            f"hpa {view.id} {words}",
+            structs.replace(command, name=view.id.name),
+            view.id.cluster,
+            view.id.namespace,
+        )
+        for view in chosen(state, selection)
+    ]
+
+
+def _of_namespaces(state: FleetState, namespace: str, clusters: list[str], command: Command, words: str) -> list[Write]:
+    known = {hpa.cluster for hpa in state.hpas if hpa.namespace == namespace}
+    known |= {cluster for cluster, name in state.namespaces if name == namespace}
+    found = [cluster for cluster in clusters if cluster in known]
+    if not found:
+        raise not_found(f"no namespace {namespace} in {', '.join(clusters)}", next_step="fleethpa get hpa -A")
+    return [Write(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
+
+
+def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[Write]:
+    """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
+    from schemas.entries import ClusterSettings, SettingsSet
+
+    def write(name: str) -> Write:
+        settings = ClusterSettings(default_mode=command.mode)
+        body = SettingsSet(cluster=name, settings=settings, author=command.author, reason=command.reason)
+        return Write(f"{'fleet' if name == EVERY_CLUSTER else f'cluster {name}'} {words}", body, name)
+
+    if clusters != [EVERY_CLUSTER]:
+        return [write(name) for name in clusters]
+    own = [name for name, held in state.settings.items() if held.default_mode is not None and name != EVERY_CLUSTER]
+    return [write(name) for name in [EVERY_CLUSTER, *own]]
