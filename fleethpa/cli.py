@@ -70,6 +70,7 @@ VERBS: Final = {
     "run": ("fleethpa.commands.run", "run", "Run a part: ingest, decider, reconciler, observer or all."),
     "dev": ("fleethpa.commands.dev", "dev", "Run everything here: embedded broker, simulated clusters, all parts."),
     "demo": ("fleethpa.commands.demo", "demo", "See the main job working, in under two minutes."),
+    "config": ("fleethpa.commands.config", "config", "Show the settings in force and where each came from."),
     "completion": ("fleethpa.commands.completion", "completion", "Print the completion script of a shell."),
     "version": ("fleethpa.commands.version", "version", "Print versions."),
 }
@@ -80,7 +81,7 @@ _GROUPS: Final = (
     ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
     ("Change", ("lint", "diff", "apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
-    ("More", ("conformance", "completion", "version")),
+    ("More", ("config", "conformance", "completion", "version")),
 )
 
 EXAMPLES: Final = """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.errors import usage
+from fleethpa.errors import CommandError, usage
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
@@ -27,6 +27,7 @@ class Config:
 
     `brokers`: bootstrap servers. `kafka_config`: a Java-style `client.properties`. `kubeconfig`: file with the
     contexts of the member clusters. `contexts`: which of them (empty: all). `author`: who is named in audit records.
+    `properties_first`: `kafka_config` was named in a place above that of `brokers`, so servers named in it win.
     """
 
     brokers: str = ""
@@ -35,6 +36,7 @@ class Config:
     contexts: tuple[str, ...] = ()
     author: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
+    properties_first: bool = False
 
     def kafka(self) -> KafkaSettings:
         """Return the connection settings.
@@ -42,17 +44,39 @@ class Config:
         Raises:
             CommandError: no broker is known, or the settings cannot be used (exit 2).
         """
-        from schemas.connection import ENVIRONMENT_PREFIX, SettingsError, gather
-
-        named = self.brokers or self.kafka_config or f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS" in os.environ
-        if not named:
+        if not (self.brokers or self.kafka_config):
             raise usage("no Kafka brokers are known", cause=_no_brokers_cause(), next_step=NO_BROKERS_NEXT)
+        return self._gathered()[0]
+
+    @property
+    def servers(self) -> str:
+        """The brokers that are asked, for messages (`no brokers`: none is known); never fails."""
+        if not (self.brokers or self.kafka_config):
+            return "no brokers"
+        try:
+            return self._gathered()[0].bootstrap_servers
+        except CommandError:
+            # Whoever connects is told; a message can only name what was given.
+            return self.brokers or self.kafka_config
+
+    def kafka_origins(self) -> dict[str, str]:
+        """Where each field of the connection settings came from."""
+        return self._gathered()[1]
+
+    def _gathered(self) -> tuple[KafkaSettings, dict[str, str]]:
+        from schemas.connection import KafkaSettings, SettingsError, environment_given, gather, properties_given
+
         properties = _read_text(self.kafka_config, "--kafka-config") if self.kafka_config else ""
         try:
-            return gather(os.environ, properties=properties, brokers=self.brokers)
+            by_properties, by_environment = properties_given(properties), environment_given(os.environ)
+            brokers = "" if self.properties_first and "bootstrap_servers" in by_properties else self.brokers
+            settings = gather(os.environ, properties=properties, brokers=brokers)
         except SettingsError as error:
             source = self.kafka_config or "the environment"
             raise usage(f"Kafka settings from {source} cannot be used", cause=str(error)) from error
+        origins = dict.fromkeys((each.name for each in fields(KafkaSettings)), "default")
+        origins |= dict.fromkeys(by_properties, self.kafka_config) | dict.fromkeys(by_environment, "environment")
+        return settings, origins | ({"bootstrap_servers": self.origins["brokers"]} if brokers else {})
 
 
 def _no_brokers_cause() -> str:
@@ -74,37 +98,48 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
     ]
     if not any("brokers" in values or "kafkaConfig" in values for _, values in layers):
         layers.append(_dev_layer(environ))
+    layers.append(("environment KUBECONFIG", _given({"kubeconfig": environ.get("KUBECONFIG")})))
+    layers.append(("environment USER", _given({"author": environ.get("USER") or environ.get("LOGNAME")})))
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for origin, values in layers:
         for key in values.keys() - merged.keys():
             merged[key], origins[key] = values[key], origin
+    order = [origin for origin, _ in layers]
     return Config(
         brokers=merged.get("brokers", ""),
         kafka_config=merged.get("kafkaConfig", ""),
-        kubeconfig=merged.get("kubeconfig", "") or environ.get("KUBECONFIG", ""),
+        kubeconfig=merged.get("kubeconfig", ""),
         contexts=tuple(merged.get("contexts", ())),
-        author=merged.get("author", "") or environ.get("USER", "") or environ.get("LOGNAME", "") or "unknown",
+        author=merged.get("author", "unknown"),
         origins=origins,
+        properties_first=merged.keys() >= {"brokers", "kafkaConfig"}
+        and order.index(origins["kafkaConfig"]) < order.index(origins["brokers"]),
     )
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that have a value."""
+    return {key: value for key, value in values.items() if value}
 
 
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig"}
-    return {key: flags[name] for name, key in names.items() if flags.get(name)}
+    return _given({key: flags.get(name) for name, key in names.items()})
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    names = {
-        "FLEETHPA_BROKERS": "brokers",
-        "FLEETHPA_KAFKA_CONFIG": "kafkaConfig",
-        "FLEETHPA_KUBECONFIG": "kubeconfig",
-        "FLEETHPA_AUTHOR": "author",
-    }
-    found: dict[str, Any] = {key: environ[name] for name, key in names.items() if environ.get(name)}
-    if contexts := environ.get("FLEETHPA_CONTEXTS"):
-        found["contexts"] = [part for part in contexts.split(",") if part]
-    return found
+    from schemas.connection import ENVIRONMENT_PREFIX
+
+    return _given(
+        {
+            "brokers": environ.get("FLEETHPA_BROKERS") or environ.get(f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS"),
+            "kafkaConfig": environ.get("FLEETHPA_KAFKA_CONFIG"),
+            "kubeconfig": environ.get("FLEETHPA_KUBECONFIG"),
+            "author": environ.get("FLEETHPA_AUTHOR"),
+            "contexts": [part for part in environ.get("FLEETHPA_CONTEXTS", "").split(",") if part],
+        }
+    )
 
 
 def _files(named: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:

@@ -35,7 +35,8 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
             async with session.reader() as reader:
                 state = await read_state(reader)
         except CommandError as error:
-            yield Check("failure", "kafka", session.config.brokers or session.source, error.what, error.next_step)
+            asked = session.config.servers if session.source == "kafka" else session.source
+            yield Check("failure", "kafka", asked, error.what, error.next_step)
         else:
             took = span(round((time.monotonic() - began) * 1000))
             checks = [Check("ok", "kafka", reader.name, f"{await reader.count()} partitions, read in {took}")]

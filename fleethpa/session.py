@@ -167,7 +167,7 @@ class Session:
             from fleethpa.sources import source_of
             from fleethpa.timetravel import PastReader
 
-            async with connecting(self.config.brokers):
+            async with connecting(self.config.servers):
                 yield PastReader(source_of(self, checked=True), self.at_ms)
             return
         async with open_reader(self.source, self.config) as reader:

@@ -18,11 +18,11 @@ def unreadable(error: Exception, session: Session) -> CommandError | None:
     from streams.replay.segments import ArchiveError, MissingTopicError
 
     if isinstance(error, MissingTopicError):
-        return missing_topic(error.topic, session.config.brokers)
+        return missing_topic(error.topic, session.config.servers)
     if not isinstance(error, ArchiveError | WireError | CoreError):
         return None
     live = session.source == "kafka"
-    holder = f"The topics at {session.config.brokers} hold" if live else f"The archive {session.source} holds"
+    holder = f"The topics at {session.config.servers} hold" if live else f"The archive {session.source} holds"
     return usage(
         str(error),
         cause=f"{holder} a record that cannot be read, or that does not follow from what is before it.",

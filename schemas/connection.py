@@ -16,7 +16,8 @@ PROPERTIES_VARIABLE = "FLEETHPA_KAFKA_CONFIG"
 """Names the client.properties; the caller reads the file."""
 DEFAULT_BROKERS = "127.0.0.1:9092"
 
-_MASK = "********"
+MASK = "********"
+"""What stands for a password wherever settings are shown."""
 _PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
 
 
@@ -67,7 +68,7 @@ class KafkaSettings:
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))
-        texts = (f"{name}={_MASK if name == 'password' and value else value!r}" for name, value in shown)
+        texts = (f"{name}={MASK if name == 'password' and value else value!r}" for name, value in shown)
         return f"KafkaSettings({', '.join(texts)})"
 
 
@@ -102,12 +103,21 @@ def from_environment(environ: Mapping[str, str], base: KafkaSettings | None = No
     Raises:
         SettingsError: a variable of that prefix names no setting, or its value cannot be used.
     """
+    return _replace(base or KafkaSettings(), environment_given(environ))
+
+
+def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
+    """The fields of `KafkaSettings` that the environment sets, and their values.
+
+    Raises:
+        SettingsError: a variable of the prefix names no setting.
+    """
     names = {f"{ENVIRONMENT_PREFIX}{f.name.upper()}": f.name for f in fields(KafkaSettings)}
     given = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
     given.pop(PROPERTIES_VARIABLE, None)
     if unknown := sorted(given.keys() - names.keys()):
         raise SettingsError(f"{unknown[0]} is no setting; known are {', '.join(sorted(names))}")
-    return _replace(base or KafkaSettings(), {names[name]: value for name, value in given.items()})
+    return {names[name]: value for name, value in given.items()}
 
 
 def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettings:
@@ -120,6 +130,15 @@ def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettin
     Raises:
         SettingsError: a line that is no property, a store that is not PEM, or a value that cannot be used.
     """
+    return _replace(base or KafkaSettings(), properties_given(text))
+
+
+def properties_given(text: str) -> dict[str, str]:
+    """The fields of `KafkaSettings` that the text of a `client.properties` sets, and their values.
+
+    Raises:
+        SettingsError: a line that is no property, or a store that is not PEM.
+    """
     given = dict(_properties(text))
     for store in ("ssl.truststore", "ssl.keystore"):
         if given.get(f"{store}.location") and given.get(f"{store}.type", "PEM").upper() != "PEM":
@@ -127,7 +146,7 @@ def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettin
     changes = {field: given[name] for name, field in _PROPERTY_FIELDS.items() if name in given}
     if jaas := given.get("sasl.jaas.config"):
         changes |= _jaas_options(jaas)
-    return _replace(base or KafkaSettings(), changes)
+    return changes
 
 
 _PROPERTY_FIELDS = {

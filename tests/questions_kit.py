@@ -10,13 +10,10 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import orjson
 
-import fleethpa
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
@@ -46,7 +43,6 @@ APP = "c0/ns1/app1"
 GONE = "c0/ns2/gone"
 SHADOWED = "eu/shop/web"
 BEGIN, LATE, END = "2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z", "2026-01-01T00:10:00Z"
-SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
 
 
 @dataclass(frozen=True)
@@ -59,14 +55,6 @@ class TopicRecord:
     key: bytes | None
     value: bytes
     headers: tuple[tuple[str, bytes], ...] = ()
-
-
-def fits(kind: str, text: str) -> Any:
-    """Check a document against its published schema and return it."""
-    document = orjson.loads(text)
-    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
-    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
-    return document
 
 
 def world() -> list[TopicRecord]:

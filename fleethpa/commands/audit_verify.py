@@ -58,7 +58,7 @@ def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
     from streams.replay.segments import ArchiveError
 
     async def run() -> list[Report]:
-        async with connecting(session.config.brokers):
+        async with connecting(session.config.servers):
             found: list[Report] = await work()
             return found
 

@@ -86,7 +86,7 @@ async def _write(session: Session, source: Source, wanted: Filter, made: Export)
     from fleethpa.connection import connecting
     from fleethpa.finding import check_known
 
-    async with connecting(session.config.brokers):
+    async with connecting(session.config.servers):
         for number in range(await source.partitions()):
             if not await _partition(source, number, wanted, made, _BEFORE_MS):
                 await _partition(source, number, wanted, made, None)

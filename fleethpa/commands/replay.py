@@ -47,7 +47,7 @@ def replay(
     pool = Pool(replay_partition, jobs or jobs_for(source))
 
     async def work() -> list[ReplayReport]:
-        async with connecting(session.config.brokers), progress(session, "replaying", pool):
+        async with connecting(session.config.servers), progress(session, "replaying", pool):
             numbers = _partitions(await source.partitions(), wanted)
             return [report async for report in pool.run([ReplayTask(source, n, *window, wanted) for n in numbers])]
 

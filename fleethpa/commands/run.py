@@ -238,7 +238,7 @@ def decider_arguments(session: Session) -> list[str]:
     config = session.config
     arguments = ["run", "decider"]
     if config.brokers:
-        arguments += ["--brokers", config.brokers]
+        arguments += ["--brokers", config.servers]
     if config.kafka_config:
         arguments += ["--kafka-config", config.kafka_config]
     return arguments

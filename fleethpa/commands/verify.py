@@ -42,7 +42,7 @@ async def _derive(session: Session, source: Source, id_: str, partition: int) ->
     from streams.replay.segments import ArchiveError
     from streams.replay.single import derive
 
-    async with connecting(session.config.brokers):
+    async with connecting(session.config.servers):
         try:
             if partition >= await source.partitions():
                 raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")

@@ -13,7 +13,8 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.kafka.losses import cut
-from tests.questions_kit import APP, BEGIN, END, LATE, SHADOWED, fits, newest_id, produce, world
+from tests.published import fits
+from tests.questions_kit import APP, BEGIN, END, LATE, SHADOWED, newest_id, produce, world
 from tests.unit.cli_kit import Cli
 
 WINDOW = ("--since", LATE, "--until", END)

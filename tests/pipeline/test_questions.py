@@ -39,6 +39,7 @@ from streams.replay.segments import ArchivedRecord
 from streams.replay.single import derive
 from streams.replay.sources import KafkaSource
 from tests.archive_kit import write_archive
+from tests.published import fits
 from tests.questions_kit import (
     APP,
     BEGIN,
@@ -47,7 +48,6 @@ from tests.questions_kit import (
     LATE,
     SHADOWED,
     TopicRecord,
-    fits,
     newest_id,
     produce,
     world,

@@ -5,21 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import jsonschema
 import orjson
 import pytest
 
-import fleethpa
 from streams.replay.archive import DECISIONS
 from streams.replay.archiver import Archiver, Limits
 from streams.replay.generate import Fleet
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
+from tests.published import fits
 from tests.unit.cli_kit import Cli
 
-SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
 FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=9, settings=ENFORCING)
 
 
@@ -38,14 +35,6 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     return Cli(monkeypatch)
-
-
-def fits(kind: str, text: str) -> Any:
-    """Check a document against its published schema and return it."""
-    document = orjson.loads(text)
-    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
-    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
-    return document
 
 
 def decisions_of(made: Topics) -> int:

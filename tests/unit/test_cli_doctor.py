@@ -16,7 +16,7 @@ from fleethpa.dev.cluster.faults import Denial
 from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import ClusterSettings, Command, Heartbeat, SettingsSet
-from tests.questions_kit import fits
+from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 
 AREAS = ("--only", "kafka,log,clusters,hpas")

@@ -20,6 +20,7 @@ from fleethpa.dev import runtime
 from fleethpa.errors import CommandError
 from fleethpa.output.table import Column, table
 from fleethpa.session import use_color
+from tests.published import fits
 from tests.unit.cli_kit import Cli
 
 
@@ -108,12 +109,7 @@ def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pyt
 
 
 def test_version_prints_json_that_fits_its_schema(run: Cli) -> None:
-    import jsonschema
-    import orjson
-
-    result = run("version", "-o", "json")
-    schema = orjson.loads((Path(runtime.__file__).parents[1] / "schemas" / "Version.json").read_bytes())
-    jsonschema.validate(orjson.loads(result.stdout), schema)
+    fits("Version", run("version", "-o", "json").stdout)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -176,6 +172,72 @@ def test_client_properties_are_read(tmp_path: Path) -> None:
                     'sasl.jaas.config=x required username="u" password="p";\n')  # fmt: skip
     settings = load({"kafka_config": str(file)}, {}).kafka()
     assert (settings.bootstrap_servers, settings.username, settings.security_protocol) == ("k:9", "u", "SASL_SSL")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "servers", "origin"),
+    [
+        pytest.param(["--brokers", "flag:1"], {}, "flag:1", "flag", id="a flag beats all"),
+        pytest.param([], {"FLEETHPA_BROKERS": "env:1"}, "env:1", "environment", id="the environment beats the file"),
+        pytest.param(
+            [],
+            {"FLEETHPA_KAFKA_BOOTSTRAP_SERVERS": "env:1"},
+            "env:1",
+            "environment",
+            id="also under the name that every component knows",
+        ),
+        pytest.param([], {}, "file:1", "{file}", id="the file, where nothing else names servers"),
+        pytest.param(
+            ["--kafka-config", "{named}"], {}, "named:1", "{named}", id="servers of a client.properties given as a flag"
+        ),
+        pytest.param(
+            ["--kafka-config", "{named}", "--brokers", "flag:1"], {}, "flag:1", "flag", id="--brokers beats them"
+        ),
+        pytest.param(
+            ["--kafka-config", "{unnamed}"], {}, "file:1", "{file}", id="a client.properties that names no servers"
+        ),
+    ],
+)
+def test_the_servers_asked_are_those_of_the_highest_place_that_names_some(
+    run: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    flags: list[str],
+    environ: dict[str, str],
+    servers: str,
+    origin: str,
+) -> None:
+    files = {name: str(tmp_path / name) for name in ("file", "named", "unnamed")}
+    Path(files["file"]).write_text("brokers: file:1\n")
+    Path(files["named"]).write_text("bootstrap.servers=named:1\n")
+    Path(files["unnamed"]).write_text("client.id=someone\n")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    given = [flag.format(**files) for flag in flags]
+    shown = fits("SettingList", run("config", "view", "-o", "json", "--config", files["file"], *given).stdout)
+    found = {each["name"]: (each["value"], each["origin"]) for each in shown["items"]}
+    assert found["kafka.bootstrapServers"] == (servers, origin.format(**files))
+
+
+def test_the_settings_are_shown_with_their_origin_and_without_secrets(run: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=k:9\nsecurity.protocol=SASL_SSL\n"
+                    'sasl.jaas.config=x required username="u" password="hidden";\n')  # fmt: skip
+    table = run("config", "view", "--show-origin", "--kafka-config", str(file)).stdout
+    assert "hidden" not in table
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines()}
+    assert rows["kafka.password"] == ["********", str(file)]
+    assert rows["kafka.saslMechanism"] == ["SCRAM-SHA-512", "default"]
+    assert rows["kafkaConfig"] == [str(file), "flag"]
+    assert rows["contexts"] == ["<none>", "default"]
+
+
+def test_a_failure_names_the_servers_of_the_client_properties(run: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\n")
+    result = run("get", "hpa", "-A", "--kafka-config", str(file))
+    assert result.exit_code == 3
+    assert "cannot talk to Kafka at 127.0.0.1:1" in result.stderr
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import yaml
 
 from fleethpa.commands.diff import _sorted
 from fleethpa.output.words import counted
-from tests.questions_kit import fits
+from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
 HPA_ = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}

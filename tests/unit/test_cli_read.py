@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import orjson
 import pytest
 import yaml
 
-import fleethpa
 from fleethpa.decisions import Expander, Recorded
 from fleethpa.output.explanation import explanation
 from fleethpa.state import read_state
 from schemas.entries import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.keys import HpaId
+from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
-SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
 HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE"
 CHECKOUT = HpaId("east", "shop", "checkout")
 
@@ -36,14 +33,6 @@ def fleet() -> Fleet:
 def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     return Cli(monkeypatch, fleet)
-
-
-def fits(kind: str, text: str) -> Any:
-    """Check a document against its published schema and return it."""
-    document = orjson.loads(text)
-    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
-    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
-    return document
 
 
 # --- get --------------------------------------------------------------------------------------------------------------

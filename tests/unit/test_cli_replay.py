@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import orjson
 import pytest
 import yaml
 
-import fleethpa
 from fleethpa.failif import parse_fail_if
 from fleethpa.output.stepplot import step_plot
 from schemas.entries import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
@@ -19,20 +17,12 @@ from streams.replay.archive import LOG
 from streams.replay.measures import Measures
 from streams.replay.segments import ArchivedRecord
 from tests.archive_kit import SMALL, decided, write_archive
+from tests.published import fits
 from tests.shadow_kit import ShadowWorld
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
-SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
 SINCE = ("--since", "2025-12-31T00:00:00Z")
 APP = "c0/ns0/app0"
-
-
-def fits(kind: str, text: str) -> Any:
-    """Check a document against its published schema and return it."""
-    document = orjson.loads(text)
-    schema = orjson.loads((SCHEMAS / f"{kind}.json").read_bytes())
-    jsonschema.validate(document, schema, format_checker=jsonschema.FormatChecker())
-    return document
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,65 @@
+"""`fleethpa config view`: the settings in force, and where each came from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import click
+
+from fleethpa.output.formats import Listing, render
+from fleethpa.output.table import Column
+from fleethpa.session import Session, command_options, output_option
+
+_SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. `value` is text, secrets masked; `origin`: the flag, variable or file that named it."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@click.group()
+def config() -> None:
+    """Show where the settings of the command line come from."""
+
+
+@config.command("view")
+@click.option("--show-origin", is_flag=True, help="Also where each value came from.")
+@output_option(formats=("table", "json", "yaml", "jsonl"))
+@command_options()
+def view(session: Session, show_origin: bool, output: str) -> None:
+    """Print the settings in force: flag, over environment, over configuration file, over a `fleethpa dev` that runs."""
+    columns: tuple[Column[Setting], ...] = (
+        Column("SETTING", lambda each: each.name),
+        Column("VALUE", lambda each: each.value or "<none>"),
+        Column("ORIGIN", lambda each: each.origin, wide=True),
+    )
+    listing = Listing(
+        kind="Setting", items=_settings(session), columns=columns, document=asdict, name=lambda each: each.name
+    )
+    session.out(render(listing, "wide" if output == "table" and show_origin else output))
+
+
+def _settings(session: Session) -> list[Setting]:
+    from schemas.connection import MASK
+
+    found = session.config
+    values = {"kafkaConfig": found.kafka_config, "kubeconfig": found.kubeconfig, "author": found.author}
+    values["contexts"] = ",".join(found.contexts)
+    shown = [Setting(name, values[name], found.origins.get(name, "default")) for name in _SHOWN]
+    if not (found.brokers or found.kafka_config):
+        return [Setting("kafka.bootstrapServers", "", "default"), *shown]
+    origins = found.kafka_origins()
+    kafka: dict[str, Any] = asdict(found.kafka())
+    kafka["password"] = MASK if kafka["password"] else ""
+    return [*(Setting(f"kafka.{_camel(name)}", value, origins[name]) for name, value in kafka.items()), *shown]
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
