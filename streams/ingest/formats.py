@@ -76,12 +76,12 @@ def parse_document(value: bytes) -> dict[str, Any]:
 
 def _refuse_duplicates(value: bytes, document: dict[str, Any]) -> None:
     """Our own producers write what the encoder writes, so that equal bytes prove there is no duplicate, cheaply."""
-    if orjson.dumps(document) == value:
-        return
     try:
-        json.loads(value, object_pairs_hook=_unique)
-    except RecursionError as error:
-        raise Refusal("malformed", "not JSON that can be read: nested too deeply") from error
+        if orjson.dumps(document) != value:
+            json.loads(value, object_pairs_hook=_unique)
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        # orjson reads four times as deep as it writes, and all that is taken is written again.
+        raise Refusal("malformed", "not JSON that can be used: nested too deeply") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:

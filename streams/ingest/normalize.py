@@ -92,11 +92,10 @@ def _autoscaler_set(body: entries.AutoscalerSet, place: Place) -> Body:
 
 def _autoscaler_list(body: entries.AutoscalerList, place: Place, refuse: Callable[[Refusal], None]) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
-    for index, rival in enumerate(body.rivals):
-        _rival(rival, f"rivals[{index}]")
+    rivals = [_rival(rival, f"rivals[{index}]") for index, rival in enumerate(body.rivals)]
     for name, (_, when) in body.managers.items():
         check_range(when, f"managers[{name}]", 0, MAX_TIME_MS)
-    return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)))
+    return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
 
 
 def _good_hpas(hpas: list[dict[str, Any]], place: Place, refuse: Callable[[Refusal], None]) -> Iterator[dict[str, Any]]:
@@ -108,11 +107,18 @@ def _good_hpas(hpas: list[dict[str, Any]], place: Place, refuse: Callable[[Refus
             refuse(refusal)
 
 
-def _rival(rival: dict[str, Any], field: str) -> None:
+def _rival(rival: dict[str, Any], field: str) -> dict[str, Any]:
+    """The fields of a rival that are known: what else it holds, however deep, has no place in the log."""
     target = rival.get("target")
-    of_target = [target.get(key) for key in ("kind", "name")] if isinstance(target, dict) else [None]
-    if not all(isinstance(text, str) and text for text in (rival.get("kind"), rival.get("name"), *of_target)):
+    target = target if isinstance(target, dict) else {}
+    needed = (rival.get("kind"), rival.get("name"), target.get("kind"), target.get("name"))
+    if not (all(isinstance(text, str) and text for text in needed) and isinstance(target.get("group", ""), str)):
         raise Refusal("wrongType", f'{field} must be {{"kind","name","target":{{"group","kind","name"}}}}, all texts')
+    return _only(rival, ("kind", "name")) | {"target": _only(target, ("group", "kind", "name"))}
+
+
+def _only(found: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: found[name] for name in names if name in found}
 
 
 def _command(body: entries.Command, place: Place) -> None:

@@ -55,6 +55,12 @@ def gauge(**point: Any) -> bytes:
         pytest.param(b'{"fields":{},"tags":{}}', "unknownFormat", "fields, tags", id="Telegraf"),
         pytest.param(b'{"a":' * 200_000, "malformed", "not JSON", id="deep nesting, unfinished"),
         pytest.param(b'{"v":1,"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "malformed", "not JSON", id="deep nesting"),
+        pytest.param(
+            b'{"v":1,"entries":[],"x":' + b"[" * 300 + b"]" * 300 + b"}",
+            "malformed",
+            "nested too deeply",
+            id="nesting that can be read but not written",
+        ),
         pytest.param(b'{"v":1,"v":1,"entries":[]}', "duplicateKey", "'v' occurs twice", id="duplicate keys"),
         pytest.param(
             b'{"v":1,"entries":[{"kind":"heartbeat","session":"a","session":"b"}]}',
@@ -212,6 +218,19 @@ def check_all_is_accounted_for(value: bytes, topic: str) -> None:
         logged += 1
     assert logged or found.is_rejected
     assert not found.is_rejected or rejected(raw, found.code, found.reason(), found.format).value == value
+
+
+@pytest.mark.parametrize("depth", [30, 240, 250, 254, 260, 1_000])
+def test_what_a_rival_holds_beside_its_name_and_target_is_not_logged_however_deep(depth: int) -> None:
+    target = b'"target":{"group":"apps","kind":"Deployment","name":"web"}'
+    rival = b'{"kind":"ScaledObject","name":"web",' + target + b',"x":' + b"[" * depth + b"]" * depth + b"}"
+    entry = b'{"kind":"autoscalerList","listId":"1","hpas":[],"rivals":[' + rival + b"]}"
+    value = b'{"v":1,"cluster":"east","namespace":"shop","entries":[' + entry + b"]}"
+    check_all_is_accounted_for(value, topics.AUTOSCALERS)
+    for piece in read(value, topics.AUTOSCALERS).pieces:
+        assert piece.body.rivals == [  # type: ignore[union-attr]
+            {"kind": "ScaledObject", "name": "web", "target": {"group": "apps", "kind": "Deployment", "name": "web"}}
+        ]
 
 
 @settings(max_examples=150)

@@ -157,6 +157,12 @@ def test_a_bad_hpa_of_a_list_does_not_cost_the_others() -> None:
         pytest.param("command", {"command": "mode", "mode": None}, "needs mode", id="a mode command without mode"),
         pytest.param("autoscalerSet", {"mode": "off"}, "only with origin central", id="a mode of a cluster's HPA"),
         pytest.param("autoscalerList", {"rivals": [{"kind": "X"}]}, "rivals[0] must be", id="a rival without target"),
+        pytest.param(
+            "autoscalerList",
+            {"rivals": [{"kind": "X", "name": "x", "target": {"kind": "Y", "name": "y", "group": [1]}}]},
+            "rivals[0] must be",
+            id="a rival whose target's group is no text",
+        ),
         pytest.param("autoscalerList", {"managers": {"a": ["m", -1]}}, "managers[a]", id="a manager of no time"),
         pytest.param("autoscalerSet", {"managerTime": -1}, "managerTime", id="a manager's time before all time"),
         pytest.param(
