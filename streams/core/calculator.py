@@ -50,7 +50,8 @@ def utilization(
     wrapped = _leaves_type(usage, request)
     if _is_plain(ratio, groups):
         return _marked(wrapped, _plain(current, percent, ratio, average, groups, band))
-    if ratio != 1.0:
+    if ratio < 1.0 or ratio > 1.0:
+        # NaN (0 % of a target of 0) is neither: nothing is filled in then.
         request += groups.missing_request
     if ratio < 1.0:
         usage += _fallback(pods, answer, resource, container, max(100, target))

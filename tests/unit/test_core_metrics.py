@@ -27,6 +27,7 @@ from tests.hpa_kit import (
     world,
 )
 
+MIN_INT32 = -(2**31)
 MIN_INT64 = -(2**63)
 
 
@@ -145,6 +146,15 @@ def test_r25_sums_keep_their_low_64_bits() -> None:
     made = calculate(resource(percent=50), answer, current=2, pods=pods)
 
     assert (made.value, made.average_milli) == (0, -(2**62))
+
+
+def test_over_a_target_of_zero_a_percentage_of_zero_fills_nothing_in() -> None:
+    """2^32 % are 0 % in int32, and 0 / 0 is neither below 1 nor above."""
+    pods, answer = world(Group(1, 2**32), Group(3, None))
+
+    made = calculate(resource(percent=0), answer, current=2, pods=pods)
+
+    assert (made.value, made.proposal) == (0, MIN_INT32)
 
 
 @pytest.mark.parametrize(
