@@ -166,13 +166,13 @@ class _Run:
         if not text:
             message = "the HPA target's scale is missing a selector"
             return self._selector_failed("SelectorRequired", "selector is required", "InvalidSelector", message)
-        canonical, error = _selector(text)
+        error = _selector_error(text)
         if error:
             message = f"couldn't convert selector into a corresponding internal selector object: {error}"
             return self._selector_failed("InvalidSelector", message, "InvalidSelector", message)
         names = self.observation.ambiguous
         if len(names) > 1:
-            message = f"pods by selector {canonical} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
+            message = f"pods by selector {text} are controlled by more than one HPA (e.g. [{names[0]} {names[1]}])"
             return self._selector_failed("AmbiguousSelector", message, "AmbiguousSelector", message)
         return None
 
@@ -315,9 +315,10 @@ def _no_scale(
 
 
 @lru_cache(maxsize=4096)
-def _selector(text: str) -> tuple[str, str]:
-    """Give (canonical form, error) of a selector in query-string form."""
+def _selector_error(text: str) -> str:
+    """Say why a selector in query-string form cannot be parsed; empty: it can."""
     try:
-        return str(parse_selector(text)), ""
+        parse_selector(text)
     except SelectorError as error:
-        return "", str(error)
+        return str(error)
+    return ""

@@ -135,6 +135,15 @@ def test_an_ambiguous_selector_names_two() -> None:
     assert result.metric_results == ()
 
 
+def test_an_ambiguous_selector_is_told_as_the_scale_has_it() -> None:
+    controller = Controller(hpa([QUEUE]))
+    text = "tier in (b, a), app=x"
+
+    result = controller.sync(3, wanting(9), scale=Scale(3, 3, text), ambiguous=("shop/a", "shop/web"))
+
+    assert result.events[0][2].startswith(f"pods by selector {text} are controlled by more than one HPA")
+
+
 @pytest.mark.parametrize(
     ("api_version", "scale", "error", "label"),
     [
