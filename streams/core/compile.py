@@ -66,7 +66,7 @@ def _compile_rules(rules: Json, *, up: bool) -> ScalingRules:
         window_ms=None if window_s is None else window_s * 1000,
         select=rules.get("selectPolicy") or "Max",
         policies=policies,
-        longest_ms=max((policy.period_ms for policy in policies), default=0),
+        longest_ms=max([0, *(policy.period_ms for policy in policies)]),
         tolerance=None if tolerance is None else parse_quantity(tolerance).as_float(),
     )
 

@@ -126,6 +126,13 @@ def test_a_policy_of_an_unknown_type_repeats_the_number_before_it(policies: Any,
     assert scale_down_limit(compiled.scale_down, 10, EMPTY_HISTORY, NOW_MS)[0] == down
 
 
+def test_the_longest_period_is_never_below_zero() -> None:
+    compiled = compile_autoscaler(hpa([QUEUE], behavior=behavior({"policies": [policy("Pods", 1, -60)]})))
+
+    assert compiled.scale_up is not None
+    assert compiled.scale_up.longest_ms == 0
+
+
 def test_without_policies_nothing_moves() -> None:
     rules: dict[str, Any] = {"policies": []}
     controller = Controller(hpa([QUEUE], behavior=behavior(rules, rules)), recommendations=())
