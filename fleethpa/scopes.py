@@ -18,7 +18,7 @@ from schemas.keys import EVERY_CLUSTER
 
 if TYPE_CHECKING:
     from fleethpa.views import FleetState
-    from schemas.entries import Command
+    from schemas.autoscalers import Command
 
 R = TypeVar("R")
 
@@ -114,7 +114,7 @@ def _of_namespaces(state: FleetState, namespace: str, clusters: list[str], comma
 
 def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[Write]:
     """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
-    from schemas.entries import ClusterSettings, SettingsSet
+    from schemas.settings import ClusterSettings, SettingsSet
 
     def write(name: str) -> Write:
         settings = ClusterSettings(default_mode=command.mode)

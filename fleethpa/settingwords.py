@@ -8,7 +8,8 @@ from typing import Any, Final, get_args
 
 from fleethpa.errors import usage
 from fleethpa.output.times import parse_duration_ms, span
-from schemas.entries import ClusterSettings, MetricType
+from schemas.samples import MetricType
+from schemas.settings import ClusterSettings
 
 
 def _flag(text: str) -> bool:

@@ -11,19 +11,12 @@ from fleethpa.output.times import rfc3339
 from fleethpa.readers import Reader
 from fleethpa.statuses import object_of, status_of, with_ending
 from fleethpa.views import ClusterView, FleetState, HpaView
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision
-from schemas.entries import (
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    ClusterSettings,
-    Command,
-    LogRecord,
-    Mode,
-    SettingsSet,
-)
+from schemas.entries import LogRecord
 from schemas.keys import HpaId, split_namespace_key
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.core.moves import KEPT_MOVES, Move, moved
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fleethpa.decisions import Recorded
-from schemas.entries import ClusterSettings, Mode
+from schemas.autoscalers import Mode
 from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
 from streams.core.moves import Fight, Move, fight_now
 from streams.core.rows import NamespaceRow, PartitionRow
 

@@ -26,7 +26,7 @@ from reconciler.discovery import Discovery
 from reconciler.errors import ApiError, ClusterError, UnreachableError
 from reconciler.telemetry import ReconcilerMetrics, result_of
 from schemas.decisions import Decision
-from schemas.entries import Outcome
+from schemas.outcomes import Outcome
 
 LONG_STALE_MS = 60_000
 """So long past its time to live a write is given up without asking what the scale shows."""

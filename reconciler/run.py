@@ -31,8 +31,8 @@ from reconciler.telemetry import ReconcilerMetrics
 from reconciler.web import Health, first_error, serve, tell_when_ready
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision
-from schemas.entries import Outcome
 from schemas.keys import namespace_key
+from schemas.outcomes import Outcome
 from schemas.topics import DECISIONS, OUTCOMES
 
 log = logging.getLogger(__name__)

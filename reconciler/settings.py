@@ -8,7 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from reconciler import kafka
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.entries import PublicRecord, SettingsSet
+from schemas.entries import PublicRecord
+from schemas.settings import SettingsSet
 from schemas.topics import SETTINGS
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
-from schemas.entries import Mode, Origin, Target
+from schemas.autoscalers import Mode, Origin
 from schemas.quantity import format_milli
+from schemas.scales import Target
 
 ENGINE = 1
 """Rises only when some log would give other bytes."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from schemas.entries import ClusterSettings
+from schemas.settings import ClusterSettings
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG

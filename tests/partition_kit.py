@@ -6,36 +6,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
-from schemas.entries import (
-    WHOLE_PARTITION_KEY,
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    Command,
-    Container,
-    Entry,
-    Heartbeat,
-    LogRecord,
-    MetricAnswer,
-    Outcome,
-    Pod,
-    PodDeleted,
-    PodList,
-    PodSet,
-    PodUsage,
-    Point,
-    Restart,
-    Samples,
-    ScaleSet,
-    SettingsSet,
-    Source,
-    Target,
-    WatermarkReset,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
+from schemas.outcomes import Outcome
+from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
+from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
+from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from schemas.entries import ClusterSettings
+from schemas.settings import ClusterSettings
 from streams.core.partition import Partition
 from streams.replay.generate import Fleet, generate
 

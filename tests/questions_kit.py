@@ -14,21 +14,13 @@ from typing import Any
 
 import orjson
 
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
-from schemas.entries import (
-    AutoscalerDeleted,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    Command,
-    Entry,
-    LogRecord,
-    SettingsSet,
-    Source,
-)
+from schemas.entries import Body, Entry, LogRecord, Source
 from schemas.keys import partition_for
+from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
 from streams.core.partition import Partition
 from streams.kafka import strict_producer

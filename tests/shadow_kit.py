@@ -7,18 +7,10 @@ from typing import Any
 
 from fleethpa.dev.cluster.load import Load, Sine
 from fleethpa.dev.cluster.model import PodProfile, SimulatedWorkload
-from schemas.entries import (
-    Answers,
-    AutoscalerSet,
-    Container,
-    Heartbeat,
-    MetricAnswer,
-    Pod,
-    PodList,
-    PodUsage,
-    ScaleSet,
-    Target,
-)
+from schemas.autoscalers import AutoscalerSet
+from schemas.pods import Container, Pod, PodList
+from schemas.samples import Answers, MetricAnswer, PodUsage
+from schemas.scales import Heartbeat, ScaleSet, Target
 from streams.core.autoscaler import ControllerSettings
 from streams.core.compile import compile_autoscaler
 from streams.core.complete import complete

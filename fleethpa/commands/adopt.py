@@ -157,7 +157,7 @@ def exported(native: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, written: dict[str, Any]) -> Write:
-    from schemas.entries import AutoscalerSet
+    from schemas.autoscalers import AutoscalerSet
 
     body = AutoscalerSet(
         hpa=exported(native),

@@ -161,7 +161,7 @@ def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan
 def _plan_one(
     session: Session, plan: Plan, state: FleetState, hpa: HpaId, body: dict[str, Any], mode: Any, reason: str
 ) -> None:
-    from schemas.entries import AutoscalerSet
+    from schemas.autoscalers import AutoscalerSet
 
     rival = None if mode in ("shadow", "off") else next(rivals_of(state, hpa, body), None)
     if rival is not None:

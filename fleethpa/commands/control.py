@@ -14,7 +14,7 @@ from fleethpa.session import Session, command_options
 from fleethpa.writing import confirm, dry_run, write_all, write_options
 
 if TYPE_CHECKING:
-    from schemas.entries import Command
+    from schemas.autoscalers import Command
 
 
 @click.command()
@@ -29,7 +29,7 @@ def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
 ) -> int:
     """Stop writing replicas; deciding and recording go on. `pause --all` is the stop button."""
-    from schemas.entries import Command
+    from schemas.autoscalers import Command
 
     if scale_in and scale_out:
         raise usage(
@@ -55,7 +55,7 @@ def pause(
 @command_options()
 def resume(session: Session, /, scope: Scope, **written: Any) -> int:
     """End a pause of the same scope."""
-    from schemas.entries import Command
+    from schemas.autoscalers import Command
 
     command = Command(command="resume", author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, "resumed", written)
@@ -69,7 +69,7 @@ def resume(session: Session, /, scope: Scope, **written: Any) -> int:
 @command_options()
 def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write)."""
-    from schemas.entries import Command
+    from schemas.autoscalers import Command
 
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, f"set to {wanted}", written)

@@ -62,7 +62,7 @@ def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[Write]:
     from fleethpa.finding import chosen
     from fleethpa.state import read_state
-    from schemas.entries import AutoscalerDeleted
+    from schemas.autoscalers import AutoscalerDeleted
 
     async with session.reader() as reader:
         state = await read_state(reader)

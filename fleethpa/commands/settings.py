@@ -33,7 +33,7 @@ def settings(session: Session, /, cluster: str, changes: tuple[str, ...], output
 def _change(session: Session, cluster: str, changes: tuple[str, ...], written: dict[str, Any]) -> int:
     from fleethpa.settingwords import parse_settings
     from fleethpa.writer import open_writer
-    from schemas.entries import SettingsSet
+    from schemas.settings import SettingsSet
 
     body = SettingsSet(
         cluster=cluster,
@@ -70,7 +70,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     from fleethpa.output.table import layout
     from fleethpa.settingwords import written_settings
     from fleethpa.state import read_state
-    from schemas.entries import ClusterSettings
+    from schemas.settings import ClusterSettings
     from streams.core.settings import merge
 
     async def work() -> Any:

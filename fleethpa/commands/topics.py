@@ -141,7 +141,7 @@ def _show_engine(session: Session) -> int:
 
 def _record_engine(session: Session, number: int, written: dict[str, Any]) -> int:
     from fleethpa.writer import open_writer
-    from schemas.entries import EngineSet
+    from schemas.settings import EngineSet
 
     async def work() -> int:
         async with open_writer(session.config) as writer:

@@ -20,7 +20,7 @@ from fleethpa.dev import runtime
 from fleethpa.dev.runtime import DevStack
 from fleethpa.dev.supervisor import Child, Supervisor
 from fleethpa.errors import CommandError, unreachable
-from schemas.entries import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 
 if TYPE_CHECKING:
     from fleethpa.dev.cluster.fleet import Fleet

@@ -11,8 +11,9 @@ from urllib.parse import quote, urlencode
 from msgspec import structs
 
 from reconciler.core.lists import group_of, target_of, time_ms
-from schemas.entries import MetricAnswer, PodUsage, PodValue, Target, query_of
 from schemas.quantity import parse_milli
+from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of
+from schemas.scales import Target
 from schemas.selectors import SelectorError, label_selector_text, parse_selector
 
 Json = Mapping[str, Any]

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
-from schemas.entries import AutoscalerList, Pod, PodList
+from schemas.pods import Pod, PodList
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
 T = TypeVar("T")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from schemas.entries import Container, Pod, ScaleSet, Target
+from schemas.pods import Container, Pod
+from schemas.scales import ScaleSet, Target
 from schemas.selectors import label_selector_text
 
 Json = Mapping[str, Any]

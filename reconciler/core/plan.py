@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from schemas.decisions import Decision
-from schemas.entries import Outcome
+from schemas.outcomes import Outcome
 
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""

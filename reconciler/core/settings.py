@@ -1,8 +1,8 @@
 """The settings that guard writes, folded from `fleethpa.settings`."""
 
 from reconciler.core.plan import Guards
-from schemas.entries import SettingsSet
 from schemas.keys import EVERY_CLUSTER
+from schemas.settings import SettingsSet
 
 
 class GuardSettings:

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from reconciler import kafka
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.entries import AutoscalerDeleted, AutoscalerSet, PublicRecord
+from schemas.entries import PublicRecord
 from schemas.topics import AUTOSCALERS
 
 log = logging.getLogger(__name__)

@@ -21,17 +21,11 @@ from reconciler.observe.state import WATCHES, ClusterState
 from reconciler.observe.takeover import after_own_start
 from reconciler.observe.timetable import Timetable
 from reconciler.telemetry import ObserverMetrics
-from schemas.entries import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerSet,
-    Body,
-    Heartbeat,
-    PodDeleted,
-    PodSet,
-    ScaleSet,
-    Target,
-)
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
+from schemas.entries import Body
+from schemas.pods import PodDeleted, PodSet
+from schemas.samples import Answers
+from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from reconciler.core.answers import Query
 from reconciler.discovery import Discovery, UnknownKindError
 from reconciler.errors import ClusterError
 from reconciler.telemetry import ObserverMetrics
-from schemas.entries import MetricAnswer
+from schemas.samples import MetricAnswer
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.telemetry import ObserverMetrics
 from reconciler.web import Health, first_error, serve, tell_when_ready
-from schemas.entries import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from reconciler.observe.reflector import Listener
 from reconciler.observe.state import ClusterState, scales_watch
 from reconciler.pool import Pool
 from reconciler.telemetry import ObserverMetrics
-from schemas.entries import ScaleSet, Target
+from schemas.scales import ScaleSet, Target
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.core.lists import target_of, tells_the_same
-from schemas.entries import Pod, ScaleSet, Target
+from schemas.pods import Pod
+from schemas.scales import ScaleSet, Target
 
 Json = dict[str, Any]
 

@@ -12,7 +12,8 @@ from reconciler import kafka
 from reconciler.config import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.entries import Heartbeat, PublicRecord
+from schemas.entries import PublicRecord
+from schemas.scales import Heartbeat
 from schemas.topics import SCALES
 
 log = logging.getLogger(__name__)

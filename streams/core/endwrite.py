@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from schemas.decisions import Decision
-from schemas.entries import Outcome
+from schemas.outcomes import Outcome
 from streams.core import records
 from streams.core.complete import complete
 from streams.core.evaluation import Result, ScaleApplied, ScaleFailed

@@ -7,10 +7,15 @@ that order, so a layer that is read is never behind the one that reads it (docs/
 from collections.abc import Callable
 from typing import Any
 
-from schemas import entries as wire
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import ENGINE
-from schemas.entries import Entry, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
+from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import Answers, Samples
+from schemas.scales import Heartbeat, ScaleSet
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.core import foldhpas, rates
 from streams.core.errors import UnknownEngineError
 from streams.core.foldhpas import paused_by
@@ -33,8 +38,8 @@ class EntryFold(Folding):
         whole = _WHOLE_PARTITION.get(type(body))
         if whole is not None:
             whole(self, body)
-        elif entry.key == wire.WHOLE_PARTITION_KEY:
-            if isinstance(body, wire.Command):
+        elif entry.key == WHOLE_PARTITION_KEY:
+            if isinstance(body, Command):
                 self._cluster_command(body)
         else:
             self.namespace = self.state.namespace(*split_namespace_key(entry.key))
@@ -50,7 +55,7 @@ class EntryFold(Folding):
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
-    def answers(self, body: wire.Answers) -> None:
+    def answers(self, body: Answers) -> None:
         """Replace answers; HPAs that wait for one of them are looked at."""
         if not self.follows("metrics", body.session):
             return
@@ -62,7 +67,7 @@ class EntryFold(Folding):
             namespace.put_answer(query, row)
             self.state.notify(namespace, query)
 
-    def samples(self, body: wire.Samples) -> None:
+    def samples(self, body: Samples) -> None:
         """Take pushed samples; counters become rates."""
         namespace, position = self.namespace, self.position()
         for point in body.points:
@@ -76,26 +81,26 @@ class EntryFold(Folding):
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
-    def pod_set(self, body: wire.PodSet) -> None:
+    def pod_set(self, body: PodSet) -> None:
         """A pod was created or changed."""
         if self.follows("pods", body.session):
             self.namespace.put_pod(body.pod)
 
-    def pod_deleted(self, body: wire.PodDeleted) -> None:
+    def pod_deleted(self, body: PodDeleted) -> None:
         """A pod is gone."""
         if self.follows("pods", body.session):
             self.namespace.drop_pod(body.name)
 
-    def pod_list(self, body: wire.PodList) -> None:
+    def pod_list(self, body: PodList) -> None:
         """A chunk of a full list of pods."""
         if self.follows("pods", body.session, starts_list=body.chunk == 0, in_list=True):
             self.namespace.list_pods(body, self.place())
 
-    def _cluster_command(self, body: wire.Command) -> None:
+    def _cluster_command(self, body: Command) -> None:
         row, cluster = self.state.row, body.cluster or EVERY_CLUSTER
         if body.command == "mode":
             if body.mode is not None:
-                self.settings(wire.SettingsSet(cluster=cluster, settings=wire.ClusterSettings(default_mode=body.mode)))
+                self.settings(SettingsSet(cluster=cluster, settings=ClusterSettings(default_mode=body.mode)))
             return
         pauses = paused_by(row.pauses.get(cluster, {}), body, self.now_ms)
         if pauses:
@@ -105,7 +110,7 @@ class EntryFold(Folding):
 
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 
-    def scale_set(self, body: wire.ScaleSet) -> None:
+    def scale_set(self, body: ScaleSet) -> None:
         """A scale was read."""
         if not self.follows("scales", body.session):
             return
@@ -141,7 +146,7 @@ class EntryFold(Folding):
                 if hpa is not None:
                     state.refresh(hpa)
 
-    def outcome(self, body: wire.Outcome) -> None:
+    def outcome(self, body: Outcome) -> None:
         """What became of a wanted write: the first one per decision counts; its scale is the newest observation."""
         namespace, state = self.namespace, self.state
         hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, body.name))
@@ -158,7 +163,7 @@ class EntryFold(Folding):
         if known is not None and body.spec_replicas is not None:
             self._observe_outcome(known.target, body, body.spec_replicas)
 
-    def _observe_outcome(self, target: TargetKey, body: wire.Outcome, spec_replicas: int) -> None:
+    def _observe_outcome(self, target: TargetKey, body: Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())
         if _log_offset(body.decision) <= _log_offset(old.outcome_of):
             return  # told again, or late: a newer write has been told of
@@ -180,24 +185,24 @@ class EntryFold(Folding):
 
     # --- whole partition --------------------------------------------------------------------------------------------
 
-    def settings(self, body: wire.SettingsSet) -> None:
+    def settings(self, body: SettingsSet) -> None:
         """Settings of a cluster were changed."""
         known = self.state.row.settings
-        known[body.cluster] = merge(known.get(body.cluster, wire.ClusterSettings()), body.settings)
+        known[body.cluster] = merge(known.get(body.cluster, ClusterSettings()), body.settings)
         self.state.settings_changed()
 
-    def engine(self, body: wire.EngineSet) -> None:
+    def engine(self, body: EngineSet) -> None:
         """From here on another engine decides."""
         if not 1 <= body.engine <= ENGINE:
             raise UnknownEngineError(body.engine, ENGINE)
         self.state.row.engine = body.engine
         self.state.row.partitions = body.partitions or self.state.row.partitions
 
-    def watermark_reset(self, body: wire.WatermarkReset) -> None:
+    def watermark_reset(self, body: WatermarkReset) -> None:
         """A source topic was made again."""
         self.state.row.watermarks.pop(f"{body.topic}-{body.source_partition}", None)
 
-    def restart(self, body: wire.Restart) -> None:
+    def restart(self, body: Restart) -> None:
         """Memory of windows and scale events was lost."""
         self.state.row.restart_offset = self.state.offset
         self.state.row.restart_reason = f"restart: {body.reason}"
@@ -211,22 +216,22 @@ def _log_offset(decision: str) -> int:
 
 _Apply = Callable[[EntryFold, Any], None]
 _WHOLE_PARTITION: dict[type, _Apply] = {
-    wire.SettingsSet: EntryFold.settings,
-    wire.EngineSet: EntryFold.engine,
-    wire.WatermarkReset: EntryFold.watermark_reset,
-    wire.Restart: EntryFold.restart,
+    SettingsSet: EntryFold.settings,
+    EngineSet: EntryFold.engine,
+    WatermarkReset: EntryFold.watermark_reset,
+    Restart: EntryFold.restart,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {
-    wire.Answers: EntryFold.answers,
-    wire.Samples: EntryFold.samples,
-    wire.PodSet: EntryFold.pod_set,
-    wire.PodDeleted: EntryFold.pod_deleted,
-    wire.PodList: EntryFold.pod_list,
-    wire.AutoscalerSet: foldhpas.autoscaler_set,
-    wire.AutoscalerDeleted: foldhpas.autoscaler_deleted,
-    wire.AutoscalerList: foldhpas.autoscaler_list,
-    wire.Command: foldhpas.command,
-    wire.ScaleSet: EntryFold.scale_set,
-    wire.Heartbeat: EntryFold.heartbeat,
-    wire.Outcome: EntryFold.outcome,
+    Answers: EntryFold.answers,
+    Samples: EntryFold.samples,
+    PodSet: EntryFold.pod_set,
+    PodDeleted: EntryFold.pod_deleted,
+    PodList: EntryFold.pod_list,
+    AutoscalerSet: foldhpas.autoscaler_set,
+    AutoscalerDeleted: foldhpas.autoscaler_deleted,
+    AutoscalerList: foldhpas.autoscaler_list,
+    Command: foldhpas.command,
+    ScaleSet: EntryFold.scale_set,
+    Heartbeat: EntryFold.heartbeat,
+    Outcome: EntryFold.outcome,
 }

@@ -1,6 +1,6 @@
 """Fold what concerns HPAs: their objects, full lists of them, and commands."""
 
-from schemas import entries as wire
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
 from streams.core.folding import Folding
 from streams.core.guards import HIDDEN, standing
@@ -10,13 +10,13 @@ from streams.core.rows import DirectoryEntry, ListProgress, Pause, TargetKey
 from streams.core.shadow import take_native_status
 
 
-def autoscaler_set(fold: Folding, body: wire.AutoscalerSet) -> None:
+def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
     """An HPA was created or changed."""
     if body.origin == "central" or fold.follows("autoscalers", body.session):
         _take_hpa(fold, body, fold.namespace.hpa_list.mark)
 
 
-def _take_hpa(fold: Folding, body: wire.AutoscalerSet, mark: str) -> None:
+def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     namespace, name = fold.namespace, body.hpa["metadata"]["name"]
     known = namespace.directory.get(name)
     if body.origin == "cluster" and known is not None and known.origin == "central":
@@ -37,7 +37,7 @@ def _take_hpa(fold: Folding, body: wire.AutoscalerSet, mark: str) -> None:
         _set_command(fold, name, body.mode, None)
 
 
-def _change_hpa(fold: Folding, hpa: Hpa, body: wire.AutoscalerSet) -> None:
+def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     state, old_uid, was_live = fold.state, hpa.row.uid, not hpa.row.gone and not hpa.row.deleted
     if hpa.row.gone:
         hpa.row.restart_seen = state.row.restart_offset
@@ -61,14 +61,14 @@ def _register_nothing(fold: Folding, hpa: Hpa) -> None:
     hpa.register(2 * fold.state.offset, "")
 
 
-def autoscaler_deleted(fold: Folding, body: wire.AutoscalerDeleted) -> None:
+def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
     """An HPA was deleted: its next due evaluation forgets it."""
     if body.origin == "cluster" and not fold.follows("autoscalers", body.session):
         return
     _delete_hpa(fold, body.name, body.origin, body.uid)
 
 
-def _delete_hpa(fold: Folding, name: str, origin: wire.Origin, uid: str = "") -> None:
+def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:
     namespace = fold.namespace
     known = namespace.directory.get(name)
     if known is None or known.origin != origin:
@@ -87,7 +87,7 @@ def _delete_hpa(fold: Folding, name: str, origin: wire.Origin, uid: str = "") ->
         del namespace.commands[name]
 
 
-def autoscaler_list(fold: Folding, body: wire.AutoscalerList) -> None:
+def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
     """A chunk of a full list of the cluster's HPAs and of what else drives targets."""
     if not fold.follows("autoscalers", body.session, starts_list=body.chunk == 0, in_list=True):
         return
@@ -95,7 +95,7 @@ def autoscaler_list(fold: Folding, body: wire.AutoscalerList) -> None:
     progress = advance(namespace.hpa_list, body.list_id, body.chunk, fold.place())
     rivals = [*(namespace.rivals_coming if body.chunk else ()), *body.rivals]
     for hpa in body.hpas:
-        _take_hpa(fold, wire.AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
+        _take_hpa(fold, AutoscalerSet(hpa=hpa, session=body.session), progress.mark)
     if not namespace.open():
         return
     namespace.hpa_list, namespace.rivals_coming = progress, rivals
@@ -116,7 +116,7 @@ def _remove_unlisted(fold: Folding, mark: str) -> None:
             _delete_hpa(fold, name, "cluster")
 
 
-def command(fold: Folding, body: wire.Command) -> None:
+def command(fold: Folding, body: Command) -> None:
     """Mode, pause or resume of an HPA or (no name) of the namespace."""
     if body.command == "mode":
         _set_command(fold, body.name, body.mode, None)
@@ -125,7 +125,7 @@ def command(fold: Folding, body: wire.Command) -> None:
         _set_command(fold, body.name, None, paused_by(pauses, body, fold.now_ms))
 
 
-def _set_command(fold: Folding, name: str, mode: wire.Mode | None, pauses: dict[str, Pause] | None) -> None:
+def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, Pause] | None) -> None:
     namespace = fold.namespace
     if not namespace.open():
         return
@@ -138,7 +138,7 @@ def _set_command(fold: Folding, name: str, mode: wire.Mode | None, pauses: dict[
     fold.state.wake_parked()
 
 
-def paused_by(pauses: dict[str, Pause], body: wire.Command, now_ms: int) -> dict[str, Pause]:
+def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:
     """Give the pauses of a scope after a pause or resume."""
     if body.command == "pause":
         return {**pauses, body.pause_kind: Pause(body.until, body.author, body.reason, now_ms)}
@@ -147,7 +147,7 @@ def paused_by(pauses: dict[str, Pause], body: wire.Command, now_ms: int) -> dict
     return {kind: pause for kind, pause in pauses.items() if kind != body.pause_kind}
 
 
-def _target(body: wire.AutoscalerSet) -> TargetKey:
+def _target(body: AutoscalerSet) -> TargetKey:
     reference = body.hpa["spec"]["scaleTargetRef"]
     version = reference.get("apiVersion", "")
     group = version.split("/")[0] if version.count("/") == 1 else ""

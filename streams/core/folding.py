@@ -1,7 +1,7 @@
 """What the fold of every kind of entry shares: the entry's place, its namespace, and whose word counts there."""
 
-from schemas import entries as wire
 from schemas.entries import Source
+from schemas.scales import Heartbeat
 from streams.core.namespace import Namespace
 from streams.core.rows import Session, WatchRow
 from streams.core.state import State
@@ -62,7 +62,7 @@ class Folding:
         namespace.count_ignored(f"{watch} of a session that has not begun with a full list")
         return False
 
-    def heartbeat(self, body: wire.Heartbeat) -> None:
+    def heartbeat(self, body: Heartbeat) -> None:
         """Note what the followed session still watches; one that watches nothing any more hands over at once."""
         sessions, namespace = self.state.row.sessions, self.namespace
         for watch in sorted({*body.watches, *body.problems}):

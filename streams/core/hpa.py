@@ -5,8 +5,9 @@ from typing import Any
 
 import orjson
 
-from schemas.entries import AutoscalerSet, Outcome
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.outcomes import Outcome
 from streams.core.autoscaler import Autoscaler
 from streams.core.compile import compile_autoscaler
 from streams.core.conditions import rfc3339

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import msgspec
 
-from schemas.entries import Container as WireContainer
-from schemas.entries import Pod
+from schemas.pods import Container as WireContainer
+from schemas.pods import Pod
 from schemas.quantity import QuantityError, parse_quantity
 from schemas.selectors import SelectorError, parse_selector
 from streams.core.observation import NO_PODS, ZERO_TIME_MS, PodList, PodRow

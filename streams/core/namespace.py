@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from zlib import crc32
 
-from schemas.entries import Mode, Pod, PodList, Target
+from schemas.autoscalers import Mode
 from schemas.keys import HpaId
+from schemas.pods import Pod, PodList
+from schemas.scales import Target
 from streams.core.membership import Membership, canonical_selector
 from streams.core.observation import MetricAnswer as Answer
 from streams.core.rates import REMEMBERED_MS

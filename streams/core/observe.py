@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.entries import MetricAnswer as WireAnswer
 from schemas.hpa import metric_source
+from schemas.samples import MetricAnswer as WireAnswer
 from schemas.selectors import label_selector_text, matches_label_selector
 from streams.core.autoscaler import INVALID, Autoscaler
 from streams.core.compile import parse_group

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.entries import Mode, Origin
+from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId
 from streams.core.autoscaler import Autoscaler, ControllerSettings
 from streams.core.evaluation import History

@@ -3,7 +3,7 @@
 Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value; that is not zero.
 """
 
-from schemas.entries import Point
+from schemas.samples import Point
 from streams.core.gofloat import trunc_div, wrap64
 from streams.core.rows import SampleRow, SeriesKey
 

@@ -10,8 +10,11 @@ import cramjam
 import msgspec
 from msgspec import Struct
 
-from schemas.entries import ClusterSettings, MetricAnswer, Mode, Origin, Pod
+from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
+from schemas.pods import Pod
+from schemas.samples import MetricAnswer
+from schemas.settings import ClusterSettings
 from streams.core.errors import StateError
 from streams.core.evaluation import EMPTY_HISTORY, History, Pending
 from streams.core.rowcopies import APPLIED_BYTES, applied_prefix
@@ -27,7 +30,7 @@ PARTS = 64
 TargetKey = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
 QueryKey = tuple[str, str, str, str, str, str]
-"""What a metrics API was asked (`schemas.entries.query_of`), selectors in canonical form."""
+"""What a metrics API was asked (`schemas.samples.query_of`), selectors in canonical form."""
 SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 

@@ -2,9 +2,10 @@
 
 from msgspec import Struct, structs
 
-from schemas.entries import ClusterSettings, Mode
+from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
 from schemas.quantity import QuantityError, parse_quantity
+from schemas.settings import ClusterSettings
 from streams.core.autoscaler import ControllerSettings
 
 DEFAULT_SYNC_PERIOD_MS = 15_000

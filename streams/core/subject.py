@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.entries import Target
+from schemas.scales import Target
 from streams.core import records
 from streams.core.autoscaler import Autoscaler
 from streams.core.errors import StateError

@@ -14,7 +14,8 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from schemas.codec import encode
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord, Restart
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.settings import Restart
 from streams.core.partition import Partition
 from streams.decider.checkpoint import write_checkpoint
 from streams.decider.config import DeciderConfig

@@ -6,8 +6,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from schemas.codec import encode
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Answers, Body, Entry, Samples, Source
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, Source
 from schemas.keys import namespace_key, partition_for
+from schemas.samples import Answers, Samples
 from schemas.topics import MAX_LOG_RECORD_BYTES
 from streams.ingest.conversion import Piece, RawRecord, Refusal
 

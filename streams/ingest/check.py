@@ -6,8 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from schemas import topics
-from schemas.entries import Answers, Body, Samples
+from schemas.entries import Body
 from schemas.keys import namespace_key
+from schemas.samples import Answers, Samples
 from streams.ingest import formats, kinds
 from streams.ingest.batch import log_entries
 from streams.ingest.conversion import Conversion, Headers, RawRecord, Refusal

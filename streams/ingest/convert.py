@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from schemas import topics
-from schemas.entries import Point, Samples
+from schemas.samples import Point, Samples
 from streams.ingest import formats, kinds, otlp, otlp_json, own, prometheus
 from streams.ingest.answers import check_point
 from streams.ingest.conversion import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header

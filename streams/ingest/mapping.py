@@ -9,7 +9,7 @@ import msgspec
 import yaml
 from msgspec import Struct, field
 
-from schemas.entries import MetricType, Point
+from schemas.samples import MetricType, Point
 from streams.ingest.conversion import Refusal
 from streams.ingest.names import check_cluster, check_namespace, check_object, check_text, is_cluster
 from streams.ingest.points import to_milli

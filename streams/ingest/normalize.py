@@ -6,9 +6,15 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas import entries, topics
+from schemas import topics
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.entries import Body
+from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.quantity import QuantityError, parse_quantity
+from schemas.samples import Answers, Samples
+from schemas.scales import Heartbeat, ScaleSet
+from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import kinds
 from streams.ingest.answers import check_answers
 from streams.ingest.checks import MAX_PARTITIONS, MAX_REPLICAS, check_chunk, check_range
@@ -56,41 +62,41 @@ def _check_kind(kind: str, place: Place) -> None:
 
 def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Body:
     match body:
-        case entries.Answers() | entries.Samples():
+        case Answers() | Samples():
             check_answers(body)
-        case entries.PodSet():
+        case PodSet():
             check_pod(body.pod)
-        case entries.PodDeleted() | entries.AutoscalerDeleted():
+        case PodDeleted() | AutoscalerDeleted():
             check_object(body.name, "name")
-        case entries.PodList():
+        case PodList():
             check_pod_list(body)
-        case entries.AutoscalerSet():
+        case AutoscalerSet():
             return _autoscaler_set(body, place)
-        case entries.AutoscalerList():
+        case AutoscalerList():
             return _autoscaler_list(body, place, refuse)
-        case entries.Command():
+        case Command():
             _command(body, place)
-        case entries.ScaleSet():
+        case ScaleSet():
             _scale(body)
-        case entries.Heartbeat():
+        case Heartbeat():
             check_text(body.session, "session")
-        case entries.SettingsSet():
+        case SettingsSet():
             _settings(body)
-        case entries.Outcome():
+        case Outcome():
             _outcome(body)
         case _:
             _operation(body)
     return body
 
 
-def _autoscaler_set(body: entries.AutoscalerSet, place: Place) -> Body:
+def _autoscaler_set(body: AutoscalerSet, place: Place) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
     return structs.replace(body, hpa=checked_hpa(body.hpa, place.namespace))
 
 
-def _autoscaler_list(body: entries.AutoscalerList, place: Place, refuse: Callable[[Refusal], None]) -> Body:
+def _autoscaler_list(body: AutoscalerList, place: Place, refuse: Callable[[Refusal], None]) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = [_rival(rival, f"rivals[{index}]") for index, rival in enumerate(body.rivals)]
     for name, (_, when) in body.managers.items():
@@ -121,7 +127,7 @@ def _only(found: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-def _command(body: entries.Command, place: Place) -> None:
+def _command(body: Command, place: Place) -> None:
     if body.command == "mode" and body.mode is None:
         raise Refusal("invalid", "command mode needs mode: off, shadow or enforce")
     if body.name:
@@ -138,7 +144,7 @@ def _cluster_or_all(name: str) -> None:
         check_cluster(name)
 
 
-def _scale(body: entries.ScaleSet) -> None:
+def _scale(body: ScaleSet) -> None:
     check_text(body.target.kind, "target.kind")
     check_object(body.target.name, "target.name")
     check_range(body.spec_replicas, "specReplicas", 0, MAX_REPLICAS)
@@ -146,7 +152,7 @@ def _scale(body: entries.ScaleSet) -> None:
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
 
 
-def _outcome(body: entries.Outcome) -> None:
+def _outcome(body: Outcome) -> None:
     check_text(body.decision, "decision")
     check_object(body.name, "name")
     for field, value in (("specReplicas", body.spec_replicas), ("statusReplicas", body.status_replicas)):
@@ -154,7 +160,7 @@ def _outcome(body: entries.Outcome) -> None:
             check_range(value, field, 0, MAX_REPLICAS)
 
 
-def _settings(body: entries.SettingsSet) -> None:
+def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
     settings = body.settings
     for field, minimum in _SETTING_MINIMA.items():
@@ -194,11 +200,11 @@ def _tolerance(text: str) -> None:
 def _operation(body: Body) -> None:
     """What the operator does to whole partitions: engine, reset of a watermark, restart."""
     match body:
-        case entries.EngineSet():
+        case EngineSet():
             check_range(body.engine, "engine", 1, MAX_REPLICAS)
             check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)
-        case entries.WatermarkReset():
+        case WatermarkReset():
             check_text(body.topic, "topic")
             check_range(body.source_partition, "sourcePartition", 0, MAX_PARTITIONS)
-        case entries.Restart():
+        case Restart():
             check_text(body.reason, "reason")

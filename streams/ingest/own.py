@@ -5,7 +5,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from schemas.entries import VERSION, MetricType, Point, PublicRecord
+from schemas.entries import VERSION, PublicRecord
+from schemas.samples import MetricType, Point
 from streams.ingest.conversion import Refusal
 from streams.ingest.names import check_cluster, check_namespace, check_text
 from streams.ingest.points import time_to_ms, to_milli

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from schemas.entries import Container, Pod, PodList
+from schemas.pods import Container, Pod, PodList
 from schemas.quantity import QuantityError, parse_quantity
 from streams.ingest.checks import check_chunk, check_moment
 from streams.ingest.conversion import Refusal

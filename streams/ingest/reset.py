@@ -5,7 +5,8 @@ from aiokafka.errors import KafkaError
 
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord, WatermarkReset
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.settings import WatermarkReset
 from schemas.topics import INGEST_GROUP, LOG
 from streams.ingest.errors import IngestError, explained
 from streams.ingest.preflight import partition_counts

@@ -5,17 +5,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import decode
-from schemas.entries import (
-    WHOLE_PARTITION_KEY,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Body,
-    Command,
-    Entry,
-    LogRecord,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.hpa import metric_name, metric_source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from streams.core.partition import Partition

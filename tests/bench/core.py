@@ -8,7 +8,9 @@ from typing import Any
 import cramjam
 
 from schemas.codec import encode
-from schemas.entries import Answers, Container, Entry, LogRecord, MetricAnswer, Pod, PodUsage
+from schemas.entries import Entry, LogRecord
+from schemas.pods import Container, Pod
+from schemas.samples import Answers, MetricAnswer, PodUsage
 from streams.core.autoscaler import ControllerSettings
 from streams.core.compile import compile_autoscaler
 from streams.core.decide import decide

@@ -7,7 +7,8 @@ from typing import Any
 
 from reconciler.core import answers
 from schemas.codec import decode, encode
-from schemas.entries import MetricAnswer, Target
+from schemas.samples import MetricAnswer
+from schemas.scales import Target
 from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, PodSamples
 from streams.core.observe import compile_answer
 

@@ -21,8 +21,8 @@ from fleethpa.dev.cluster.load import Constant, Load
 from fleethpa.writer import open_writer
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
-from schemas.entries import ClusterSettings, EngineSet, SettingsSet
 from schemas.keys import HpaId
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams import topics as admin
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics

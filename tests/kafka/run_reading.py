@@ -17,8 +17,9 @@ from fleethpa.decisions import Recorded, expand_all
 from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
-from schemas.entries import LogRecord, Restart
+from schemas.entries import LogRecord
 from schemas.keys import HpaId
+from schemas.settings import Restart
 from streams.core.partition import Partition
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.standing import Head

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from schemas.entries import WatermarkReset
+from schemas.settings import WatermarkReset
 from streams import topics as admin
 from streams.ingest.config import IngestConfig
 from streams.ingest.errors import IngestError

@@ -8,7 +8,8 @@ import pytest
 from schemas import topics
 from schemas.codec import decode
 from schemas.decisions import Decision
-from schemas.entries import Outcome, PublicRecord
+from schemas.entries import PublicRecord
+from schemas.outcomes import Outcome
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import MAX_REPLICAS, Rig, World
 from tests.kafka.run_reading import Run, count

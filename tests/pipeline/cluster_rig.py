@@ -18,8 +18,9 @@ from reconciler.config import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
-from schemas.entries import PublicRecord, Target
+from schemas.entries import PublicRecord
 from schemas.keys import namespace_key, partition_for
+from schemas.scales import Target
 from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, DECISIONS)

@@ -12,25 +12,13 @@ from reconciler.core import answers as metric_answers
 from reconciler.core.lists import DERIVED_KINDS, hpa_body, pod_body, scale_failure, scale_of_parent, target_of
 from reconciler.observe.state import WATCHES, ClusterState
 from schemas import topics
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import (
-    VERSION,
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    Heartbeat,
-    MetricAnswer,
-    PodDeleted,
-    PodList,
-    PodSet,
-    PublicRecord,
-    ScaleSet,
-    SettingsSet,
-    Target,
-)
+from schemas.entries import VERSION, Body, PublicRecord
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import Answers, MetricAnswer
+from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.settings import ClusterSettings, SettingsSet
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from msgspec import structs
 
-from schemas.entries import ClusterSettings
+from schemas.settings import ClusterSettings
 from tests.pipeline import tape as tapes
 from tests.pipeline.native import (
     CUT_OFF,

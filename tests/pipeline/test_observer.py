@@ -12,21 +12,13 @@ from fleethpa.dev.cluster.faults import Denial, Fault
 from fleethpa.dev.cluster.resources import by_kind
 from reconciler.config import ObserverConfig
 from reconciler.observe.run import Observer
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Heartbeat,
-    MetricAnswer,
-    PodDeleted,
-    PodList,
-    PodSet,
-    PublicRecord,
-    ScaleSet,
-    SettingsSet,
-)
+from schemas.entries import PublicRecord
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import Answers, MetricAnswer
+from schemas.scales import Heartbeat, ScaleSet
+from schemas.settings import SettingsSet
 from schemas.topics import AUTOSCALERS
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
 

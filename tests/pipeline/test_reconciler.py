@@ -19,7 +19,10 @@ from reconciler.config import ReconcilerConfig
 from reconciler.run import Reconciler
 from schemas.codec import encode
 from schemas.decisions import Decision
-from schemas.entries import ClusterSettings, Outcome, PublicRecord, SettingsSet, Target
+from schemas.entries import PublicRecord
+from schemas.outcomes import Outcome
+from schemas.scales import Target
+from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 

@@ -10,26 +10,14 @@ from click.testing import CliRunner, Result
 
 from fleethpa.decisions import Recorded, expand_all
 from fleethpa.readers import Enough, LogRecordAt
+from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
-from schemas.entries import (
-    WHOLE_PARTITION_KEY,
-    Answers,
-    AutoscalerList,
-    Body,
-    ClusterSettings,
-    Container,
-    Entry,
-    Heartbeat,
-    LogRecord,
-    MetricAnswer,
-    Outcome,
-    Pod,
-    PodList,
-    PodUsage,
-    ScaleSet,
-    SettingsSet,
-    Target,
-)
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
+from schemas.outcomes import Outcome
+from schemas.pods import Container, Pod, PodList
+from schemas.samples import Answers, MetricAnswer, PodUsage
+from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.core.partition import Partition
 
 START_MS = 1_795_269_600_000

@@ -14,8 +14,10 @@ from click.testing import Result
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.faults import Denial
 from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
+from schemas.autoscalers import Command
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
-from schemas.entries import ClusterSettings, Command, Heartbeat, SettingsSet
+from schemas.scales import Heartbeat
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 

@@ -184,7 +184,7 @@ def test_a_difference_is_shown_as_lines_and_as_json(beside: Cli) -> None:
 
 
 def test_the_order_of_metrics_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from schemas.entries import AutoscalerSet
+    from schemas.autoscalers import AutoscalerSet
 
     monkeypatch.chdir(tmp_path)
     metrics = [resource("cpu", 60), resource("memory", 70)]

@@ -11,7 +11,7 @@ import yaml
 from fleethpa.decisions import Expander, Recorded
 from fleethpa.output.explanation import explanation
 from fleethpa.state import read_state
-from schemas.entries import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.keys import HpaId
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa

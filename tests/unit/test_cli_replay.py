@@ -11,7 +11,7 @@ import yaml
 
 from fleethpa.failif import parse_fail_if
 from fleethpa.output.stepplot import step_plot
-from schemas.entries import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.replay.archive import LOG
 from streams.replay.measures import Measures

@@ -12,18 +12,10 @@ import pytest
 from fleethpa.manifests import check_hpa, read_input
 from fleethpa.settingwords import parse_settings
 from fleethpa.writer import Fate, Pending, _fates_in
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
-from schemas.entries import (
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Body,
-    Command,
-    Entry,
-    LogRecord,
-    SettingsSet,
-    Source,
-)
+from schemas.entries import Body, Entry, LogRecord, Source
+from schemas.settings import SettingsSet
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
 GOOD = """

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.codec import WireError, decode, encode
-from schemas.entries import Heartbeat, PublicRecord
+from schemas.entries import PublicRecord
+from schemas.scales import Heartbeat
 
 RECORD = PublicRecord(v=1, cluster="east", namespace="shop", time=5, entries=[Heartbeat(session="s")])
 

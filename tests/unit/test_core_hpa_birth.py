@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.entries import AutoscalerSet
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from streams.core.hpa import Hpa
 from streams.core.rows import HpaRow

@@ -124,7 +124,10 @@ def test_a_total_is_spread_without_loss(shares: list[int], total: int) -> None:
 
 def _held() -> EvaluationInputs:
     """Held by the legacy window: 4 pods used fully, then idle."""
-    from schemas.entries import Answers, AutoscalerSet, PodSet, SettingsSet
+    from schemas.autoscalers import AutoscalerSet
+    from schemas.pods import PodSet
+    from schemas.samples import Answers
+    from schemas.settings import SettingsSet
     from tests.partition_kit import ENFORCING, cpu_answer, make_pod, scale
 
     log = LogBuilder()

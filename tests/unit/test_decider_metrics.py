@@ -8,8 +8,8 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from schemas.entries import ClusterSettings
 from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.decider.hpametrics import HpaCollector

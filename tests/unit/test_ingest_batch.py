@@ -9,21 +9,11 @@ from hypothesis import strategies as st
 
 from schemas import topics
 from schemas.codec import decode, encode
-from schemas.entries import (
-    Answers,
-    Entry,
-    LogRecord,
-    MetricAnswer,
-    Pod,
-    PodDeleted,
-    PodList,
-    PodUsage,
-    Point,
-    Restart,
-    Samples,
-    Source,
-)
+from schemas.entries import Entry, LogRecord, Source
 from schemas.keys import partition_for
+from schemas.pods import Pod, PodDeleted, PodList
+from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
+from schemas.settings import Restart
 from streams.ingest.batch import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries
 from streams.ingest.conversion import Piece, RawRecord, Refusal
 from streams.ingest.reject import rejected

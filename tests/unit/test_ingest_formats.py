@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
-from schemas.entries import Answers, Point, Samples
+from schemas.samples import Answers, Point, Samples
 from streams.ingest import formats
 from streams.ingest.conversion import Conversion, Headers, RawRecord
 from streams.ingest.convert import convert

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.entries import Point
+from schemas.samples import Point
 from streams.ingest.conversion import Refusal
 from streams.ingest.mapping import Mapping, MappingError, Resolver, load_mapping
 from streams.ingest.series import Series

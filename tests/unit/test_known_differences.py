@@ -7,22 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.entries import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    Command,
-    MetricAnswer,
-    Outcome,
-    PodSet,
-    Restart,
-    SettingsSet,
-)
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.entries import Body
 from schemas.hpa import hpa_from_manifest
 from schemas.keys import HpaId
+from schemas.outcomes import Outcome
+from schemas.pods import PodSet
 from schemas.quantity import QuantityError, parse_milli, parse_quantity
+from schemas.samples import Answers, MetricAnswer
+from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.core.gofloat import ceil32, int64
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 

@@ -9,8 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.entries import Answers, AutoscalerSet, Outcome, PodSet, SettingsSet
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.outcomes import Outcome
+from schemas.pods import PodSet
+from schemas.samples import Answers
+from schemas.settings import SettingsSet
 from streams.core.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
 from streams.core.partition import Partition
 from streams.decider.metrics import Metrics

@@ -10,7 +10,8 @@ from reconciler.observe.state import ClusterState, scales_watch
 from reconciler.observe.takeover import SILENCE_MS, OtherSessions
 from reconciler.observe.timetable import Timetable
 from reconciler.pool import Pool
-from schemas.entries import Heartbeat, Pod, ScaleSet, Target
+from schemas.pods import Pod
+from schemas.scales import Heartbeat, ScaleSet, Target
 
 WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")

@@ -5,18 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.entries import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerList,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    Command,
-    PodSet,
-    SettingsSet,
-)
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.entries import Body
 from schemas.keys import HpaId
+from schemas.pods import PodSet
+from schemas.samples import Answers
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.partition_kit import ENFORCING, START_MS, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

@@ -1,6 +1,10 @@
 """Scale observations and outcomes that come late or once more do not undo what came after them."""
 
-from schemas.entries import Answers, AutoscalerSet, ClusterSettings, Outcome, PodSet, SettingsSet
+from schemas.autoscalers import AutoscalerSet
+from schemas.outcomes import Outcome
+from schemas.pods import PodSet
+from schemas.samples import Answers
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.partition_kit import LogBuilder, cpu_answer, fold, make_hpa, make_pod, scale
 
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")

@@ -5,27 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import (
-    Answers,
-    AutoscalerDeleted,
-    AutoscalerSet,
-    Body,
-    ClusterSettings,
-    EngineSet,
-    Entry,
-    Heartbeat,
-    LogRecord,
-    MetricAnswer,
-    Outcome,
-    PodDeleted,
-    PodList,
-    PodSet,
-    Restart,
-    SettingsSet,
-    WatermarkReset,
-)
+from schemas.entries import Body, Entry, LogRecord
 from schemas.keys import HpaId
+from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import Answers, MetricAnswer
+from schemas.scales import Heartbeat
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.core.errors import LogError, StateError, UnknownEngineError
 from streams.core.partition import Partition
 from streams.core.rowcopies import applied_offset

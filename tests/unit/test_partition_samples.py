@@ -4,20 +4,10 @@ from typing import Any
 
 import pytest
 
-from schemas.entries import (
-    Answers,
-    AutoscalerSet,
-    ClusterSettings,
-    MetricAnswer,
-    MetricType,
-    PodDeleted,
-    PodSet,
-    PodUsage,
-    PodValue,
-    Point,
-    Samples,
-    SettingsSet,
-)
+from schemas.autoscalers import AutoscalerSet
+from schemas.pods import PodDeleted, PodSet
+from schemas.samples import Answers, MetricAnswer, MetricType, PodUsage, PodValue, Point, Samples
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.core.partition import Partition
 from streams.core.rates import fold_point
 from streams.core.rows import SampleRow

@@ -6,7 +6,8 @@ import pytest
 
 from reconciler.core import answers
 from reconciler.core.apierrors import error_text
-from schemas.entries import MetricAnswer, Target
+from schemas.samples import MetricAnswer
+from schemas.scales import Target
 
 TARGET = Target(group="apps", kind="Deployment", name="web")
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}

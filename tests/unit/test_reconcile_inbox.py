@@ -8,7 +8,7 @@ from msgspec import structs
 
 from reconciler.core.inbox import Inbox, Position, Progress, target_key
 from schemas.decisions import Decision, InputPosition
-from schemas.entries import Target
+from schemas.scales import Target
 
 
 def decided(seq: int, name: str = "web", **changes: Any) -> Decision:

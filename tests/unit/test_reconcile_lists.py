@@ -20,7 +20,8 @@ from reconciler.core.lists import (
 )
 from reconciler.core.phase import next_poll_ms, phase_ms
 from schemas.codec import encode
-from schemas.entries import Container, Pod, ScaleSet, Target
+from schemas.pods import Container, Pod
+from schemas.scales import ScaleSet, Target
 
 DEPLOYMENT = Target(group="apps", kind="Deployment", name="web")
 

@@ -23,7 +23,7 @@ from reconciler.core.plan import (
     plan,
 )
 from schemas.decisions import Decision, InputPosition
-from schemas.entries import Target
+from schemas.scales import Target
 
 NOW = 1_000_000
 DECISION = Decision(

@@ -10,7 +10,7 @@ from reconciler.core.settings import GuardSettings
 from reconciler.core.statusplan import EventBudget
 from reconciler.rbac import manifests
 from schemas.decisions import Decision, InputPosition
-from schemas.entries import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, SettingsSet
 
 
 def cpu(average: str) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from schemas.codec import encode
-from schemas.entries import WHOLE_PARTITION_KEY, EngineSet, Entry, LogRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
+from schemas.settings import EngineSet
 from streams.replay.archive import LOG
 from streams.replay.check import Report
 from streams.replay.parallel import Pool

@@ -7,8 +7,8 @@ from typing import Final
 from fleethpa.dev.cluster.clock import SimClock
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.fleet import Fleet
-from schemas.entries import ClusterSettings
 from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
 
 SAMPLE_MS: Final = 1_000
 WINDOW_S: Final = 12

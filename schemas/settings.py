@@ -1,0 +1,69 @@
+"""Entries that hold for whole clusters or partitions: settings, the engine, resets, restarts."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from schemas.autoscalers import Mode
+from schemas.samples import MetricType
+
+
+class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Everything that changes decisions in a cluster; None leaves what holds. `*` as cluster is the default for all.
+
+    Defaults are upstream's flags. `sources`: metric type → `api` (metrics APIs) or `samples` (pushed). `namespaces`:
+    namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
+    without it enforcing them is refused.
+    """
+
+    sync_period_ms: int | None = None
+    tolerance: str | None = None
+    downscale_stabilization_ms: int | None = None
+    cpu_initialization_period_ms: int | None = None
+    initial_readiness_delay_ms: int | None = None
+    sources: dict[MetricType, Literal["api", "samples"]] | None = None
+    sample_age_limit_ms: int | None = None
+    default_mode: Mode | None = None
+    namespaces: dict[str, Mode] | None = None
+    frozen: bool | None = None
+    native_controller: Literal["absent", "present", "unknown"] | None = None
+    max_step: int | None = None
+    hold_on_overflow: bool | None = None
+
+
+class SettingsSet(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="settings"
+):
+    """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition."""
+
+    cluster: str
+    settings: ClusterSettings
+    author: str = ""
+    reason: str = ""
+
+
+class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):
+    """From here on decisions are made by this engine; `partitions` records the partition count, fixed for life."""
+
+    engine: int
+    partitions: int = 0
+    author: str = ""
+    reason: str = ""
+
+
+class WatermarkReset(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="watermarkReset"
+):
+    """The source topic was made again: forget which of its offsets have been seen."""
+
+    topic: str
+    source_partition: int
+    author: str = ""
+    reason: str = ""
+
+
+class Restart(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="restart"):
+    """Memory was lost here: windows and scale events start anew, as after a restart of upstream's controller."""
+
+    reason: str
+    author: str = ""
