@@ -1,48 +1,37 @@
-"""One API client per member cluster, by raw paths; the only module that imports the Kubernetes client.
+"""One API client per member cluster, by raw paths; with `credentials` the only module that imports the Kubernetes
+client.
 
 Every cluster has its own Configuration and ApiClient, never the process-wide default. Credentials are read again as
-they
-run out: file tokens each minute, exec plugins when their token ends, everything after a 401.
+they run out: file tokens each minute, exec plugins when their token ends, everything after a 401.
 """
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.client import ApiClient
 
 from reconciler.core.apierrors import error_text, status_body
+from reconciler.credentials import IN_CLUSTER, ClusterConfig, Credentials
 from reconciler.errors import ApiError, ConfigError, UnreachableError
 
-IN_CLUSTER = ""
-"""The context name that stands for the pod's own service account."""
+__all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
+
+log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "fleethpa"
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
-CONNECTIONS = 512
-_TOKEN_PERIOD_S = 60.0
 _RELOAD_PAUSE_S = 5.0
 _MERGE_PATCH = "application/merge-patch+json"
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster)."""
-
-    name: str
-    kubeconfig: str = ""
-    context: str = IN_CLUSTER
 
 
 def clusters_of(
@@ -80,7 +69,7 @@ class ClusterClient:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.name = config.name
-        self._config = config
+        self._credentials = Credentials(config)
         self._api: ApiClient | None = None
         self._loading = asyncio.Lock()
         self._token_until = 0.0
@@ -204,12 +193,19 @@ class ClusterClient:
 
     async def _load(self) -> None:
         """Read the credentials; the first time also make the client. Only the token moves on later reads."""
-        configuration, until = await self._configuration()
+        try:
+            fresh, self._token_until = await self._credentials.load()
+        except ConfigError as error:
+            if self._api is None:
+                raise
+            # What was read before may hold for a while yet; where it does not, the API server says so.
+            log.warning("credentials not read again", extra={"cluster": self.name, "error": str(error)})
+            self._token_until = time.monotonic() + _RELOAD_PAUSE_S
+            return
         if self._api is None:
-            self._api = ApiClient(configuration=configuration)
+            self._api = fresh
         else:
-            self._api.configuration.api_key = configuration.api_key
-        self._token_until = until
+            self._api.configuration.api_key = fresh.configuration.api_key
 
     async def _reload(self) -> None:
         """After a 401: make the client anew, certificates included; running requests keep the old one."""
@@ -217,50 +213,13 @@ class ClusterClient:
             if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
                 return
             self._loaded_at = time.monotonic()
-            configuration, self._token_until = await self._configuration()
+            fresh, self._token_until = await self._credentials.load()
             if self._api is not None:
                 self._retired.append(self._api)
-            self._api = ApiClient(configuration=configuration)
+            self._api = fresh
             for old in self._retired[:-1]:
                 await old.close()
             self._retired = self._retired[-1:]
-
-    async def _configuration(self) -> tuple[Configuration, float]:
-        configuration = Configuration()
-        # The retry of a request belongs to the plan, and a watch must not be cut by a default.
-        configuration.connection_pool_maxsize = CONNECTIONS
-        period = _TOKEN_PERIOD_S
-        try:
-            if self._config.context == IN_CLUSTER:
-                load_incluster_config(client_configuration=configuration, try_refresh_token=False)
-            else:
-                loader = await load_kube_config(
-                    config_file=os.pathsep.join(map(os.path.expanduser, self._config.kubeconfig.split(os.pathsep))),
-                    context=self._config.context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
-                period = _lifetime_s(loader)
-        except (ConfigException, OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"cluster {self.name}: its credentials cannot be loaded: {error}") from error
-        if _is_loopback(configuration.host):
-            configuration.client_session_kwargs = {"trust_env": False}
-        return configuration, time.monotonic() + period
-
-
-def _lifetime_s(loader: Any) -> float:
-    """How long what was loaded holds: exec plugins tell; files are read each minute."""
-    expiry = getattr(loader, "exec_plugin_expiry", None)
-    if expiry is None:
-        return _TOKEN_PERIOD_S
-    left: float = expiry.timestamp() - time.time()
-    return max(5.0, left * 0.8)
-
-
-def _is_loopback(host: str) -> bool:
-    """A proxy never reaches what listens on this machine only."""
-    name = urlsplit(host).hostname or ""
-    return name in ("localhost", "::1") or name.startswith("127.")
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

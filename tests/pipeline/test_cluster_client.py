@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.faults import Fault
 from fleethpa.dev.cluster.kubeconfig import kubeconfig, write_kubeconfig
-from reconciler import clusters
+from reconciler import clusters, credentials
 from reconciler.clusters import ClusterClient, ClusterConfig, clusters_of
 from reconciler.errors import ApiError, ConfigError, UnreachableError
 
@@ -38,19 +39,12 @@ async def test_a_token_file_that_is_replaced_is_read_again_after_a_401(
 
 
 async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "_TOKEN_PERIOD_S", 0.0)
+    monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
     async with SimulatedCluster("east") as sim:
         told = tmp_path / "token"
         told.write_text("first")
         sim.access.tokens = {"first": "fleethpa"}
-        script = tmp_path / "plugin"
-        script.write_text(
-            "#!/bin/sh\n"
-            f'printf \'{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
-            f'"status":{{"token":"%s"}}}}\' "$(cat {told})"\n'
-        )
-        script.chmod(0o700)
-        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+        plugin = _plugin(tmp_path, _tells(told))
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             await client.get(PODS)
@@ -59,6 +53,101 @@ async def test_an_exec_plugin_is_run_again_when_its_token_ends(tmp_path: Path, m
             await client.get(PODS)
         finally:
             await client.close()
+
+
+async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentials(tmp_path: Path) -> None:
+    async with SimulatedCluster("east") as sim:
+        plugin = _plugin(tmp_path, "echo no session >&2; exit 1")
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        try:
+            for _ in range(2):
+                with pytest.raises(ConfigError, match=r"cluster east: .* exec plugin .*plugin gave none"):
+                    await client.get(PODS)
+            assert not sim.api.audit
+        finally:
+            await client.close()
+
+
+async def test_a_plugin_that_hangs_is_given_up_and_not_run_for_every_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "LOAD_TIMEOUT_S", 0.3)
+    async with SimulatedCluster("east") as sim:
+        runs = tmp_path / "runs"
+        plugin = _plugin(tmp_path, f"echo run >> {runs}; exec sleep 3")
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        try:
+            for _ in range(3):
+                with pytest.raises(ConfigError, match=r"no answer of the exec plugin within 0\.3 s"):
+                    await client.get(PODS)
+            assert runs.read_text() == "run\n"
+        finally:
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda path: path.write_text("clusters: ["), id="half a file"),
+        pytest.param(lambda path: path.write_text(""), id="an empty file"),
+        pytest.param(lambda path: path.unlink(), id="no file"),
+        pytest.param(lambda path: path.write_text("contexts: 7\nclusters: []\nusers: []"), id="no kubeconfig"),
+    ],
+)
+async def test_a_kubeconfig_that_is_just_being_written_costs_nothing_but_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Any
+) -> None:
+    monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
+    async with SimulatedCluster("east") as sim:
+        path = write_kubeconfig(tmp_path / "k", [sim])
+        client, late = (ClusterClient(ClusterConfig("east", str(path), "east")) for _ in range(2))
+        try:
+            await client.get(PODS)
+            damage(path)
+            await client.get(PODS)
+            with pytest.raises(ConfigError, match="cluster east: its credentials cannot be loaded"):
+                await late.get(PODS)
+        finally:
+            await client.close()
+            await late.close()
+
+
+async def test_a_certificate_that_is_none_is_the_trouble_of_its_cluster_alone(tmp_path: Path) -> None:
+    document = {
+        "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1", "certificate-authority-data": "AAAA"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": {"token": "t"}}],
+    }
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump(document))
+    client = ClusterClient(ClusterConfig("a", str(path), "a"))
+    with pytest.raises(ConfigError, match="cluster a: its credentials cannot be loaded"):
+        await client.get(PODS)
+
+
+async def test_a_kubeconfig_of_many_clusters_is_parsed_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    def counted(paths: str) -> KubeConfigMerger:
+        parsed.append(paths)
+        return KubeConfigMerger(paths)
+
+    monkeypatch.setattr(credentials, "KubeConfigMerger", counted)
+    async with SimulatedCluster("east") as east, SimulatedCluster("west") as west:
+        path = write_kubeconfig(tmp_path / "k", [east, west])
+        for _ in range(2):
+            for config in clusters_of(str(path)):
+                client = ClusterClient(config)
+                await client.get(PODS)
+                await client.close()
+        assert len(parsed) == 1
+        path.write_text(path.read_text() + "\n# changed\n")
+        client = ClusterClient(clusters_of(str(path))[0])
+        await client.get(PODS)
+        await client.close()
+        assert len(parsed) == 2
 
 
 async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
@@ -126,6 +215,20 @@ def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path, text: str | N
         path.write_text(text)
     with pytest.raises(ConfigError, match=str(path)):
         clusters_of(str(path))
+
+
+def _plugin(folder: Path, body: str) -> dict[str, Any]:
+    script = folder / "plugin"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o700)
+    return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+
+
+def _tells(token: Path) -> str:
+    return (
+        'printf \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        f'"status":{{"token":"%s"}}}}\' "$(cat {token})"'
+    )
 
 
 def _with_user(folder: Path, sim: SimulatedCluster, user: dict[str, Any]) -> str:
