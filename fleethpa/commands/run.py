@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from fleethpa.errors import OK
+from fleethpa.errors import OK, usage
 from fleethpa.session import Session, command_options
 
 R = TypeVar("R")
@@ -72,6 +73,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 @click.option("--instance-id", help="Static member name: this worker's partitions wait for its restart.")
 @click.option("--playback", is_flag=True, help="Log time is source time; no ticks are appended.")
 @click.option("--rebuild", is_flag=True, help="Make lost state anew from what the log still holds, visibly, and end.")
+@click.option("--archive", metavar="DIR", help="With --rebuild: take what the log has lost from this archive.")
 @click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
 @_common
 @command_options()
@@ -80,6 +82,7 @@ def run_decider(
     instance_id: str | None,
     playback: bool,
     rebuild: bool,
+    archive: str | None,
     session_timeout: float,
     web_port: int | None,
     web_host: str,
@@ -90,19 +93,22 @@ def run_decider(
     from streams.decider import app
     from streams.decider.config import DeciderConfig
 
+    if archive and not rebuild:
+        raise usage("--archive goes with --rebuild", cause="A decider that runs reads the topics only.")
     set_up_logging(log_level)
-    start = app.run_rebuild if rebuild else app.run_decider
-    start(
-        DeciderConfig(
-            kafka=session.config.kafka(),
-            instance_id=instance_id,
-            web_port=web_port,
-            web_host=web_host,
-            ticks=not playback,
-            playback=playback,
-            session_timeout_s=session_timeout,
-        )
+    config = DeciderConfig(
+        kafka=session.config.kafka(),
+        instance_id=instance_id,
+        web_port=web_port,
+        web_host=web_host,
+        ticks=not playback,
+        playback=playback,
+        session_timeout_s=session_timeout,
     )
+    if rebuild:
+        app.run_rebuild(config, Path(archive) if archive else None)
+    else:
+        app.run_decider(config)
 
 
 @run.command("all")

@@ -20,20 +20,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kafka = _kafka(options.brokers, options.client_properties)
     except (SettingsError, OSError) as error:
         die(Exit.NEEDS_OPERATOR, str(error))
-    start = run_rebuild if options.rebuild else run_decider
-    start(
-        DeciderConfig(
-            kafka=kafka,
-            instance_id=options.instance_id,
-            web_host=options.web_host,
-            web_port=options.web_port,
-            ticks=options.ticks and not options.playback,
-            playback=options.playback,
-            session_timeout_s=options.session_timeout,
-            stall_s=options.stall_seconds,
-            recovery_s=options.recovery_seconds,
-        )
+    config = DeciderConfig(
+        kafka=kafka,
+        instance_id=options.instance_id,
+        web_host=options.web_host,
+        web_port=options.web_port,
+        ticks=options.ticks and not options.playback,
+        playback=options.playback,
+        session_timeout_s=options.session_timeout,
+        stall_s=options.stall_seconds,
+        recovery_s=options.recovery_seconds,
     )
+    if options.rebuild:
+        run_rebuild(config, options.archive)
+    else:
+        run_decider(config)
 
 
 def _kafka(brokers: str | None, properties: Path | None) -> KafkaSettings:
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rebuild", action="store_true", help="make lost state anew from what the log still holds, and end"
     )
+    parser.add_argument("--archive", type=Path, help="with --rebuild: take what the log has lost from this archive")
     parser.add_argument("--session-timeout", type=float, default=15.0, help="seconds")
     parser.add_argument(
         "--stall-seconds", type=float, default=90.0, help="end the process when nothing comes for so long"

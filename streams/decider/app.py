@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import faust
@@ -227,11 +228,11 @@ def end(error: BaseException) -> None:
             die(Exit.SOFTWARE, f"unexpected: {error!r}", error=error)
 
 
-def run_rebuild(config: DeciderConfig) -> None:
-    """Rebuild lost state from what the log still holds, and return."""
+def run_rebuild(config: DeciderConfig, archive: Path | None = None) -> None:
+    """Rebuild lost state from an archive, or without one from what the log still holds, and return."""
 
     async def run() -> None:
-        await rebuild(config, await check(config))
+        await rebuild(config, await check(config), archive)
 
     try:
         asyncio.run(run())

@@ -150,6 +150,7 @@ def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
 
 RECOVER_HINT = (
     "Stop all deciders, delete the changelog topic, run `fleethpa topics init` and start again: the state is then "
-    "folded anew from the log. If the log no longer begins at offset 0, run `fleethpa run decider --rebuild` before: "
-    "it marks the gap with a restart entry"
+    "folded anew from the log. If the log no longer begins at offset 0, run `fleethpa run decider --rebuild --archive "
+    "DIR` before: the archive has what the log has lost. Without one, `fleethpa run decider --rebuild` marks the "
+    "gap with a restart entry"
 )

@@ -35,10 +35,9 @@ def decisions_offset_of(own_rows: Mapping[bytes, bytes]) -> int:
     return max((int(value[APPLIED_BYTES:]) for value in own_rows.values()), default=0)
 
 
-def own_row(owned: OwnedPartition) -> tuple[bytes, bytes]:
-    """The adapter's row of a partition."""
-    applied = applied_prefix(owned.partition.applied_offset)
-    return b"%d|%s" % (owned.number, OWN_ROW), applied + b"%d" % owned.decisions_offset
+def own_row(number: int, applied_offset: int, decisions_offset: int) -> tuple[bytes, bytes]:
+    """The adapter's row of a partition that has applied the log up to an offset."""
+    return b"%d|%s" % (number, OWN_ROW), applied_prefix(applied_offset) + b"%d" % decisions_offset
 
 
 async def write_checkpoint(
@@ -51,7 +50,8 @@ async def write_checkpoint(
     faults: CrashPoint,
 ) -> int:
     """Write the dirty rows of a partition and wait for the broker; how many bytes. Stops where it is no longer ours."""
-    rows = [*owned.partition.checkpoint(), own_row(owned)]
+    rows = owned.partition.checkpoint()
+    rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
     futures: list[asyncio.Future[Any]] = []
     for number, (key, value) in enumerate(rows, start=1):
         if not still_ours():

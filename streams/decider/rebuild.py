@@ -1,13 +1,17 @@
-"""State from what the log still holds, for when the changelog was lost and the log no longer begins at its beginning.
+"""State made anew, for when the changelog was lost and the log no longer begins at its beginning.
 
-What lies before the log's first record is gone, so the result is not what an undisturbed decider would know. A restart
-entry in the log says so: windows and scale events begin anew there, as after a restart of upstream's controller. With
-the whole log there is nothing to do, as the decider folds it by itself.
+From an archive it becomes what it was (`fromarchive`). Without one, what lies before the log's first record is gone, so
+the result is not what an undisturbed decider would know. A restart entry in the log says so: windows and scale events
+begin anew there, as after a restart of upstream's controller. With the whole log there is nothing to do, as the decider
+folds it by itself.
 """
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -16,16 +20,18 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
+from streams.core.errors import CoreError
 from streams.core.partition import Partition
-from streams.decider.checkpoint import write_checkpoint
+from streams.decider.checkpoint import own_row
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit
-from streams.decider.faults import CrashPoint
-from streams.decider.owned import OwnedPartition
-from streams.decider.standing import Head, Links, Standing
+from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
+from streams.decider.standing import Head, Links
 from streams.decider.startup import StartError
 from streams.decider.tail import Bounds
 from streams.kafka import read_range, reader, strict_producer
+from streams.replay.segments import ArchiveError
+from streams.replay.sources import ArchiveSource
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -39,19 +45,29 @@ AFTERWARDS = (
 
 
 class Tail(NamedTuple):
-    """The end of a decisions partition: the newest decision, its offset, and the ids of it and those before it."""
+    """The end of a decisions partition: the newest decision, its offset, and the ids of it and those before it.
+
+    `log_offset`: of the log record that the newest decision follows from; -1: there is none.
+    """
 
     newest: Head
     offset: int
     ids: frozenset[str]
+    log_offset: int = -1
 
 
-async def rebuild(config: DeciderConfig, partitions: int) -> None:
+async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None = None) -> None:
     """Rebuild the state of every partition of which the log has lost its beginning; no decider may run meanwhile.
 
+    Args:
+        config: of the decider.
+        partitions: how many the log has.
+        archive: folder of an archive of the log; None: make do with what the log holds.
+
     Raises:
-        StartError: the changelog is not empty.
+        StartError: the changelog is not empty, or the archive does not reach to what the log holds.
     """
+    source = None if archive is None else await _opened(archive, partitions)
     topics = (config.log_topic, config.decisions_topic, config.changelog_topic)
     tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
     async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
@@ -60,9 +76,52 @@ async def rebuild(config: DeciderConfig, partitions: int) -> None:
         check_empty(config, bounds)
         lost = [n for n in range(partitions) if bounds[TopicPartition(config.log_topic, n)].first > 0]
         for number in lost:
-            await _rebuild(config, number, bounds, consumer, producer)
-    if lost:
+            if source is None:
+                await _rebuild(config, number, bounds, consumer, producer)
+            else:
+                await _from_archive(config, number, source, bounds, consumer, producer)
+    if lost and source is None:
         log.warning("rebuilt log partitions %s. %s", lost, AFTERWARDS)
+
+
+async def _opened(archive: Path, partitions: int) -> ArchiveSource:
+    source = ArchiveSource(archive, checked=True)
+    with _archive_faults():
+        found = await source.partitions()
+    if found != partitions:
+        text = f"{archive} is an archive of {found} partitions, the log has {partitions}: it is of another log"
+        raise StartError(Exit.NEEDS_OPERATOR, text)
+    return source
+
+
+@contextmanager
+def _archive_faults() -> Iterator[None]:
+    try:
+        yield
+    except (ArchiveError, CoreError) as error:
+        raise StartError(Exit.NEEDS_OPERATOR, f"{error}; {WITHOUT}") from error
+
+
+async def _from_archive(
+    config: DeciderConfig,
+    number: int,
+    source: ArchiveSource,
+    bounds: Mapping[TopicPartition, Bounds],
+    consumer: AIOKafkaConsumer,
+    producer: AIOKafkaProducer,
+) -> None:
+    decisions_tp = TopicPartition(config.decisions_topic, number)
+    kept = bounds[TopicPartition(config.log_topic, number)]
+    tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
+    # Not beyond the newest decision: what was never published is left to the decider that starts from here.
+    upto = max(kept.first, tail.log_offset) - 1
+    with _archive_faults():
+        state = await archived_state(source, number, upto)
+        check_reach(source, number, state, kept, tail.newest)
+        offset = await decision_offset(consumer, decisions_tp, bounds[decisions_tp], source, state)
+    rows = [*state.rows.items(), own_row(number, state.applied_offset, offset)]
+    await _write(config, number, rows, producer)
+    log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 
 
 def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) -> None:
@@ -96,16 +155,18 @@ async def _rebuild(
         partition.apply(record.offset, record.timestamp, record.value)  # what it decides, it decided long ago
     tail = await _read_tail(consumer, decisions_tp, bounds[decisions_tp])
     continue_chain(partition, tail)
-    owned = OwnedPartition(partition, Standing.none(number), tail.offset)
-    await write_checkpoint(
-        owned,
-        producer=producer,
-        topic=config.changelog_topic,
-        store={},
-        still_ours=lambda: True,
-        faults=CrashPoint(),
-    )
+    rows = [*partition.checkpoint(), own_row(number, partition.applied_offset, tail.offset)]
+    await _write(config, number, rows, producer)
     log.info("log partition %d: rebuilt from offset %d, restart at %d", number, first, restart_at)
+
+
+async def _write(
+    config: DeciderConfig, number: int, rows: Iterable[tuple[bytes, bytes]], producer: AIOKafkaProducer
+) -> None:
+    topic = config.changelog_topic
+    await asyncio.gather(
+        *[await producer.send(topic, value, key=key, partition=number) for key, value in rows],
+    )
 
 
 def continue_chain(partition: Partition, tail: Tail) -> None:
@@ -130,10 +191,11 @@ async def _mark_restart(config: DeciderConfig, number: int, first: int, producer
 
 
 async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> Tail:
-    newest, offset, ids = Head(0, ""), bounds.first, set()
+    newest, offset, log_offset, ids = Head(0, ""), bounds.first, -1, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
         links = msgspec.json.decode(record.value, type=Links)
         ids.add(links.id)
         if links.seq > newest.seq:
             newest, offset = Head(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
-    return Tail(newest, offset, frozenset(ids))
+            log_offset = int(links.id.split("-", 2)[1])
+    return Tail(newest, offset, frozenset(ids), log_offset)

@@ -18,7 +18,7 @@ from tests.kafka.losses import cut, lose_changelog
 from tests.playback import Log, fold, make_log
 
 CUT = 1
-REBUILD = (sys.executable, "-m", "fleethpa", "run", "decider", "--playback", "--rebuild")
+REBUILD = ("run", "decider", "--playback", "--rebuild")
 
 
 async def test_a_lost_changelog_with_a_whole_log_changes_nothing(settings: KafkaSettings, tmp_path: Path) -> None:
@@ -43,15 +43,44 @@ async def test_a_lost_changelog_and_a_cut_log_stop_it_and_a_rebuild_begins_anew_
     with _decider(settings, tmp_path) as stopped:
         assert await asyncio.to_thread(stopped.process.wait, 180) == Exit.NEEDS_OPERATOR
         assert "`fleethpa run decider --rebuild`" in stopped.tail()
-    command = [*REBUILD, "--brokers", settings.bootstrap_servers]
-    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    code, said = await _run(settings, *REBUILD)
+    assert code == 0, said
     assert await _restarts(settings) == [f"state was lost; rebuilt from log offset {CUT}"] * PARTITIONS
     await load_log(settings, {number: records[400:] for number, records in log.items()})
     more = {number: [*read.decisions, b""] for number, read in before.items() if read.decisions}
     with _decider(settings, tmp_path) as running:
         got = await wait_for_decisions(settings, more, [running], 180)
     _check_chain(before, got)
+
+
+async def test_with_an_archive_a_lost_changelog_and_a_cut_log_change_nothing(
+    settings: KafkaSettings, tmp_path: Path
+) -> None:
+    log = make_log(partitions=PARTITIONS, minutes=10, hpas=24, seed=25)
+    await _decide(settings, tmp_path, {number: records[:400] for number, records in log.items()})
+    archive = str(tmp_path / "archive")
+    assert (await _run(settings, "archive", "--to", archive, "--once"))[0] == 0
+    # What came after the archive's end is in the log only, what the log has lost in the archive only.
+    await load_log(settings, {number: records[400:450] for number, records in log.items()})
+    await lose_changelog(settings)
+    await cut(settings, topics.LOG, dict.fromkeys(range(PARTITIONS), 350))
+    code, said = await _run(settings, *REBUILD, "--archive", str(tmp_path))
+    assert code == Exit.NEEDS_OPERATOR, said
+    assert f"{tmp_path} is no fleethpa archive" in said
+    code, said = await _run(settings, *REBUILD, "--archive", archive)
+    assert code == 0, said
+    await load_log(settings, {number: records[450:] for number, records in log.items()})
+    want = fold(log)
+    with _decider(settings, tmp_path) as running:
+        got = await wait_for_decisions(settings, want, [running], 180)
+    assert first_difference(want, got) == ""
+    assert all(len(got[number].records) == len(values) for number, values in want.items())
+
+
+async def _run(settings: KafkaSettings, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", settings.bootstrap_servers]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
 
 
 def _check_chain(before: dict[int, Read], got: dict[int, Read]) -> None:

@@ -132,7 +132,7 @@ async def test_a_crash_in_a_checkpoint_comes_after_the_named_row(monkeypatch: py
 
 
 def test_the_own_row_says_where_to_read_decisions_from_and_is_not_the_cores() -> None:
-    key, value = own_row(owned_partition())
+    key, value = own_row(2, 41, 17)
     core, own = split_rows({key: value, b"2|p": b"x", b"2|h/d": b"y"})
     assert core == {b"2|p": b"x", b"2|h/d": b"y"}
     assert decisions_offset_of(own) == 17

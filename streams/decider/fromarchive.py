@@ -1,0 +1,99 @@
+"""State from an archive, for when the changelog was lost and the log no longer begins at its beginning.
+
+An archive outlives the topics: it holds the log from its first record, or from a snapshot of the state on. So nothing
+is lost, nothing restarts, and the decisions go on as if nothing had been.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams.core.partition import Partition
+from streams.decider.exits import Exit
+from streams.decider.standing import Head, Links
+from streams.decider.startup import StartError
+from streams.decider.tail import Bounds
+from streams.kafka import read_range
+from streams.replay.archive import LOG
+from streams.replay.sources import Source
+
+WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
+
+
+class ArchivedState(NamedTuple):
+    """All state rows of a log partition, the log offset that they have applied, and the decision they follow from."""
+
+    rows: Mapping[bytes, bytes]
+    applied_offset: int
+    head: Head
+
+
+async def archived_state(source: Source, number: int, upto: int) -> ArchivedState:
+    """Fold an archived log partition up to offset `upto`, or as far as the archive reaches.
+
+    Raises:
+        ArchiveError, CoreError: the archive is damaged.
+        StartError: it begins later than the log did, and holds no snapshot.
+    """
+    rows = dict(await source.checkpoint(number, below=upto + 1))
+    partition = Partition.restore(number, rows)
+    async with aclosing(source.records(LOG, number, partition.applied_offset + 1)) as records:
+        async for record in records:
+            if record.offset > upto:
+                break
+            if not rows and partition.applied_offset < 0 < record.offset:
+                raise _unfit(source, number, f"begins at log offset {record.offset} and holds no snapshot before it")
+            partition.apply(record.offset, record.timestamp_ms, record.value)
+    written = partition.checkpoint()  # the partition's own row comes last, as in every checkpoint
+    for key, _ in written:
+        rows.pop(key, None)
+    return ArchivedState(rows | dict(written), partition.applied_offset, Head(partition.seq, partition.prev))
+
+
+def check_reach(source: Source, number: int, state: ArchivedState, log: Bounds, newest: Head) -> None:
+    """Check that the log goes on where the archived state ends, and that the state knows of no lost decision.
+
+    Raises:
+        StartError: it does not.
+    """
+    if state.applied_offset + 1 < log.first:
+        ends = f"ends at log offset {state.applied_offset}" if state.applied_offset >= 0 else "holds no log record"
+        raise _unfit(source, number, f"{ends}, the log begins at {log.first}: what lies between is lost")
+    if state.head.seq > newest.seq:
+        raise _unfit(
+            source,
+            number,
+            f"leads to decision number {state.head.seq} at log offset {state.applied_offset}, the decisions topic "
+            f"ends with number {newest.seq}: those between were never published, or are lost",
+        )
+
+
+async def decision_offset(
+    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds, source: Source, state: ArchivedState
+) -> int:
+    """The offset of the decision that the state follows from.
+
+    Raises:
+        StartError: another decision stands in its place, or none: this is no archive of this log.
+    """
+    number, head = tp.partition, state.head
+    if not head.seq:
+        return bounds.first
+    first = max(bounds.first, await source.first_decision(number, head.seq))
+    async with aclosing(read_range(consumer, tp, first, bounds.end)) as records:
+        async for record in records:
+            if msgspec.json.decode(record.value, type=Links).seq == head.seq:
+                if hashlib.sha256(record.value).hexdigest() == head.digest:
+                    return int(record.offset)
+                raise _unfit(
+                    source, number, f"leads to another decision number {head.seq} than stands: it is of another log"
+                )
+    raise _unfit(source, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
+
+
+def _unfit(source: Source, number: int, what: str) -> StartError:
+    return StartError(Exit.NEEDS_OPERATOR, f"log partition {number}: the archive {source.name} {what}; {WITHOUT}")
