@@ -97,18 +97,11 @@ def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
 
 def _resource(source: Json, container: str | None) -> MetricSpec:
     resource, target = source["name"], source["target"]
-    of_pod = container is None
-    owner = f"{resource} resource" if of_pod else f"{container} container"
-    base: dict[str, Any] = {
-        "type": "Resource" if of_pod else "ContainerResource",
+    base = _of_pods(resource) if container is None else _of_containers(resource, container)
+    base |= {
         "resource": resource,
-        "container": container or "",
         "binary": resource == "memory",
-        "status_key": "resource" if of_pod else "containerResource",
-        "status_before": (("name", resource),) if of_pod else (("name", resource), ("container", container)),
-        "reason": "FailedGetResourceMetric" if of_pod else "FailedGetContainerResourceMetric",
         "fetch_prefix": f"unable to get metrics for resource {resource}: ",
-        "outer_prefix": f"failed to get {owner} metric value: ",
     }
     if target.get("averageValue") is not None:
         return MetricSpec(
@@ -119,14 +112,36 @@ def _resource(source: Json, container: str | None) -> MetricSpec:
             **base,
         )
     if target.get("averageUtilization") is not None:
+        of = "resource" if container is None else "container resource"
         return MetricSpec(
             calculation=kinds.UTILIZATION,
             target=target["averageUtilization"],
-            name=f"{resource} {'' if of_pod else 'container '}resource utilization (percentage of request)",
+            name=f"{resource} {of} utilization (percentage of request)",
             inner_prefix=f"failed to get {resource} utilization: ",
             **base,
         )
     return MetricSpec(calculation=kinds.INVALID, error=_NO_RESOURCE_TARGET, **base)
+
+
+def _of_pods(resource: str) -> dict[str, Any]:
+    return {
+        "type": "Resource",
+        "status_key": "resource",
+        "status_before": (("name", resource),),
+        "reason": "FailedGetResourceMetric",
+        "outer_prefix": f"failed to get {resource} resource metric value: ",
+    }
+
+
+def _of_containers(resource: str, container: str) -> dict[str, Any]:
+    return {
+        "type": "ContainerResource",
+        "container": container,
+        "status_key": "containerResource",
+        "status_before": (("name", resource), ("container", container)),
+        "reason": "FailedGetContainerResourceMetric",
+        "outer_prefix": f"failed to get {container} container metric value: ",
+    }
 
 
 def _pods(source: Json) -> MetricSpec:

@@ -28,12 +28,8 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
     if isinstance(outcome, ScaleFailed):
         return _failed(pending, status, history, conditions, outcome.error)
     desired = pending.desired_replicas
-    message = f"the HPA controller was able to update the target scale to {desired}"
-    conditions.set("AbleToScale", "True", "SucceededRescale", message)
+    _set_rescaled(conditions, desired)
     _set_scaled_to_zero(conditions, pending.to_zero)
-    if pending.longest_period_ms is not None:
-        change = desired - pending.current_replicas
-        history = store_scale_event(history, change, pending.longest_period_ms, now_ms)
     new = new_status(
         pending.generation,
         rfc3339(now_ms),
@@ -52,9 +48,17 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
         action=action(desired, pending.current_replicas),
         metric_results=pending.metric_results,
         desired_gauge=desired,
-        history=history,
+        history=_with_change(history, pending, now_ms),
         final=True,
     )
+
+
+def _with_change(history: History, pending: Pending, now_ms: int) -> History:
+    """Store the scale event; an HPA without `behavior` needs none."""
+    if pending.longest_period_ms is None:
+        return history
+    change = pending.desired_replicas - pending.current_replicas
+    return store_scale_event(history, change, pending.longest_period_ms, now_ms)
 
 
 def status_write_failed(result: Result, name: str, error: str) -> Result:
@@ -90,6 +94,11 @@ def _failed(
         metric_results=pending.metric_results,
         history=history,
     )
+
+
+def _set_rescaled(conditions: Conditions, desired: int) -> None:
+    message = f"the HPA controller was able to update the target scale to {desired}"
+    conditions.set("AbleToScale", "True", "SucceededRescale", message)
 
 
 def _set_scaled_to_zero(conditions: Conditions, to_zero: bool) -> None:

@@ -81,17 +81,20 @@ class Evaluator:
         draft = self._draft(evaluation, result, observed, wanted)
         if not follows_native and wanted is None:
             row.status = result.status
-        row.next_due_ms = self.now_ms + self.settings.sync_period_ms
-        row.seen_replicas = (
-            observation.scale.spec_replicas if isinstance(observation.scale, Scale) else row.seen_replicas
-        )
-        row.native_moves, row.written = [], None
-        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
-        row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, state.offset
+        self._remember(observation, draft)
         if wanted is not None:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current)
         return draft
+
+    def _remember(self, observation: Observation, draft: Draft) -> None:
+        row = self.row
+        row.next_due_ms = self.now_ms + self.settings.sync_period_ms
+        if isinstance(observation.scale, Scale):
+            row.seen_replicas = observation.scale.spec_replicas
+        row.native_moves, row.written = [], None
+        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
+        row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, self.state.offset
 
     def _inputs(self, status: dict[str, Any], observation: Observation, restart: str) -> EvaluationInputs:
         """Say for a probe what this evaluation reads."""

@@ -60,41 +60,43 @@ def combine(
     band = tolerance_band(autoscaler, settings)
     metrics: list[MetricEvaluation] = []
     statuses: list[dict[str, Any]] = []
-    events: list[Event] = []
     results: list[MetricResult] = []
-    best, selected, invalid = 0, "", 0
-    first: MetricEvaluation | None = None
+    invalid: list[MetricEvaluation] = []
+    best, selected = 0, ""
     for spec, answer in zip(autoscaler.metrics, observation.answers, strict=True):
         metric = evaluate_metric(spec, answer, scale, observation.pods, band, settings, now_ms)
         metrics.append(metric)
+        statuses.append(_status(metric))
+        results.append(_result(metric, reported_replicas))
         calculation = metric.calculation
         if calculation is None:
-            invalid += 1
-            first = first or metric
-            statuses.append({"type": ""})
-            events.append(("Warning", spec.reason, metric.error))
-            results.append((spec.type, "none", "spec" if spec.spec_fault else "internal"))
-            continue
-        proposal = calculation.proposal
-        if best == 0 or proposal > best:
-            best, selected = proposal, spec.name
-        statuses.append(_status(spec, calculation))
-        results.append((spec.type, action(proposal, reported_replicas), "none"))
-    error = ""
-    if first is not None:
-        error = f"invalid metrics ({invalid} invalid out of {len(metrics)}), first error is: {_outer(first)}"
-    usable = invalid < len(metrics) and not (invalid and best < scale.spec_replicas)
-    _set_scaling_active(conditions, usable, selected, first)
+            invalid.append(metric)
+        elif best == 0 or calculation.proposal > best:
+            best, selected = calculation.proposal, spec.name
+    usable = len(invalid) < len(metrics) and not (invalid and best < scale.spec_replicas)
+    _set_scaling_active(conditions, usable, selected, invalid)
     return Combined(
         best if usable else None,
         selected if usable else "",
         tuple(metrics),
         statuses,
-        tuple(events),
+        tuple([("Warning", metric.spec.reason, metric.error) for metric in invalid]) if invalid else (),
         tuple(results),
-        error,
-        first is not None and first.spec.spec_fault,
+        _error(invalid, len(metrics)) if invalid else "",
+        bool(invalid) and invalid[0].spec.spec_fault,
     )
+
+
+def _result(metric: MetricEvaluation, reported_replicas: int) -> MetricResult:
+    spec, calculation = metric.spec, metric.calculation
+    if calculation is None:
+        return spec.type, "none", "spec" if spec.spec_fault else "internal"
+    return spec.type, action(calculation.proposal, reported_replicas), "none"
+
+
+def _error(invalid: list[MetricEvaluation], count: int) -> str:
+    first = invalid[0].spec.outer_prefix + invalid[0].error
+    return f"invalid metrics ({len(invalid)} invalid out of {count}), first error is: {first}"
 
 
 def action(desired: int, current: int) -> str:
@@ -178,23 +180,22 @@ def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> Boun
     return calculator.bounds(down, up)
 
 
-def _set_scaling_active(conditions: Conditions, usable: bool, selected: str, first: MetricEvaluation | None) -> None:
+def _set_scaling_active(conditions: Conditions, usable: bool, selected: str, invalid: list[MetricEvaluation]) -> None:
     if usable:
         message = f"the HPA was able to successfully calculate a replica count from {selected}"
         conditions.set("ScalingActive", "True", "ValidMetricFound", message)
-    elif first is not None:
-        message = f"the HPA was unable to compute the replica count: {first.error}"
-        conditions.set("ScalingActive", "False", first.spec.reason, message)
+    elif invalid:
+        message = f"the HPA was unable to compute the replica count: {invalid[0].error}"
+        conditions.set("ScalingActive", "False", invalid[0].spec.reason, message)
     else:
         # No metrics at all (the API refuses it): upstream sets its zero value, a condition without a type.
         conditions.set("", "", "", "")
 
 
-def _outer(metric: MetricEvaluation) -> str:
-    return metric.spec.outer_prefix + metric.error
-
-
-def _status(spec: MetricSpec, calculation: Calculation) -> dict[str, Any]:
+def _status(metric: MetricEvaluation) -> dict[str, Any]:
+    spec, calculation = metric.spec, metric.calculation
+    if calculation is None:
+        return {"type": ""}
     how = spec.calculation
     if how == kinds.UTILIZATION:
         average = _format(calculation.average_milli or 0, "BinarySI" if spec.binary else "DecimalSI")

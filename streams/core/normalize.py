@@ -78,10 +78,7 @@ def _with_behavior(
     if up is None or down is None:
         raise ValueError("normalize without behavior is the legacy path")
     recommendations = history.recommendations or ()
-    up_window_ms = up.window_ms or 0
-    down_window_ms = down.window_ms
-    if down_window_ms is None:
-        down_window_ms = settings.downscale_stabilization_ms // 1000 * 1000
+    up_window_ms, down_window_ms = _windows_ms(up, down, settings)
     up_cutoff_ms, down_cutoff_ms = now_ms - up_window_ms, now_ms - down_window_ms
     lowest, highest, slot = _extremes(recommendations, desired, up_cutoff_ms, down_cutoff_ms)
     stabilized = min(max(current, lowest), highest)
@@ -107,6 +104,13 @@ def _with_behavior(
         bound,
     )
     return normalization, _store(recommendations, slot, desired, now_ms)
+
+
+def _windows_ms(up: ScalingRules, down: ScalingRules, settings: ControllerSettings) -> tuple[int, int]:
+    """Give the windows up and down; where the HPA has none down, the controller's in whole seconds."""
+    if down.window_ms is None:
+        return up.window_ms or 0, settings.downscale_stabilization_ms // 1000 * 1000
+    return up.window_ms or 0, down.window_ms
 
 
 def _extremes(
