@@ -122,10 +122,21 @@ def hpa_table(
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | int]], *, headers: bool = True) -> str:
-    """Lay out a table as kubectl does. A cell with line breaks shows its first line."""
-    lines = ["\t".join(column.upper() for column in columns)] if headers else []
-    lines += ["\t".join(_cell(cell) for cell in row) for row in rows]
-    return align("".join(f"{line}\n" for line in lines), min_width=6, padding=3)
+    """Lay out a table as kubectl does: nothing without rows. A cell with line breaks shows its first line."""
+    whole = [[str(cell) for cell in row] for row in rows]
+    if not whole:
+        return ""
+    head = [column.upper() for column in columns]
+    lines = [*([head] if headers else []), *([_cell(cell) for cell in row] for row in whole)]
+    lines[0] = _widest(lines[0], head if headers else whole[0], whole)
+    return align("".join("\t".join(line) + "\n" for line in lines), min_width=6, padding=3)
+
+
+def _widest(line: Sequence[str], given: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Pad the cells of the first line, but for the last, to the bytes of the longest whole cell of their columns."""
+    bytes_of = [max(len(cell.encode()) for cell in column) for column in zip(*rows, strict=True)]
+    padded = [text + " " * (size - len(own.encode())) for text, own, size in zip(line, given, bytes_of, strict=True)]
+    return [*padded[:-1], line[-1]]
 
 
 def _cell(cell: str | int) -> str:
@@ -321,8 +332,13 @@ def _events(events: Sequence[Json], now_ms: int) -> Iterator[str]:
     yield "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------\n"
     for event in sorted(events, key=_last_seen):
         source = (event.get("source") or {}).get("component") or event.get("reportingComponent", "")
-        cells = (event.get("type", ""), event.get("reason", ""), _interval(event, now_ms), source)
-        yield "  " + "\t".join(cells) + f"\t{event.get('message', '').strip()}\n"
+        cells = (event.get("type", ""), event.get("reason", ""), _interval(event, now_ms), source, _message(event))
+        yield "  " + "\t".join(cells) + "\n"
+
+
+def _message(event: Json) -> str:
+    part, message = (event.get("involvedObject") or {}).get("fieldPath", ""), event.get("message", "").strip()
+    return f"{part}: {message}" if part else message
 
 
 def _last_seen(event: Json) -> int:

@@ -15,10 +15,15 @@ def align(text: str, *, min_width: int = 0, padding: int = 2) -> str:
         min_width: least width of a column, padding included.
         padding: blanks after the widest cell of a column.
     """
-    # A vertical tab ends a cell too, a form feed a line.
-    lines = [line.split("\t") for line in text.replace("\v", "\t").replace("\f", "\n").split("\n")]
+    # A form feed ends a line, and all columns with it.
+    return "\n".join(_aligned(page, (min_width, padding)) for page in text.split("\f"))
+
+
+def _aligned(page: str, sizes: tuple[int, int]) -> str:
+    # A vertical tab ends a cell too.
+    lines = [line.split("\t") for line in page.replace("\v", "\t").split("\n")]
     widths: list[list[int]] = [[0] * (len(line) - 1) for line in lines]
-    _measure(lines, widths, range(len(lines)), 0, (min_width, padding))
+    _measure(lines, widths, range(len(lines)), 0, sizes)
     return "\n".join(_pad(line, width) for line, width in zip(lines, widths, strict=True))
 
 

@@ -87,6 +87,22 @@ def test_a_cell_shows_its_first_line_and_no_control_sequence() -> None:
     assert print_table(["A", "B"], [["x\x1b[2J", "one\ntwo"]]) == "A        B\nx^[[2J   one...\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "headers", "text"),
+    [
+        pytest.param("sevens\nmore", True, "A             B\nsevens...     x\n", id="a cut cell counts whole"),
+        pytest.param("sevens\nmore", False, "sevens...   x\n", id="no wider than itself in the first row"),
+        pytest.param("日本語", True, "A           B\n日本語         x\n", id="in bytes, though aligned by characters"),
+    ],
+)
+def test_a_column_is_as_wide_as_the_bytes_of_its_longest_cell(name: str, headers: bool, text: str) -> None:
+    assert print_table(["A", "B"], [[name, "x"]], headers=headers) == text
+
+
+def test_a_table_without_rows_has_no_headers() -> None:
+    assert print_table(["A"], []) == ""
+
+
 def test_describe_shows_long_and_many_lined_annotations_in_full_width() -> None:
     annotations = {"long": "é" * 150, "note": "a\nb\n", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
 
@@ -130,6 +146,12 @@ def test_ages_of_events(event: dict[str, Any], age: str) -> None:
     assert describe(hpa(), [whole], NOW_MS).endswith(f"  {age.ljust(4)}  c     m\n")
 
 
+def test_an_event_names_the_part_that_it_is_about() -> None:
+    event = {"message": " m\n", "involvedObject": {"fieldPath": "spec.metrics"}}
+
+    assert describe(hpa(), [event], NOW_MS).endswith("  spec.metrics: m\n")
+
+
 def test_events_come_oldest_first_and_none_are_said() -> None:
     events = [{"message": name, "lastTimestamp": at} for name, at in (("b", "2001-01-01T00:00:00Z"), ("c", None))]
 
@@ -147,7 +169,8 @@ def test_events_come_oldest_first_and_none_are_said() -> None:
             "a\tb\tc\nddd\te\nf\tg\th\n", "a    b  c\nddd  e\nf    g  h\n", id="a shorter line ends inner columns"
         ),
         pytest.param("a\t\nb\tc\n", "a  \nb  c\n", id="what ends with a tab is padded"),
-        pytest.param("a\vb\fccc\td", "a    b\nccc  d", id="other ends of cells and lines"),
+        pytest.param("a\vb\nccc\td", "a    b\nccc  d", id="another end of a cell"),
+        pytest.param("a\tb\fccc\td", "a  b\nccc  d", id="a form feed ends a line and its columns"),
     ],
 )
 def test_columns_are_gos(text: str, aligned: str) -> None:
