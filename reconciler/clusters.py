@@ -9,8 +9,9 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ FIELD_MANAGER = "fleethpa"
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
 _RELOAD_PAUSE_S = 5.0
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _MERGE_PATCH = "application/merge-patch+json"
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 
@@ -117,8 +119,10 @@ class ClusterClient:
             raise UnreachableError(f"{method} {path}: the answer is not a JSON object")
         return decoded
 
-    async def watch(self, path: str, *, silence_s: float) -> AsyncIterator[dict[str, Any]]:
-        """Events of a watch until the server ends it; an ERROR event is raised.
+    async def watch(
+        self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Events of a watch until the server ends it; an ERROR event is raised. `opened`: it has begun, maybe silently.
 
         Raises:
             ApiError: refused, or ended by an ERROR event (410: too old).
@@ -130,6 +134,8 @@ class ClusterClient:
             if response.status != 200:
                 data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)
                 raise await self._refused(response, data, "GET", path)
+            _keep_alive(response)
+            opened()
             async for line in _lines(response):
                 yield _event(line)
         except _NO_ANSWER as error:
@@ -220,6 +226,21 @@ class ClusterClient:
             for old in self._retired[:-1]:
                 await old.close()
             self._retired = self._retired[-1:]
+
+
+def _keep_alive(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel find out within half a minute that the other end of a silent connection has gone.
+
+    A load balancer or NAT may forget a connection without a word; a watch of few events would take that for peace.
+    """
+    transport = response.connection.transport if response.connection else None
+    found = transport.get_extra_info("socket") if transport else None
+    if found is None:
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if (number := getattr(socket, option, None)) is not None:  # not every system has all of them
+            found.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

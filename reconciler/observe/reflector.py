@@ -23,6 +23,8 @@ Json = dict[str, Any]
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+LONGEST_RETRY_AFTER_S = 300.0
+"""What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0
 
 
@@ -70,6 +72,7 @@ class Reflector:
         self._label = path.rpartition("/")[2]
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
+        self._heard = False
 
     async def run(self) -> None:
         """Mirror until cancelled.
@@ -86,6 +89,7 @@ class Reflector:
                 await self._after(error)
 
     async def _list(self) -> None:
+        self._heard = False
         items: list[Json] = []
         token = ""
         while True:
@@ -109,19 +113,21 @@ class Reflector:
             "timeoutSeconds": seconds + random.randrange(max(1, seconds // 10)),
         }
         begun = time.monotonic()
-        events = self._client.watch(f"{self._path}?{urlencode(query)}", silence_s=seconds * 1.1 + _SILENCE_MARGIN_S)
-        async for event in events:
+        silence_s = seconds * 1.1 + _SILENCE_MARGIN_S
+        path = f"{self._path}?{urlencode(query)}"
+        async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy):
+            self._heard, self._pause_s = True, FIRST_PAUSE_S
             self._healthy()
             item = event["object"]
             if event["type"] != "BOOKMARK":
                 await self._listener.changed(event["type"], item)
             self._version = item["metadata"]["resourceVersion"]
+        self._pause_s = FIRST_PAUSE_S
         self._metrics.watch_restarts.labels(self._client.name, self._label, "ended").inc()
         if time.monotonic() - begun < FIRST_PAUSE_S:
             await asyncio.sleep(FIRST_PAUSE_S)  # a server that ends every watch at once must not be hammered
 
     def _healthy(self) -> None:
-        self._pause_s = FIRST_PAUSE_S
         self._metrics.up.labels(self._client.name).set(1)
         self._metrics.last_sync.labels(self._client.name).set_to_current_time()
         self._listener.problem(self._namespace, None)
@@ -131,18 +137,24 @@ class Reflector:
         self._metrics.watch_restarts.labels(self._client.name, self._label, str(status or "broken")).inc()
         if not self._version:
             self._metrics.list_errors.labels(self._client.name, self._label).inc()
-        if status == 410:
-            self._version = ""  # too old to go on from: list again, at once
-            return
         if status == 403 and not self._namespace:
             raise ForbiddenError(str(error)) from error
-        if status in (403, 404):
+        if status in (403, 404, 410):
             self._version = ""
+        if status == 410 and self._heard:
+            return  # too old to go on from: list again, at once
+        if status != 410:
+            self._listener.problem(self._namespace, str(error))
         if isinstance(error, UnreachableError):
             self._metrics.up.labels(self._client.name).set(0)
-        self._listener.problem(self._namespace, str(error))
-        await asyncio.sleep(self._pause_s * random.uniform(0.8, 1.2))
+        await asyncio.sleep(self._pause(error))
+
+    def _pause(self, error: ClusterError) -> float:
+        """How long to wait now, and twice as long the next time; a server that names a longer time gets it."""
+        asked_ms = error.retry_after_ms if isinstance(error, ApiError) else None
+        pause_s = self._pause_s * random.uniform(0.8, 1.2)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+        return max(pause_s, min((asked_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
 
 
 NamespacesSource = Callable[[], Awaitable[list[str]]]
@@ -161,24 +173,60 @@ async def mirror(
 ) -> None:
     """Mirror a resource of the whole cluster, or where that is forbidden of each namespace that may be seen.
 
-    `collection`: path for a namespace (empty: the cluster). `namespaces`: only these. The cluster-wide scope is not
-    tried
-    again before a restart; namespaces are looked for every `retry_s`.
+    `collection`: path for a namespace (empty: the cluster). `namespaces`: only these. Every `retry_s` namespaces are
+    looked for, and whether the whole cluster may be seen after all: a server that has just begun forbids what it will
+    allow in a second.
     """
-    if not namespaces:
-        try:
-            await Reflector(client, collection(""), listener, metrics=metrics, limits=limits).run()
-        except ForbiddenError as error:
-            log.warning("cluster-wide watch is forbidden", extra={"cluster": client.name, "error": str(error)})
-            listener.problem("", None)  # each namespace tells its own
+
+    def reflector(namespace: str) -> Reflector:
+        return Reflector(client, collection(namespace), listener, metrics=metrics, namespace=namespace, limits=limits)
+
+    async def is_over() -> bool:
+        await asyncio.sleep(retry_s)
+        return not namespaces and await _may_see(client, collection(""))
+
+    async def wanted() -> list[str]:
+        return list(namespaces) or await seen_namespaces()
+
+    while True:
+        if not namespaces:
+            try:
+                await reflector("").run()
+            except ForbiddenError as error:
+                log.warning("cluster-wide watch is forbidden", extra={"cluster": client.name, "error": str(error)})
+                listener.problem("", None)  # each namespace tells its own
+        await _mirror_each(wanted, reflector, listener, is_over)
+        log.info("cluster-wide watch is allowed again", extra={"cluster": client.name})
+
+
+async def _mirror_each(
+    wanted: NamespacesSource,
+    reflector: Callable[[str], Reflector],
+    listener: Listener,
+    is_over: Callable[[], Awaitable[bool]],
+) -> None:
+    running: dict[str, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
-        known: set[str] = set()
         while True:
-            for namespace in namespaces or await seen_namespaces():
-                if namespace not in known:
-                    known.add(namespace)
-                    one = Reflector(
-                        client, collection(namespace), listener, metrics=metrics, namespace=namespace, limits=limits
-                    )
-                    group.create_task(one.run())
-            await asyncio.sleep(retry_s)
+            found = set(await wanted())
+            for namespace in sorted(found - running.keys()):
+                running[namespace] = group.create_task(reflector(namespace).run())
+            for namespace in running.keys() - found:
+                running.pop(namespace).cancel()
+                listener.problem(namespace, None)
+            if await is_over():
+                break
+        for task in running.values():
+            task.cancel()
+    for namespace in running:
+        listener.problem(namespace, None)  # the whole cluster's watch speaks for it again
+
+
+async def _may_see(client: ClusterClient, path: str) -> bool:
+    try:
+        await client.get(f"{path}?limit=1")
+        async for _ in client.watch(f"{path}?watch=true&timeoutSeconds=1", silence_s=5.0):
+            break
+    except ClusterError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """One API client per cluster: credentials that change, errors that are told as they are, contexts that are named."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,29 @@ async def test_a_kubeconfig_of_many_clusters_is_parsed_once_until_it_changes(
         await client.get(PODS)
         await client.close()
         assert len(parsed) == 2
+
+
+async def test_the_connection_of_a_watch_is_kept_alive_by_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            opened.append(self)
+
+    async with SimulatedCluster("east") as sim:
+        sim.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        monkeypatch.setattr(socket, "socket", Noted)
+        client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
+        try:
+            events = client.watch("/api/v1/namespaces?watch=true", silence_s=5.0)
+            await anext(events)
+            assert any(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in opened)
+            await events.aclose()  # type: ignore[attr-defined]
+        finally:
+            await client.close()
 
 
 async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
