@@ -19,6 +19,7 @@ from streams.core.evaluation import (
     ScaleApplied,
     ScaleFailed,
 )
+from streams.core.membership import is_selector
 from streams.core.observation import NO_PODS, Observation, PodList, Scale, ScaleFailure
 
 MAPPED_KINDS = {
@@ -191,5 +192,8 @@ class Scenario:
 
 
 def _matches_any(selector: str, labels: list[dict[str, str]]) -> bool:
+    """Tell whether another HPA's selector matches a pod; none that is empty or wrong gets as far as to be known."""
+    if not is_selector(selector):
+        return False
     parsed = parse_selector(selector)
     return any(parsed.matches(each) for each in labels)

@@ -66,6 +66,14 @@ def test_the_order_of_pods_matters_only_to_the_pod_that_an_error_names() -> None
             assert differences == []
 
 
+@pytest.mark.parametrize("selector", [pytest.param("", id="none"), pytest.param("cheddar cheese", id="a bad one")])
+def test_another_hpa_without_a_usable_selector_shares_no_pods(selector: str) -> None:
+    for case in cases_of("controller-random")[:40]:
+        for tick in case["ticks"]:
+            tick["in"]["otherHpas"] = [*tick["in"].get("otherHpas", []), {"name": "zz-unknown", "selector": selector}]
+        assert list(controller.check_scenario(case)) == []
+
+
 def test_a_wrong_answer_is_found_and_shown(tmp_path: Path) -> None:
     case = cases_of("controller-trace")[0]
     case["ticks"][3]["out"]["status"]["desiredReplicas"] += 1
