@@ -39,9 +39,9 @@ def dns_label_errors(name: str) -> list[str]:
     return [*errors, "must not contain dots" if _SUBDOMAIN_PATTERN.fullmatch(name) else _LABEL_ERROR]
 
 
-def dns_subdomain_errors(name: str) -> list[str]:
-    """Check a DNS-1123 subdomain: an object's name, the prefix of a key."""
-    errors = [_too_long(253, "characters")] if _size(name) > 253 else []
+def dns_subdomain_errors(name: str, unit: str = "characters") -> list[str]:
+    """Check a DNS-1123 subdomain: an object's name, the prefix of a key. Upstream counts bytes, whatever it says."""
+    errors = [_too_long(253, unit)] if _size(name) > 253 else []
     return errors if _SUBDOMAIN_PATTERN.fullmatch(name) else [*errors, _SUBDOMAIN_ERROR]
 
 
@@ -77,7 +77,7 @@ def path_segment_errors(name: str) -> list[str]:
 def _prefix_errors(prefix: str) -> list[str]:
     if not prefix:
         return ["prefix part must be non-empty"]
-    return [f"prefix part {error}" for error in dns_subdomain_errors(prefix)]
+    return [f"prefix part {error}" for error in dns_subdomain_errors(prefix, "bytes")]
 
 
 def _too_long(limit: int, unit: str) -> str:
