@@ -215,8 +215,8 @@ def _integer(text: str) -> int | None:
 
 
 _WORD, _END = "word", "end"
-# Longest symbol first. A NUL byte reads as the end of the text, as upstream's lexer has it.
-_TOKENS = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^ \t\r\n=!(),<>\0]+)")
+# Longest symbol first. A NUL byte where a token would begin is the end of the text, right after a token it ends that.
+_TOKENS = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>]|[^ \t\r\n=!(),<>\0]+)\0?|\0(?s:.*))")
 _SYMBOLS = frozenset(["==", "!=", "=", "!", "(", ")", ",", "<", ">"])
 _OPERATORS = {"in": "in", "notin": "notin", "=": "=", "==": "==", "!=": "!=", ">": "gt", "<": "lt"}
 _Token = tuple[str, str]
@@ -317,8 +317,6 @@ class _Parser:
                 # An empty place between, before or after commas is the empty value.
                 if not values or following in (",", ")"):
                     values.add("")
-                if following == ",":
-                    self._next()
             else:
                 raise SelectorError(f"found '{text}', expected: ',', or identifier")
             if following == ")":
@@ -333,5 +331,5 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found = [(word if word in _SYMBOLS else _WORD, word) for word in _TOKENS.findall(text.split("\0", 1)[0])]
+    found = [(word if word in _SYMBOLS else _WORD, word) for word in _TOKENS.findall(text) if word]
     return [*found, (_END, "")]

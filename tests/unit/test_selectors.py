@@ -32,6 +32,9 @@ labels = st.dictionaries(words, words, max_size=4)
         pytest.param("a in (,x)", "a in (,x)", {"a": ""}, {}, id="the empty value in a set"),
         pytest.param("a in ()", "a in ()", {"a": ""}, {"a": "x"}, id="an empty set holds the empty value"),
         pytest.param("a in (x,,y)", "a in (,x,y)", {"a": ""}, {"a": "z"}, id="nothing between commas"),
+        pytest.param("a in (,,)", "a in ()", {"a": ""}, {"a": "x"}, id="nothing around commas"),
+        pytest.param("a in (x,,)", "a in (,x)", {"a": ""}, {"a": "z"}, id="nothing after the last two commas"),
+        pytest.param("a in (x,,,y)", "a in (,x,y)", {"a": ""}, {"a": "z"}, id="nothing between three commas"),
         pytest.param("a=", "a=", {"a": ""}, {}, id="no value is the empty value"),
         pytest.param("in in (in)", "in in (in)", {"in": "in"}, {"in": "x"}, id="a keyword as key and value"),
         pytest.param("n>5", "n>5", {"n": "6"}, {"n": "5"}, id="greater"),
@@ -39,6 +42,8 @@ labels = st.dictionaries(words, words, max_size=4)
         pytest.param("n>5", "n>5", {"n": "+6"}, {"n": "1_0"}, id="a sign, but no underscore"),
         pytest.param("n<5", "n<5", {"n": "4"}, {"n": "-9223372036854775809"}, id="beyond 64 bits is no number"),
         pytest.param("a,b=1,", "", {}, {}, id="a trailing comma"),
+        pytest.param("a\0=\0b", "a=b", {"a": "b"}, {}, id="a NUL right after a token ends it alone"),
+        pytest.param("a \0=b", "a", {"a": "c"}, {}, id="a NUL where a token would begin ends the text"),
     ],
 )
 def test_a_selector_prints_canonically_and_matches(
@@ -77,6 +82,12 @@ def test_a_selector_prints_canonically_and_matches(
         pytest.param("!a=x", "found '=', expected: ',' or 'end of string'", id="absence with a value"),
         pytest.param(",a", "found ',', expected: !, identifier, or 'end of string'", id="a leading comma"),
         pytest.param("=", "found '=', expected: !, identifier, or 'end of string'", id="only a sign"),
+        pytest.param(
+            "x" * 254 + "/a",
+            f'unable to parse requirement: <nil>: Invalid value: "{"x" * 254}/a":'
+            " prefix part must be no more than 253 bytes",
+            id="a long prefix",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_upstreams_words(text: str, error: str) -> None:
