@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from fleethpa.errors import ANSWER_IS_NO, OK
 from fleethpa.session import Session, command_options
 
 if TYPE_CHECKING:
+    from fleethpa.dev.stack import Stack
+    from fleethpa.dev.story.screen import Screen
     from fleethpa.dev.story.told import Told
 
 NEXT = (
@@ -39,11 +42,7 @@ async def _demo(session: Session, folder: Path) -> int:
     from fleethpa.dev.story.archiving import Archiving
     from fleethpa.dev.story.questions import asked
     from fleethpa.dev.story.screen import Screen, wants_live
-    from fleethpa.dev.story.told import Told
     from fleethpa.dev.story.world import HPAS, SETTINGS, demo_fleet
-    from fleethpa.parts import member_clusters
-    from fleethpa.readers import open_reader
-    from reconciler.clusters import ClusterClient
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = Plan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -52,28 +51,43 @@ async def _demo(session: Session, folder: Path) -> int:
             "fleethpa demo: an embedded Kafka broker, three simulated clusters, every part of fleethpa", "bold"
         )
         screen.line("starting …")
-        async with AsyncExitStack() as exits:
-            stack = await exits.enter_async_context(Stack(plan, screen.line))
-            archiving = await exits.enter_async_context(Archiving(folder, stack.config))
-            clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
-            for client in clients.values():
-                exits.push_async_callback(client.close)
-            told = Told(screen, clients, HPAS)
-            reader = await exits.enter_async_context(open_reader("kafka", stack.config))
-            watching = [asyncio.create_task(told.follow_decisions(reader)), asyncio.create_task(told.follow_clusters())]
-            try:
-                await stack.ready(len(HPAS))
-                screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
-                await _until_calm(told)
-                for act in ACTS:
-                    await act(fleet, told)
-                await archiving.verified(told)
-                await asked(told, archiving.root)
-            finally:
-                for task in watching:
-                    task.cancel()
-                await asyncio.gather(*watching, return_exceptions=True)
+        async with (
+            Stack(plan, screen.line) as stack,
+            Archiving(folder, stack.config) as archiving,
+            _following(stack, screen) as told,
+        ):
+            await stack.ready(len(HPAS))
+            screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
+            await _until_calm(told)
+            for act in ACTS:
+                await act(fleet, told)
+            await archiving.verified(told)
+            await asked(told, archiving.root)
         return _summary(told, time.monotonic() - began)
+
+
+@asynccontextmanager
+async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
+    """Follow the decisions and the clusters of a stack, and tell them on the screen."""
+    from fleethpa.dev.story.told import Told
+    from fleethpa.dev.story.world import HPAS
+    from fleethpa.parts import member_clusters
+    from fleethpa.readers import open_reader
+    from reconciler.clusters import ClusterClient
+
+    async with AsyncExitStack() as exits:
+        clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
+        for client in clients.values():
+            exits.push_async_callback(client.close)
+        told = Told(screen, clients, HPAS)
+        reader = await exits.enter_async_context(open_reader("kafka", stack.config))
+        watching = [asyncio.create_task(told.follow_decisions(reader)), asyncio.create_task(told.follow_clusters())]
+        try:
+            yield told
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
 
 async def _until_calm(told: Told) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,6 +11,11 @@ from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.output.formats import one
 from fleethpa.output.times import rfc3339
 from fleethpa.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from schemas.keys import HpaId
+    from streams.replay.rerun import ReplayReport
+    from streams.replay.sources import Source
 
 _SHOWN: Final = 10
 
@@ -33,29 +38,15 @@ def replay(
     output: str,
 ) -> int:
     """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
-    from fleethpa.connection import connecting
     from fleethpa.filters import moment
-    from fleethpa.sources import jobs_for, progress, source_of
-    from streams.replay.parallel import Pool
-    from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
-    from streams.replay.segments import ArchiveError
+    from fleethpa.sources import source_of
 
     source, wanted = source_of(session), _hpa(hpa)
     window = (moment(since, session.now_ms(), "--since"), moment(until, session.now_ms(), "--until"))
     if window[0] is not None and window[1] is not None and window[0] >= window[1]:
         raise usage("--since is not before --until", cause="The window is empty.")
-    pool = Pool(replay_partition, jobs or jobs_for(source))
-
-    async def work() -> list[ReplayReport]:
-        async with connecting(session.config.servers), progress(session, "replaying", pool):
-            numbers = _partitions(await source.partitions(), wanted)
-            return [report async for report in pool.run([ReplayTask(source, n, *window, wanted) for n in numbers])]
-
     began = time.monotonic()
-    try:
-        reports = sorted(session.run(work()), key=lambda report: report.partition)
-    except ArchiveError as error:
-        raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
+    reports = _reports(session, source, window, wanted, jobs)
     found = _document(source.name, reports, window, hpa)
     if found["fault"]:
         step = f"fleethpa audit verify --from {session.source}"
@@ -70,7 +61,29 @@ def replay(
     return OK if found["ok"] else ANSWER_IS_NO
 
 
-def _hpa(text: str | None) -> Any:
+def _reports(
+    session: Session, source: Source, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
+) -> list[ReplayReport]:
+    from fleethpa.connection import connecting
+    from fleethpa.sources import jobs_for, progress
+    from streams.replay.parallel import Pool
+    from streams.replay.rerun import ReplayTask, replay_partition
+    from streams.replay.segments import ArchiveError
+
+    pool = Pool(replay_partition, jobs or jobs_for(source))
+
+    async def work() -> list[ReplayReport]:
+        async with connecting(session.config.servers), progress(session, "replaying", pool):
+            numbers = _partitions(await source.partitions(), wanted)
+            return [report async for report in pool.run([ReplayTask(source, n, *window, wanted) for n in numbers])]
+
+    try:
+        return sorted(session.run(work()), key=lambda report: report.partition)
+    except ArchiveError as error:
+        raise usage(str(error), next_step=f"fleethpa audit verify --from {session.source}") from error
+
+
+def _hpa(text: str | None) -> HpaId | None:
     from schemas.keys import parse_hpa_id
 
     try:
@@ -79,7 +92,7 @@ def _hpa(text: str | None) -> Any:
         raise usage(f"--hpa {text!r} names no HPA", cause=str(error)) from error
 
 
-def _partitions(count: int, hpa: Any) -> list[int]:
+def _partitions(count: int, hpa: HpaId | None) -> list[int]:
     from schemas.keys import partition_for
 
     return list(range(count)) if hpa is None else [partition_for(hpa.namespace_key, count)]

@@ -68,10 +68,7 @@ class Tapes:
         self.answers = {line["id"]: line for line in self._part(syncs_path, "answers") if "id" in line}
         controller = self._part(syncs_path, "controller")
         self.calls = {line["id"]: line for line in controller if "id" in line}
-        self._writes: dict[str, list[tuple[float, str]]] = {}
-        for line in controller:
-            if line["type"] == "status_update" and line["code"] == 200:
-                self._writes.setdefault(line["hpa"], []).append((line["done"], line["resourceVersion"]))
+        self._writes = _status_writes(controller)
         watch = self._part(syncs_path, "watch")
         self.hpas = _hpa_versions(watch)
         self._by_version = {
@@ -81,20 +78,13 @@ class Tapes:
             if not each.deleted
         }
         self.pods = PodTape(_pod_changes(watch))
-        self.restarts = sorted(
-            [line["t"] for line in controller if line["type"] == "log" and RESTARTED_LOG in line["text"]]
-            + [line["t"] for line in watch if line["type"] == "action" and line.get("name") == RESTARTED_ACTION]
-        )
-        self.ends = [
-            line["t"]
-            for line in watch
-            if line["type"] == "end" or (line["type"] == "action" and line.get("name") == STOPPED_ACTION)
-        ]
+        restarted = _logged(controller, RESTARTED_LOG) + _acted(watch, RESTARTED_ACTION)
+        self.restarts = sorted(line["t"] for line in restarted)
+        ended = [line for line in watch if line["type"] == "end"] + _acted(watch, STOPPED_ACTION)
+        self.ends = [line["t"] for line in ended]
         """When the controller, or the recording of it, ended."""
         self.forgotten = [
-            (line["t"], line["text"].rsplit("/", 1)[1].rstrip('"'))
-            for line in controller
-            if line["type"] == "log" and FORGOTTEN_LOG in line["text"]
+            (line["t"], line["text"].rsplit("/", 1)[1].rstrip('"')) for line in _logged(controller, FORGOTTEN_LOG)
         ]
 
     def _part(self, syncs_path: Path, part: str) -> list[Json]:
@@ -191,6 +181,23 @@ def read_lines(path: Path) -> list[Json]:
         if not isinstance(line, dict):
             raise InputError(f"{path}: line {number} is no JSON object, so it is no part of a recording")
     return lines
+
+
+def _status_writes(controller: list[Json]) -> dict[str, list[tuple[float, str]]]:
+    """HPA -> (when, resource version) of the controller's status writes."""
+    writes: dict[str, list[tuple[float, str]]] = {}
+    for line in controller:
+        if line["type"] == "status_update" and line["code"] == 200:
+            writes.setdefault(line["hpa"], []).append((line["done"], line["resourceVersion"]))
+    return writes
+
+
+def _logged(controller: list[Json], text: str) -> list[Json]:
+    return [line for line in controller if line["type"] == "log" and text in line["text"]]
+
+
+def _acted(watch: list[Json], name: str) -> list[Json]:
+    return [line for line in watch if line["type"] == "action" and line.get("name") == name]
 
 
 def _hpa_versions(watch: list[Json]) -> dict[str, list[HpaVersion]]:
