@@ -36,6 +36,7 @@ _TEXT = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 
 _NANO_DIGITS = 9
+_I64_DIGITS = 18
 _DECIMAL_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIXES = {0: "", 10: "Ki", 20: "Mi", 30: "Gi", 40: "Ti", 50: "Pi", 60: "Ei"}
 _SUFFIXES: dict[str, tuple[int, Format]] = {
@@ -161,13 +162,13 @@ class Quantity:
         zeros = self.exponent + scale
         if surplus <= 0:
             # The factor is a double made an integer: one that does not fit is the smallest integer on amd64.
-            factor = _ten_to(-surplus) if surplus > -19 else MIN_I64
+            factor = _ten_to(-surplus) if -surplus <= _I64_DIGITS else MIN_I64
             return wrap_i64(_low_bits(self.mantissa, zeros) * factor)
-        if self.mantissa > 0:
+        if self.mantissa > 0 or surplus > _I64_DIGITS:
             quotient, rest = divmod(self.mantissa, _ten_to(max(surplus - zeros, 0)))
             return wrap_i64(_low_bits(quotient, max(zeros - surplus, 0)) + bool(rest))
-        # Everything below 2**63 takes the 64-bit way, the very negative included, which wraps first; its
-        # division goes toward zero and its rounding up, whatever the sign.
+        # If the divisor fits, everything below 2**63 takes the 64-bit way, the very negative included, which wraps
+        # first; its division goes toward zero and its rounding up, whatever the sign.
         unscaled, divisor = _low_bits(self.mantissa, zeros), _ten_to(surplus)
         quotient = abs(unscaled) // divisor
         return (quotient if unscaled > 0 else -quotient) + bool(unscaled % divisor)

@@ -287,6 +287,15 @@ def test_a_scale_beyond_every_power_multiplies_by_the_smallest_integer() -> None
     assert odd.value() == wrap_i64(wrap_i64(MAX_I64 + 2) * MIN_I64) == MIN_I64
 
 
+def test_a_sum_with_many_places_rounds_up() -> None:
+    # A divisor beyond 64 bits divides exactly, a smaller one toward zero, and then one is added.
+    many = parse_quantity("-1475626958G").add(parse_quantity("0e-25"))
+    assert many.scale == 25
+    assert (many.value(), many.milli_value()) == (-1475626958000000000, 112567896764129280)
+    assert parse_quantity("-2.5").add(parse_quantity("0e-19")).value() == -2
+    assert parse_quantity("-2.5").add(parse_quantity("0e-18")).value() == -1
+
+
 @given(texts)
 def test_what_is_printed_parses_to_the_same(text: str) -> None:
     shown = str(parse_quantity(text))
