@@ -119,10 +119,10 @@ class ClusterObserver:
         await self._hpas_changed(namespace)
 
     async def hpas_listed(self, scope: str, items: list[Json]) -> None:
-        hpas = [hpa_body(item) for item in items if not is_canary(item)]
-        for item in items:
+        own = [item for item in items if not is_canary(item)]
+        for item in own:
             self._note_manager(item["metadata"])
-        for namespace in sorted(self._state.replace_hpas(scope, hpas)):
+        for namespace in sorted(self._state.replace_hpas(scope, map(hpa_body, own))):
             await self._send_hpas(namespace)
             await self._hpas_changed(namespace)
 

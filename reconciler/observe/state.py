@@ -23,7 +23,7 @@ class NamespaceState:
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     rivals: dict[str, Json] = field(default_factory=dict)
     managers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """HPA → who last wrote its spec in the cluster, and when; of some that are gone, too."""
+    """HPA → who last wrote its spec in the cluster, and when."""
 
     def targets(self) -> set[Target]:
         """What the HPAs of the namespace scale."""
@@ -97,7 +97,9 @@ class ClusterState:
         for hpa in hpas:
             found.setdefault(hpa["metadata"]["namespace"], {})[hpa["metadata"]["name"]] = hpa
         for name, listed in found.items():
-            self.namespace(name).hpas = listed
+            state = self.namespace(name)
+            state.hpas = listed
+            state.managers = {hpa: manager for hpa, manager in state.managers.items() if hpa in listed}
         return set(found)
 
     def set_central(self, namespace: str, name: str, hpa: Json | None) -> None:

@@ -37,6 +37,18 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     assert state.active() == ["other"]
 
 
+def test_who_wrote_an_hpa_is_forgotten_where_a_list_no_longer_names_it() -> None:
+    state = ClusterState()
+    state.replace_hpas("", [hpa("a"), hpa("b"), hpa("c", "other")])
+    for namespace, name in (("shop", "a"), ("shop", "b"), ("other", "c")):
+        state.namespace(namespace).managers[name] = ("kubectl-edit", 1_000)
+    state.replace_hpas("shop", [hpa("b")])
+    assert state.namespace("shop").managers == {"b": ("kubectl-edit", 1_000)}
+    assert state.namespace("other").managers == {"c": ("kubectl-edit", 1_000)}
+    state.replace_hpas("", [hpa("b")])
+    assert state.namespace("other").managers == {}
+
+
 def test_a_central_hpa_makes_a_namespace_active_and_survives_a_list() -> None:
     state = ClusterState()
     state.set_central("shop", "c", hpa("c"))
