@@ -8,6 +8,7 @@ repeated write finds the scale as wanted and ends as applied.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
@@ -67,6 +68,7 @@ class Reconciler:
         self._ended = asyncio.Event()
         self._progress: dict[int, Progress] = {}
         self._committed: dict[int, int] = {}
+        self._assignments: Counter[int] = Counter()
         self._lanes: dict[str, _Lane] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -163,7 +165,8 @@ class Reconciler:
         if decision is not None:
             lane = self._lanes.get(decision.cluster)
             if lane is not None:
-                await self._accept(lane, decision, Position(partition, record.offset))
+                position = Position(partition, record.offset, self._assignments[partition])
+                await self._accept(lane, decision, position)
         progress.done(record.offset)
 
     def _decode(self, record: ConsumerRecord) -> Decision | None:
@@ -208,11 +211,19 @@ class Reconciler:
         self._group.create_task(self._end(wish, outcome(wish.decision, end)))
 
     async def _end(self, wish: Wish, ended: Outcome) -> None:
+        if self._is_ours(wish.position):
+            await self._tell(wish, ended)
+            self._inbox.ended(wish.decision)
+            self._done(wish.position)
+        elif ended.result == "applied":
+            await self._tell(wish, ended)
+        # Else it is for the partition's owner of now, who reads the decision again, to say what becomes of it: the
+        # first outcome counts, and ours only says that we gave it up.
+
+    async def _tell(self, wish: Wish, ended: Outcome) -> None:
         decision = wish.decision
         now = self._config.clock()
         await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now)
-        self._inbox.ended(decision)
-        self._done(wish.position.partition, wish.position.offset)
         self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
         if ended.result == "applied":
             self._metrics.actuation.labels(decision.cluster).observe(
@@ -230,12 +241,15 @@ class Reconciler:
         )
 
     def _shown(self, showing: Showing) -> None:
-        for partition, offset in showing.positions:
-            self._done(partition, offset)
+        for position in showing.positions:
+            self._done(position)
 
-    def _done(self, partition: int, offset: int) -> None:
-        if (progress := self._progress.get(partition)) is not None:
-            progress.done(offset)
+    def _is_ours(self, position: Position) -> bool:
+        return position.assignment == self._assignments[position.partition]
+
+    def _done(self, position: Position) -> None:
+        if self._is_ours(position) and (progress := self._progress.get(position.partition)) is not None:
+            progress.done(position.offset)
         self._ended.set()
 
     async def _commit(self, consumer: AIOKafkaConsumer) -> None:
@@ -282,6 +296,7 @@ class Reconciler:
         for wish in self._inbox.forget(numbers):
             self._lanes[wish.decision.cluster].wishes.take_back(wish.decision.id)
         for number in numbers:
+            self._assignments[number] += 1
             self._progress.pop(number, None)
             self._committed.pop(number, None)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from reconciler.clusters import ClusterClient
 from reconciler.config import Clock
 from reconciler.core import statusplan
-from reconciler.core.inbox import target_key
+from reconciler.core.inbox import Position, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite
 from reconciler.discovery import Discovery
@@ -34,9 +34,9 @@ class Showing:
 
     status: Decision | None = None
     events: list[Decision] = field(default_factory=list)
-    positions: list[tuple[int, int]] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
 
-    def add(self, decision: Decision, position: tuple[int, int]) -> None:
+    def add(self, decision: Decision, position: Position) -> None:
         """Take a newer decision of the same HPA in."""
         if statusplan.wants_status(decision):
             self.status = decision

@@ -17,10 +17,11 @@ class TargetKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a decision stands: partition and offset of the decisions topic."""
+    """Where a decision stands: partition and offset of the decisions topic, and which assignment of it was read."""
 
     partition: int
     offset: int
+    assignment: int = 0
 
 
 class Wish(NamedTuple):

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,6 +392,34 @@ async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once
         await fleet.topics.until(lambda: len(told()) == 2 * len(names), "both tell every outcome")
     assert {each.result for each in told()} == {"applied"}
     assert len(asked(sim, "update", "/deployments/twice-")) == len(names)
+
+
+async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_up(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web"))
+        sim.apply(hpa("web"))
+        part = Reconciler(config(made))
+        async with running(part, asyncio.Event()):
+            number = sim.add_fault(Fault(path="deployments/web/scale", method="PUT", action="hang"))
+            decision = await made.decider.wants(sim, "web", 5, ttl_ms=60_000)
+            await _until(lambda: bool(asked(sim, "get", "deployments/web/scale")))
+            # What a rebalance does that gives the partitions back to the same member: nothing is committed yet.
+            partitions = part._consumer.assignment()
+            part.revoked(partitions)
+            await _until(lambda: not len(part._lanes["east"].wishes))
+            await part._consumer.seek_to_beginning(*partitions)
+            sim.clear_faults(number)
+            first = await outcome(made, decision)
+            assert (first.result, first.error) == ("applied", "")
+            await _until(lambda: bool(part._committed))
+            assert {each.result for each in made.topics.of(Outcome)} == {"applied"}
+
+
+async def _until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not found():
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.slow
