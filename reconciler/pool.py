@@ -9,7 +9,8 @@ V = TypeVar("V")
 
 
 class Pool(Generic[K, V]):
-    """Works on the items of a queue, oldest first, at most `workers` at once.
+    """Works on the items of a queue, oldest first, at most `workers` at once and never on two of one key: an older one
+    that is slow would undo what a newer one has done.
 
     An exception of the work ends the pool, and with it the process: work tells its troubles by other ways.
     """
@@ -18,7 +19,7 @@ class Pool(Generic[K, V]):
         self._work, self._workers, self._limit = work, workers, limit
         self._queue: dict[K, V] = {}
         self._arrived = asyncio.Event()
-        self._running = 0
+        self._busy: set[K] = set()
 
     def put(self, key: K, item: V) -> V | None:
         """Queue an item (one that waits under this key keeps its place); returns the oldest one if the queue
@@ -39,7 +40,7 @@ class Pool(Generic[K, V]):
         return self._queue.pop(key, None)
 
     def __len__(self) -> int:
-        return len(self._queue) + self._running
+        return len(self._queue) + len(self._busy)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -49,13 +50,16 @@ class Pool(Generic[K, V]):
 
     async def _worker(self) -> None:
         while True:
-            while not self._queue:
+            while (key := self._next()) is None:
                 self._arrived.clear()
                 await self._arrived.wait()
-            key = next(iter(self._queue))
             item = self._queue.pop(key)
-            self._running += 1
+            self._busy.add(key)
             try:
                 await self._work(item)
             finally:
-                self._running -= 1
+                self._busy.discard(key)
+                self._arrived.set()  # what waits under this key may go now
+
+    def _next(self) -> K | None:
+        return next((key for key in self._queue if key not in self._busy), None)

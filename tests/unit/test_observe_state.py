@@ -206,3 +206,31 @@ async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_w
     assert sorted(seen) == [1, 3, 4]
     assert begun == [1, 3, 4]
     assert most == 2
+
+
+async def test_a_pool_never_works_on_two_items_of_one_key_at_once() -> None:
+    log: list[str] = []
+    first, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(item: str) -> None:
+        log.append(f"{item} begins")
+        if item == "old":
+            first.set()
+            await go.wait()
+        log.append(f"{item} ends")
+        if item == "new":
+            done.set()
+        elif item == "other":
+            go.set()
+
+    pool: Pool[str, str] = Pool(work, workers=2, limit=3)
+    task = asyncio.create_task(pool.run())
+    try:
+        pool.put("web", "old")
+        await asyncio.wait_for(first.wait(), 5)
+        pool.put("web", "new")
+        pool.put("api", "other")
+        await asyncio.wait_for(done.wait(), 5)
+    finally:
+        task.cancel()
+    assert log == ["old begins", "other begins", "other ends", "old ends", "new begins", "new ends"]
