@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, get_args
 import click
 
 from fleethpa.decisions import Recorded
-from fleethpa.errors import usage
+from fleethpa.errors import CommandError, usage
 from fleethpa.output.times import parse_duration_ms, parse_time_ms
 from fleethpa.selection import Selection
 from schemas.decisions import Limit
@@ -82,6 +82,32 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
                 f"{option} {text!r} is no time", cause="Write 2h, or a time such as 2026-11-21T08:00:15Z."
             ) from error
     return now_ms - parse_duration_ms(text, option)
+
+
+def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """Read `--since` and `--until`; None: no end on that side.
+
+    Raises:
+        CommandError: one cannot be read, or no time lies between them (exit 2).
+    """
+    begin, end = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise _empty_window()
+    return begin, end
+
+
+def closed_window(since: str | None, until: str | None, now_ms: int) -> tuple[int, int]:
+    """Read `--since` and `--until` as `window` does; what is left open reaches from the first record until now."""
+    begin, end = window(since, until or None, now_ms)
+    # A log record of this very millisecond is still in.
+    first, last = begin or 0, now_ms + 1 if end is None else end
+    if first >= last:
+        raise _empty_window()
+    return first, last
+
+
+def _empty_window() -> CommandError:
+    return usage("--since is not before --until", cause="The window is empty.")
 
 
 def options(function: Callable[..., R]) -> Callable[..., R]:

@@ -74,10 +74,7 @@ async def run_together(parts: Mapping[str, Part]) -> None:
     Raises:
         CommandError: a part could not go on; names it and says why (exit 3).
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     tasks = {name: asyncio.create_task(_until(part, stop), name=name) for name, part in parts.items()}
     await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
     stop.set()
@@ -86,6 +83,15 @@ async def run_together(parts: Mapping[str, Part]) -> None:
         error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:
             raise _failed(name, error) from error
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 async def _until(part: Part, stop: asyncio.Event) -> None:

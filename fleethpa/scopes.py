@@ -11,7 +11,7 @@ import click
 from msgspec import structs
 
 from fleethpa.errors import not_found, usage
-from fleethpa.selection import DEFAULT_NAMESPACE, TYPE_WORDS, Selection, parse_ref
+from fleethpa.selection import DEFAULT_NAMESPACE, Selection, cluster_globs, parse_ref, without_type
 from fleethpa.session import Session
 from fleethpa.writing import Write
 from schemas.keys import EVERY_CLUSTER
@@ -46,9 +46,8 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, names: tuple[str, ...], **kwargs: Any) -> R:
-        globs = tuple(part.strip() for part in (kwargs.pop("clusters") or "").split(",") if part.strip())
-        named = names[1:] if names and names[0] in TYPE_WORDS else names
-        scope = Scope(named, kwargs.pop("namespace"), globs, kwargs.pop("everything"))
+        globs, everything = cluster_globs(kwargs.pop("clusters")), kwargs.pop("everything")
+        scope = Scope(tuple(without_type(names)), kwargs.pop("namespace"), globs, everything)
         return function(*args, scope=scope, **kwargs)
 
     decorated: Callable[..., R] = wrapper
@@ -68,13 +67,12 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
         CommandError: a name or a glob means nothing that is known (exit 4).
     """
     from fleethpa.finding import matching_clusters
-    from fleethpa.state import read_state
+    from fleethpa.state import fleet_now
 
     if scope.everything and command.command != "mode":
         # The stop button reads nothing first.
         return [Write(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
-    async with session.reader() as reader:
-        state = await read_state(reader)
+    state = await fleet_now(session)
     if scope.everything:
         return _default_mode(state, [EVERY_CLUSTER], command, words)
     if scope.names:

@@ -107,9 +107,18 @@ def select(
     refs = tuple(parse_ref(name) for name in names)
     if refs and labels:
         raise usage("names and -l exclude each other", cause="A selector picks by label, a name picks one object.")
-    globs = tuple(part.strip() for part in (clusters or "").split(",") if part.strip())
     scope = None if all_namespaces else namespace or DEFAULT_NAMESPACE
-    return Selection(refs, scope, globs, label_test(labels) if labels else None)
+    return Selection(refs, scope, cluster_globs(clusters), label_test(labels) if labels else None)
+
+
+def cluster_globs(text: str | None) -> tuple[str, ...]:
+    """Split what `-C` says; empty: nothing was said."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def without_type(names: Sequence[str]) -> Sequence[str]:
+    """Leave out the type, which may be said before the names as kubectl has it: `describe hpa NAME`."""
+    return names[1:] if names and names[0] in TYPE_WORDS else names
 
 
 def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
@@ -134,9 +143,8 @@ def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[...
         @functools.wraps(function)
         def wrapper(*args: Any, names: Sequence[str] = (), **kwargs: Any) -> R:
             flags = {flag: kwargs.pop(flag) for flag in ("namespace", "all_namespaces", "clusters")}
-            # `describe hpa NAME`, as kubectl has it: the type may be said.
-            named = names[1:] if names and names[0] in TYPE_WORDS else names
-            return function(*args, selection=select(named, **flags, labels=kwargs.pop("labels", None)), **kwargs)
+            named = select(without_type(names), **flags, labels=kwargs.pop("labels", None))
+            return function(*args, selection=named, **kwargs)
 
         decorated: Callable[..., R] = wrapper
         if labels:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from fleethpa.decisions import Recorded
 from fleethpa.output.times import rfc3339
 from fleethpa.readers import Reader
+from fleethpa.session import Session
 from fleethpa.statuses import object_of, status_of, with_ending
 from fleethpa.views import ClusterView, FleetState, HpaView
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
@@ -22,6 +23,16 @@ from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_
 from streams.core.settings import merge
 
 ALL: Final = "*"
+
+
+async def fleet_now(session: Session) -> FleetState:
+    """Read the state from where the command line says.
+
+    Raises:
+        CommandError: the source cannot be read.
+    """
+    async with session.reader() as reader:
+        return await read_state(reader)
 
 
 async def read_state(reader: Reader) -> FleetState:

@@ -10,7 +10,7 @@ import click
 
 from fleethpa.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
 from fleethpa.manifests import Input, Manifest, read_input
-from fleethpa.selection import DEFAULT_NAMESPACE
+from fleethpa.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.session import Session, command_options
 from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
 from schemas.keys import HpaId
@@ -56,11 +56,10 @@ def apply(
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there", cause=found)
 
     async def work() -> int:
-        from fleethpa.state import read_state
+        from fleethpa.state import fleet_now
         from fleethpa.writer import open_writer
 
-        async with session.reader() as reader:
-            state = await read_state(reader)
+        state = await fleet_now(session)
         targets = _clusters(state, clusters, session.config.contexts)
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         code = _tell(session, plan)
@@ -80,7 +79,7 @@ def apply(
 def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
     from fleethpa.finding import matching_clusters
 
-    named = tuple(part.strip() for part in (globs or "").split(",") if part.strip())
+    named = cluster_globs(globs)
     found = matching_clusters(state, named, contexts)
     if named or len(found) == 1:
         return found

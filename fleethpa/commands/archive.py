@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,15 +90,12 @@ def _key(named: str | None) -> Path | None:
 async def _run(session: Session, config: ArchiveConfig) -> dict[str, int]:
     from aiokafka.errors import KafkaError
 
-    from fleethpa.parts import announce
+    from fleethpa.parts import announce, stop_on_signals
     from streams.core.errors import CoreError
     from streams.replay.follow import run_archive
     from streams.replay.segments import ArchiveError
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")
     try:
         counts = await run_archive(config, stop, announce("archive"))

@@ -8,19 +8,16 @@ import click
 
 from fleethpa import filters
 from fleethpa import selection as selecting
-from fleethpa.decisions import Recorded, document
-from fleethpa.errors import usage
-from fleethpa.filters import Filter, moment
+from fleethpa.decisionlists import DEFAULT_LAST, first_columns, follow, newest, positioned
+from fleethpa.decisions import Recorded
+from fleethpa.filters import Filter, window
 from fleethpa.finding import check_known
 from fleethpa.output import words
-from fleethpa.output.formats import Listing, render, to_json_line
+from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
-from fleethpa.output.times import shown
-from fleethpa.readers import Reader
 from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option
 
-_DEFAULT_LAST: Final = 50
 _WIDTHS: Final = (24, 28, 4, 4, 24, 12)
 
 
@@ -30,7 +27,7 @@ _WIDTHS: Final = (24, 28, 4, 4, 24, 12)
 @filters.options
 @click.option("--since", metavar="2h|TIME", help="From then on.")
 @click.option("--until", metavar="2h|TIME", help="Until then.")
-@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {_DEFAULT_LAST}, all with --since].")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @command_options(reads=True)
@@ -45,10 +42,7 @@ def audit_list(
     output: str,
 ) -> None:
     """List decisions, oldest first: what was decided, why, what limited it, what became of the write."""
-    now_ms = session.now_ms()
-    wanted = Filter(selection, moment(since, now_ms, "--since"), moment(until, now_ms, "--until"), **only)
-    if wanted.since_ms is not None and wanted.until_ms is not None and wanted.since_ms >= wanted.until_ms:
-        raise usage("--since is not before --until", cause="The window is empty.")
+    wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
     found, endings = session.run(_found(session, wanted, last))
     if not found and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa audit list -A")
@@ -58,7 +52,7 @@ def audit_list(
 
 
 async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
-    limit = last or (None if wanted.since_ms is not None else _DEFAULT_LAST)
+    limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
         return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
@@ -68,10 +62,7 @@ async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[li
         everything = [recorded for tail in tails.values() for recorded in tail]
         await check_known(reader, wanted.selection, (each.hpa for each in everything))
     endings = {r.decision.completes: r for r in everything if r.decision.completes}
-    found = sorted(
-        filter(wanted.matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq)
-    )
-    return (found[-limit:] if limit else found), endings
+    return newest(everything, wanted.matches, limit), endings
 
 
 @click.command("tail")
@@ -87,35 +78,15 @@ def audit_tail(session: Session, selection: Selection, only: dict[str, Any], no_
     async def work() -> None:
         async with session.reader(watching=True) as reader:
             await check_known(reader, selection)
-            await _follow(session, reader, Filter(selection, **only), output, not no_headers)
+            wanted, columns = Filter(selection, **only), _columns(session, {})
+            await follow(session, reader, wanted.matches, columns, _WIDTHS, output, headers=not no_headers)
 
     session.run(work())
 
 
-async def _follow(session: Session, reader: Reader, wanted: Filter, output: str, headers: bool) -> None:
-    columns = [column for column in _columns(session, {}) if output == "wide" or not column.wide]
-    if output != "jsonl" and headers:
-        session.out(_aligned([column.header for column in columns]))
-    async for recorded in reader.follow():
-        if not wanted.matches(recorded):
-            continue
-        if output == "jsonl":
-            session.out(to_json_line(_positioned(recorded)))
-        else:
-            session.out(_aligned([column.cell(recorded) for column in columns]))
-
-
-def _aligned(cells: list[str]) -> str:
-    padded = [cell.ljust(_WIDTHS[i]) if i < len(_WIDTHS) else cell for i, cell in enumerate(cells)]
-    return "  ".join(padded).rstrip()
-
-
 def _columns(session: Session, endings: dict[str, Recorded]) -> tuple[Column[Recorded], ...]:
     return (
-        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
-        Column("HPA", lambda r: str(r.hpa)),
-        Column("FROM", lambda r: str(r.decision.current_replicas)),
-        Column("TO", lambda r: str(r.decision.final_desired_replicas)),
+        *first_columns(session),
         Column("REASON", _reason),
         Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-"),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-"),
@@ -144,16 +115,12 @@ def _applied(recorded: Recorded, endings: dict[str, Recorded]) -> str:
     return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
 
 
-def _positioned(recorded: Recorded) -> dict[str, Any]:
-    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
-
-
 def _listing(session: Session, found: list[Recorded], endings: dict[str, Recorded]) -> Listing[Recorded]:
     return Listing(
         kind="Decision",
         items=found,
         columns=_columns(session, endings),
-        document=_positioned,
+        document=positioned,
         name=lambda recorded: f"decision/{recorded.decision.id}",
         style=lambda r: "yellow" if r.decision.error else "green" if r.decision.direction != "None" else "",
     )

@@ -75,14 +75,9 @@ def backtest(
 
 def _window(session: Session, since: str, until: str | None) -> Window:
     from fleethpa.backtesting import Window
-    from fleethpa.filters import moment
+    from fleethpa.filters import closed_window
 
-    now_ms = session.now_ms()
-    begin = moment(since, now_ms, "--since") or 0
-    # A log record of this very millisecond is still in.
-    end = moment(until, now_ms, "--until") if until else now_ms + 1
-    if end is None or begin >= end:
-        raise usage("--since is not before --until", cause="The window is empty.")
+    begin, end = closed_window(since, until, session.now_ms())
     return Window(begin, end)
 
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from fleethpa import selection as selecting
 from fleethpa.completing import hpa_names
-from fleethpa.decisions import Recorded, document
+from fleethpa.decisionlists import DEFAULT_LAST, Test, first_columns, newest, positioned
+from fleethpa.decisionlists import follow as follow_on
+from fleethpa.decisions import Recorded
 from fleethpa.errors import usage
 from fleethpa.finding import check_known
 from fleethpa.output import words
-from fleethpa.output.formats import Listing, render, to_json_line
+from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column
-from fleethpa.output.times import parse_duration_ms, shown
-from fleethpa.readers import Reader
+from fleethpa.output.times import parse_duration_ms
 from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option
 
-Test = Callable[[Recorded], bool]
-_DEFAULT_LAST: Final = 50
+_WIDTHS: Final = (24, 28, 4, 4, 11)
 
 
 @click.command()
@@ -30,7 +29,7 @@ _DEFAULT_LAST: Final = 50
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with decisions as they are made.")
 @click.option("--since", metavar="DURATION", help="Only those of the last 10m, 2h, …")
-@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {_DEFAULT_LAST}].")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}].")
 @click.option("--changes", is_flag=True, help="Only those that change the replicas, and how their writes ended.")
 @click.option("--reason", metavar="GLOB", help="Only those whose reason, or a metric's, matches, such as 'FailedGet*'.")
 @click.option("--limited-by", metavar="LIMIT", help="Only those that this held, such as StabilizationWindow.")
@@ -91,7 +90,7 @@ def _reasons(recorded: Recorded) -> list[str]:
 async def _listed(
     session: Session, selection: Selection, test: Test, since_ms: int | None, last: int | None
 ) -> list[Recorded]:
-    wanted = last or (None if since_ms is not None else _DEFAULT_LAST)
+    wanted = last or (None if since_ms is not None else DEFAULT_LAST)
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
         if since_ms is not None and (not decisions or decisions[0].time_ms < since_ms):
@@ -102,48 +101,20 @@ async def _listed(
         tails = await reader.tail(enough)
         everything = [recorded for tail in tails.values() for recorded in tail]
         await check_known(reader, selection, (each.hpa for each in everything))
-    found = sorted(
-        filter(test, everything),
-        key=lambda recorded: (recorded.time_ms, recorded.partition, recorded.decision.seq),
-    )
-    return found[-wanted:] if wanted else found
+    return newest(everything, test, wanted)
 
 
 async def _follow(session: Session, selection: Selection, test: Test, output: str, headers: bool) -> None:
     async with session.reader(watching=True) as reader:
         await check_known(reader, selection)
-        await _follow_on(session, reader, test, output, headers)
-
-
-async def _follow_on(session: Session, reader: Reader, test: Test, output: str, headers: bool) -> None:
-    columns = _columns(session)
-    if output == "table" and headers:
-        session.out(_aligned([column.header for column in columns if not column.wide]))
-    async for recorded in reader.follow():
-        if not test(recorded):
-            continue
-        if output == "jsonl":
-            session.out(to_json_line(_positioned(recorded)))
-        else:
-            cells = [column.cell(recorded) for column in columns if output == "wide" or not column.wide]
-            session.out(_aligned(cells))
-
-
-_WIDTHS: Final = (24, 28, 4, 4, 11)
-
-
-def _aligned(cells: list[str]) -> str:
-    """A line of a table whose later rows are not known yet: usual widths, and never cut."""
-    padded = [cell.ljust(_WIDTHS[i]) if i < len(_WIDTHS) else cell for i, cell in enumerate(cells)]
-    return "  ".join(padded).rstrip()
+        await follow_on(
+            session, reader, test, _columns(session), _WIDTHS, output, headers=headers and output == "table"
+        )
 
 
 def _columns(session: Session) -> tuple[Column[Recorded], ...]:
     return (
-        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
-        Column("HPA", lambda r: str(r.hpa)),
-        Column("FROM", lambda r: str(r.decision.current_replicas)),
-        Column("TO", lambda r: str(r.decision.final_desired_replicas)),
+        *first_columns(session),
         Column("KIND", lambda r: r.decision.kind),
         Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
@@ -153,16 +124,12 @@ def _columns(session: Session) -> tuple[Column[Recorded], ...]:
     )
 
 
-def _positioned(recorded: Recorded) -> dict[str, Any]:
-    return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
-
-
 def _listing(session: Session, found: list[Recorded]) -> Listing[Recorded]:
     return Listing(
         kind="Decision",
         items=found,
         columns=_columns(session),
-        document=_positioned,
+        document=positioned,
         name=lambda recorded: f"decision/{recorded.decision.id}",
         style=_style,
     )

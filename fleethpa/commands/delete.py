@@ -61,11 +61,10 @@ def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
 
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[Write]:
     from fleethpa.finding import chosen
-    from fleethpa.state import read_state
+    from fleethpa.state import fleet_now
     from schemas.autoscalers import AutoscalerDeleted
 
-    async with session.reader() as reader:
-        state = await read_state(reader)
+    state = await fleet_now(session)
     if ignore_not_found:
         views = [view for hpa, view in state.hpas.items() if wanted.matches(hpa, view.labels)]
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,11 +75,9 @@ def _contexts(kubeconfig: str) -> list[str]:
 
 async def _serve(session: Session, plan: Plan) -> int:
     from fleethpa.dev.stack import Stack
+    from fleethpa.parts import stop_on_signals
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     began = time.monotonic()
     session.note("starting: broker, clusters, ingest, observer, decider, reconciler …")
     async with Stack(plan, session.note) as stack:

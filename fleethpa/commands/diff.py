@@ -11,7 +11,7 @@ import click
 from fleethpa.errors import ANSWER_IS_NO, OK, usage
 from fleethpa.output.formats import Listing, render, to_yaml
 from fleethpa.output.table import Column, paint
-from fleethpa.selection import DEFAULT_NAMESPACE
+from fleethpa.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, nam
     """
     from fleethpa.finding import matching_clusters
     from fleethpa.manifests import check_hpa, read_input
+    from fleethpa.state import fleet_now
 
     read = read_input(filenames)
     if not read.hpas:
@@ -68,14 +69,8 @@ def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, nam
             raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
         wanted.append(body)
 
-    async def work() -> FleetState:
-        from fleethpa.state import read_state
-
-        async with session.reader() as reader:
-            return await read_state(reader)
-
-    state = session.run(work())
-    globs = tuple(part.strip() for part in (clusters or "").split(",") if part.strip())
+    state = session.run(fleet_now(session))
+    globs = cluster_globs(clusters)
     known = matching_clusters(state, globs)
     if not known:
         raise usage("no cluster is known", cause="Nothing has been heard of one.", next_step="fleethpa get clusters")

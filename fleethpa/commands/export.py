@@ -48,13 +48,11 @@ def export_decisions(
     from dataclasses import replace
 
     from fleethpa.exporting import Export
-    from fleethpa.filters import Filter, moment
+    from fleethpa.filters import Filter
+    from fleethpa.filters import window as window_of
     from fleethpa.sources import source_of
 
-    now_ms = session.now_ms()
-    window = moment(since, now_ms, "--since"), moment(until, now_ms, "--until")
-    if window[0] is not None and window[1] is not None and window[0] >= window[1]:
-        raise usage("--since is not before --until", cause="The window is empty.")
+    window = window_of(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
     everything = selection if given else replace(selection, namespace=None)
     keys = _keys(partition_by)

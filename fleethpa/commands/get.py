@@ -235,13 +235,9 @@ def _listing(views: list[HpaView], now_ms: int, *, namespaces: bool) -> Listing[
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
     """List clusters: whether their observer is heard, modes, problems."""
-    from fleethpa.state import read_state
+    from fleethpa.state import fleet_now
 
-    async def work() -> FleetState:
-        async with session.reader() as reader:
-            return await read_state(reader)
-
-    state = session.run(work())
+    state = session.run(fleet_now(session))
     views = [view for name, view in state.clusters.items() if not names or name in names]
     if missing := [name for name in names if name not in state.clusters]:
         known = ", ".join(state.clusters) or "none"

@@ -38,13 +38,11 @@ def replay(
     output: str,
 ) -> int:
     """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
-    from fleethpa.filters import moment
+    from fleethpa.filters import window as window_of
     from fleethpa.sources import source_of
 
     source, wanted = source_of(session), _hpa(hpa)
-    window = (moment(since, session.now_ms(), "--since"), moment(until, session.now_ms(), "--until"))
-    if window[0] is not None and window[1] is not None and window[0] >= window[1]:
-        raise usage("--since is not before --until", cause="The window is empty.")
+    window = window_of(since, until, session.now_ms())
     began = time.monotonic()
     reports = _reports(session, source, window, wanted, jobs)
     found = _document(source.name, reports, window, hpa)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,9 +10,6 @@ from fleethpa.errors import not_found
 from fleethpa.session import Session, command_options, output_option
 from fleethpa.writing import Write, dry_run, write_all, write_options
 from schemas.keys import EVERY_CLUSTER
-
-if TYPE_CHECKING:
-    from fleethpa.views import FleetState
 
 
 @click.command()
@@ -55,10 +52,9 @@ def _change(session: Session, cluster: str, changes: tuple[str, ...], written: d
 
 
 async def _known(session: Session, cluster: str) -> None:
-    from fleethpa.state import read_state
+    from fleethpa.state import fleet_now
 
-    async with session.reader() as reader:
-        state = await read_state(reader)
+    state = await fleet_now(session)
     if cluster not in state.clusters and cluster not in session.config.contexts:
         session.warn(f"cluster {cluster} has not been heard of yet (known: {', '.join(state.clusters) or 'none'})")
 
@@ -69,15 +65,11 @@ def _show(session: Session, cluster: str, output: str) -> int:
     from fleethpa.output.formats import one
     from fleethpa.output.table import layout
     from fleethpa.settingwords import written_settings
-    from fleethpa.state import read_state
+    from fleethpa.state import fleet_now
     from schemas.settings import ClusterSettings
     from streams.core.settings import merge
 
-    async def work() -> Any:
-        async with session.reader() as reader:
-            return await read_state(reader)
-
-    state: FleetState = session.run(work())
+    state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
         raise not_found(f"no cluster {cluster}", cause=f"Known are {known}.", next_step="fleethpa get clusters")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa import selection as selecting
-from fleethpa.errors import ANSWER_IS_NO, OK, not_found, usage
+from fleethpa.errors import ANSWER_IS_NO, OK, not_found
 from fleethpa.output.formats import Listing, render
 from fleethpa.output.table import Column, layout, paint
 from fleethpa.output.times import rfc3339
@@ -36,13 +36,9 @@ def shadow_report(
     Each difference is put in a class and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
     """
-    from fleethpa.filters import moment
+    from fleethpa.filters import closed_window
 
-    now_ms = session.now_ms()
-    begin = moment(since, now_ms, "--since") or 0
-    end = moment(until, now_ms, "--until") if until else now_ms + 1
-    if end is None or begin >= end:
-        raise usage("--since is not before --until", cause="The window is empty.")
+    begin, end = closed_window(since, until, session.now_ms())
     reports = session.run(_reports(session, selection, begin, end))
     if output == "table":
         session.out("\n".join(_page(session, reports, differences)))
