@@ -107,9 +107,7 @@ async def _listed(
 async def _follow(session: Session, selection: Selection, test: Test, output: str, headers: bool) -> None:
     async with session.reader(watching=True) as reader:
         await check_known(reader, selection)
-        await follow_on(
-            session, reader, test, _columns(session), _WIDTHS, output, headers=headers and output == "table"
-        )
+        await follow_on(session, reader, test, _columns(session), _WIDTHS, output, headers=headers)
 
 
 def _columns(session: Session) -> tuple[Column[Recorded], ...]:

@@ -210,6 +210,14 @@ def test_following_prints_each_decision_once(run: Cli, fleet: Fleet) -> None:
     assert "use -o jsonl" in refused.stderr
 
 
+@pytest.mark.parametrize("output", ["table", "wide"])
+def test_following_prints_a_header_in_every_table(run: Cli, output: str) -> None:
+    told = run("decisions", "-A", "--follow", "-o", output).stdout.splitlines()
+    bare = run("decisions", "-A", "--follow", "-o", output, "--no-headers").stdout.splitlines()
+    assert (told[0].split()[0], told[0].split()[-1]) == ("TIME", "WHY")
+    assert told[1:] == bare
+
+
 def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None:
     for _ in range(4):
         fleet.observe(5, 310)
