@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from schemas.quantity import wrap_i64
+
 MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "External"]
 
 
@@ -28,6 +30,12 @@ class PodValue(Struct, frozen=True, gc=False, array_like=True):
     milli: int
     time: int
     window_ms: int = 60_000
+
+
+def window_of_seconds_ms(seconds: int) -> int:
+    """Give a MetricValue's `windowSeconds` in milliseconds: through Go's 64 bit of nanoseconds, which wrap."""
+    nanoseconds = wrap_i64(seconds * 10**9)
+    return nanoseconds // 10**6 if nanoseconds >= 0 else -(-nanoseconds // 10**6)
 
 
 class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from schemas.fielderrors import go_quote
-from schemas.quantity import QuantityError, equal_quantity_text, parse_quantity
+from schemas.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
 
 ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""
@@ -275,6 +275,20 @@ def _quantity_text(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return go_number(value)
+
+
+def json_milli(value: Any) -> int:
+    """Give the ``MilliValue()`` of a quantity as a JSON document has it: a text, spaces around it allowed, or a number.
+
+    Source: resource.Quantity, UnmarshalJSON; but null, which upstream reads as zero, is refused.
+
+    Raises:
+        QuantityError: it is neither, or a text that is no quantity.
+    """
+    text = _quantity_text(value)
+    if text is None:
+        raise QuantityError(f"expected a quantity, got {_describe(value)}")
+    return parse_milli(text)
 
 
 def go_number(number: int | float) -> str:

@@ -11,10 +11,10 @@ from urllib.parse import quote, urlencode
 from msgspec import structs
 
 from reconciler.core.lists import group_of, target_of, time_ms
-from schemas.quantity import parse_milli
-from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of
+from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
 from schemas.scales import Target
 from schemas.selectors import SelectorError, label_selector_text, parse_selector
+from schemas.shape import json_milli
 
 Json = Mapping[str, Any]
 Query = MetricAnswer
@@ -167,13 +167,13 @@ def _object_answer(query: Query, body: Json) -> MetricAnswer:
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
         )
     value = items[0]
-    return structs.replace(query, milli=parse_milli(value["value"]), time=time_ms(value.get("timestamp")) or 0)
+    return structs.replace(query, milli=json_milli(value["value"]), time=time_ms(value.get("timestamp")) or 0)
 
 
 def pod_usage(item: Json) -> PodUsage:
     """One PodMetrics item."""
     containers = [
-        (each["name"], {name: parse_milli(value) for name, value in (each.get("usage") or {}).items()})
+        (each["name"], {name: json_milli(value) for name, value in (each.get("usage") or {}).items()})
         for each in item.get("containers") or ()
     ]
     return PodUsage(
@@ -190,14 +190,14 @@ def _pod_value(item: Json) -> PodValue:
         seconds = item.get("window")  # v1beta1 of some adapters
     return PodValue(
         pod=item["describedObject"]["name"],
-        milli=parse_milli(item["value"]),
+        milli=json_milli(item["value"]),
         time=time_ms(item.get("timestamp")) or 0,
-        window_ms=_DEFAULT_WINDOW_MS if seconds is None else int(seconds) * 1000,
+        window_ms=_DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
 
 
 def _series(item: Json) -> tuple[int, int]:
-    return parse_milli(item["value"]), time_ms(item.get("timestamp")) or 0
+    return json_milli(item["value"]), time_ms(item.get("timestamp")) or 0
 
 
 def duration_ms(text: str) -> int:
@@ -211,4 +211,7 @@ def duration_ms(text: str) -> int:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"not a duration: {text!r}")
-    return int(sum(round(float(number) * _UNIT_MS[unit] * 1e6) for number, unit in parts) // 1_000_000)
+    nanoseconds = sum(round(float(number) * _UNIT_MS[unit] * 1e6) for number, unit in parts)
+    if nanoseconds >= 2**63:
+        raise ValueError(f"not a duration: {text!r} is beyond 64 bit of nanoseconds")
+    return nanoseconds // 1_000_000

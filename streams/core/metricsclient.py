@@ -11,10 +11,18 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from schemas.quantity import parse_milli
+from schemas.samples import window_of_seconds_ms
+from schemas.shape import json_milli
 from streams.core.compile import parse_group
 from streams.core.gofloat import wrap64
-from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, PodSamples, pod_samples
+from streams.core.observation import (
+    ZERO_TIME_MS,
+    ExternalSamples,
+    MetricFailure,
+    ObjectSample,
+    PodSamples,
+    pod_samples,
+)
 
 MetricsApi = Literal["resource", "custom", "external"]
 Json = Mapping[str, Any]
@@ -70,7 +78,7 @@ def resource_answer(body: Json, resource: str, container: str) -> PodSamples | M
         milli = _container_milli(containers, resource, container) if container else _pod_milli(containers, resource)
         if milli is not None:
             name = item["metadata"]["name"]
-            samples[name] = (milli, parse_time_ms(item["timestamp"]), parse_duration_ms(item.get("window") or "0s"))
+            samples[name] = (milli, _time_ms(item), parse_duration_ms(item.get("window") or "0s"))
     return pod_samples(samples)
 
 
@@ -86,9 +94,9 @@ def pods_answer(body: Json) -> PodSamples | MetricFailure:
     samples: dict[str, tuple[int, int, int]] = {}
     for item in items:
         window_s = item.get("windowSeconds")
-        window_ms = DEFAULT_WINDOW_MS if window_s is None else window_s * 1000
+        window_ms = DEFAULT_WINDOW_MS if window_s is None else window_of_seconds_ms(window_s)
         name = item["describedObject"]["name"]
-        samples[name] = (parse_milli(item["value"]), parse_time_ms(item["timestamp"]), window_ms)
+        samples[name] = (json_milli(item["value"]), _time_ms(item), window_ms)
     return pod_samples(samples)
 
 
@@ -98,7 +106,7 @@ def object_answer(value: Json) -> ObjectSample:
     Raises:
         ValueError: the quantity or time cannot be read.
     """
-    return ObjectSample(parse_milli(value["value"]), parse_time_ms(value["timestamp"]))
+    return ObjectSample(json_milli(value["value"]), _time_ms(value))
 
 
 def object_list_answer(body: Json) -> ObjectSample | MetricFailure:
@@ -124,8 +132,8 @@ def external_answer(body: Json) -> ExternalSamples | MetricFailure:
     items = body.get("items")
     if not items:
         return empty_failure("external")
-    times = [parse_time_ms(item["timestamp"]) for item in items]
-    return ExternalSamples(tuple(parse_milli(item["value"]) for item in items), min(times), max(times))
+    times = [_time_ms(item) for item in items]
+    return ExternalSamples(tuple(json_milli(item["value"]) for item in items), min(times), max(times))
 
 
 def _pod_milli(containers: Any, resource: str) -> int | None:
@@ -136,7 +144,7 @@ def _pod_milli(containers: Any, resource: str) -> int | None:
         usage = (each.get("usage") or {}).get(resource)
         if usage is None:
             return None
-        total += parse_milli(usage)
+        total += json_milli(usage)
     return wrap64(total)
 
 
@@ -145,8 +153,14 @@ def _container_milli(containers: Any, resource: str, name: str) -> int | None:
     for each in containers:
         if each["name"] == name:
             usage = (each.get("usage") or {}).get(resource)
-            return None if usage is None else parse_milli(usage)
+            return None if usage is None else json_milli(usage)
     return None
+
+
+def _time_ms(item: Json) -> int:
+    """Give an item's time; one that is null or absent is Go's zero time."""
+    text = item.get("timestamp")
+    return ZERO_TIME_MS if text is None else parse_time_ms(text)
 
 
 def parse_time_ms(text: str) -> int:

@@ -17,7 +17,7 @@ from streams.core.metricsclient import (
     pods_answer,
     resource_answer,
 )
-from streams.core.observation import ExternalSamples, MetricFailure, PodSamples
+from streams.core.observation import ZERO_TIME_MS, ExternalSamples, MetricFailure, PodSamples
 
 TIME = "2000-01-01T00:00:10Z"
 TIME_MS = 946_684_810_000
@@ -65,6 +65,44 @@ def test_the_last_item_of_a_pod_wins_and_the_default_window_is_a_minute() -> Non
     ]
 
     assert samples_of(pods_answer({"items": items})) == {"p0": (2000, TIME_MS, 60_000)}
+
+
+@pytest.mark.parametrize(
+    ("value", "milli"),
+    [
+        pytest.param(5, 5000, id="a number"),
+        pytest.param(0.25, 250, id="a number with a fraction"),
+        pytest.param(" 5m ", 5, id="a text with spaces around it"),
+    ],
+)
+def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> None:
+    item = {"describedObject": {"name": "p0"}, "timestamp": TIME, "value": value}
+    cpu = {"items": [usage("p0", ("a", {"cpu": value}))]}
+
+    assert samples_of(pods_answer({"items": [item]})) == {"p0": (milli, TIME_MS, 60_000)}
+    assert samples_of(resource_answer(cpu, "cpu", "")) == {"p0": (milli, TIME_MS, 15_000)}
+    assert samples_of(resource_answer(cpu, "cpu", "a")) == {"p0": (milli, TIME_MS, 15_000)}
+
+
+@pytest.mark.parametrize("value", [None, True, [], {}, "", "5x"])
+def test_what_is_no_quantity_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="quantit"):
+        external_answer({"items": [{"timestamp": TIME, "value": value}]})
+
+
+def test_a_time_that_is_null_or_absent_is_gos_zero_time() -> None:
+    items: list[dict[str, Any]] = [
+        {"describedObject": {"name": "p0"}, "timestamp": None, "value": "1"},
+        {"describedObject": {"name": "p1"}, "value": "1"},
+    ]
+
+    assert {sample[1] for sample in samples_of(pods_answer({"items": items})).values()} == {ZERO_TIME_MS}
+
+
+def test_a_window_beyond_64_bit_of_nanoseconds_wraps() -> None:
+    item = {"describedObject": {"name": "p0"}, "timestamp": TIME, "value": "1", "windowSeconds": 2**63 - 1}
+
+    assert samples_of(pods_answer({"items": [item]})) == {"p0": (1000, TIME_MS, -1000)}
 
 
 def test_every_external_series_is_read() -> None:

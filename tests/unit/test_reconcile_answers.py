@@ -107,6 +107,40 @@ def test_items_without_labels_cannot_be_split() -> None:
     assert not answers.has_labels([{"metadata": {"name": "p"}}])
 
 
+@pytest.mark.parametrize(
+    ("value", "milli"),
+    [
+        pytest.param(5, 5000, id="a number"),
+        pytest.param(0.25, 250, id="a number with a fraction"),
+        pytest.param(" 5m ", 5, id="a text with spaces around it"),
+    ],
+)
+def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> None:
+    external_item, pod_item = {"value": value}, {"metadata": {"name": "p"}, "containers": [_using(value)]}
+
+    assert answers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
+    assert answers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).usages[0].containers == [
+        ("c", {"cpu": milli})
+    ]
+
+
+def _using(value: Any) -> dict[str, Any]:
+    return {"name": "c", "usage": {"cpu": value}}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "window_ms"),
+    [
+        pytest.param(0, 0, id="none"),
+        pytest.param(2**63 - 1, -1000, id="beyond 64 bit of nanoseconds it wraps, as Go's duration does"),
+    ],
+)
+def test_a_pods_window_is_a_go_duration(seconds: int, window_ms: int) -> None:
+    item = {"describedObject": {"name": "p"}, "value": "1", "windowSeconds": seconds}
+
+    assert answers.fill(MetricAnswer(api="pods"), {"items": [item]}).values[0].window_ms == window_ms
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_object_answer_must_be_exactly_one(count: int) -> None:
     item = {"value": "5", "timestamp": "2026-11-21T12:00:00Z"}
@@ -123,7 +157,7 @@ def test_durations(text: str, ms: int) -> None:
     assert answers.duration_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "5x", "s", "-5s", "5 s"])
+@pytest.mark.parametrize("text", ["", "5", "5x", "s", "-5s", "5 s", "2562048h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         answers.duration_ms(text)
