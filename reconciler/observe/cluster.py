@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from reconciler.clusters import ClusterClient
@@ -77,13 +78,15 @@ class ClusterObserver:
 
     async def run(self) -> None:
         """Observe until cancelled; a dead cluster is tried again for ever."""
+        hpas = _Listener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
+        pods = _Listener("pods", self._pods_listed, self._pod_changed, self._problem)
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._scales.run(group))
             group.create_task(self._timetable.run())
             group.create_task(after_own_start(self.resend_all))
-            group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), _Hpas(self)))
-            group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), _Pods(self)))
+            group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), hpas))
+            group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
             group.create_task(follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed))
 
     async def _mirror(self, path: Any, listener: Any) -> None:
@@ -118,7 +121,7 @@ class ClusterObserver:
             await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
 
-    async def hpas_listed(self, scope: str, items: list[Json]) -> None:
+    async def _hpas_listed(self, scope: str, items: list[Json]) -> None:
         own = [item for item in items if not is_canary(item)]
         for item in own:
             self._note_manager(item["metadata"])
@@ -126,7 +129,7 @@ class ClusterObserver:
             await self._send_hpas(namespace)
             await self._hpas_changed(namespace)
 
-    async def hpa_changed(self, kind: str, item: Json) -> None:
+    async def _hpa_changed(self, kind: str, item: Json) -> None:
         if is_canary(item):
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
@@ -176,12 +179,12 @@ class ClusterObserver:
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    async def pods_listed(self, scope: str, items: list[Json]) -> None:
+    async def _pods_listed(self, scope: str, items: list[Json]) -> None:
         pods = [(item["metadata"]["namespace"], pod_body(item)) for item in items]
         for namespace in sorted(self._state.replace_pods(scope, pods)):
             await self._send_pods(namespace)
 
-    async def pod_changed(self, kind: str, item: Json) -> None:
+    async def _pod_changed(self, kind: str, item: Json) -> None:
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         body: Body
         if kind == "DELETED":
@@ -265,39 +268,20 @@ class ClusterObserver:
         bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.split(found)]
         await self._outlet.put(SAMPLES, self.name, namespace, bodies)
 
-    def problem(self, watch: str, namespace: str, text: str | None) -> None:
+    def _problem(self, watch: str, namespace: str, text: str | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
         self._state.problem(watch, namespace, text)
         self._note(f"{self.name}/{namespace or '*'} {watch}", text)
 
 
-class _Hpas:
-    """Hears the watch of HPAs."""
+@dataclass(frozen=True)
+class _Listener:
+    """Hears one watch for an observer. `watch`: its name in problems."""
 
-    def __init__(self, observer: ClusterObserver) -> None:
-        self._observer = observer
-
-    async def listed(self, namespace: str, items: list[Json]) -> None:
-        await self._observer.hpas_listed(namespace, items)
-
-    async def changed(self, kind: str, item: Json) -> None:
-        await self._observer.hpa_changed(kind, item)
+    watch: str
+    listed: Callable[[str, list[Json]], Awaitable[None]]
+    changed: Callable[[str, Json], Awaitable[None]]
+    trouble: Callable[[str, str, str | None], None]
 
     def problem(self, namespace: str, text: str | None) -> None:
-        self._observer.problem("autoscalers", namespace, text)
-
-
-class _Pods:
-    """Hears the watch of pods."""
-
-    def __init__(self, observer: ClusterObserver) -> None:
-        self._observer = observer
-
-    async def listed(self, namespace: str, items: list[Json]) -> None:
-        await self._observer.pods_listed(namespace, items)
-
-    async def changed(self, kind: str, item: Json) -> None:
-        await self._observer.pod_changed(kind, item)
-
-    def problem(self, namespace: str, text: str | None) -> None:
-        self._observer.problem("pods", namespace, text)
+        self.trouble(self.watch, namespace, text)
