@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaProducer
 
 from fleethpa.dev.cluster.faults import Denial, Fault
@@ -14,12 +15,13 @@ from reconciler.config import ObserverConfig
 from reconciler.observe.run import Observer
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import PublicRecord
+from schemas.entries import Body, PublicRecord
+from schemas.keys import partition_for
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.scales import Heartbeat, ScaleSet
-from schemas.settings import SettingsSet
-from schemas.topics import AUTOSCALERS
+from schemas.settings import ClusterSettings, SettingsSet
+from schemas.topics import AUTOSCALERS, SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Json, Rig, deployment, hpa, rig, running, widget
 
 EXTERNAL = {
@@ -30,7 +32,7 @@ EXTERNAL = {
 
 @asynccontextmanager
 async def observed(made: Rig, **changes: Any) -> AsyncIterator[Observer]:
-    settings = {
+    settings: dict[str, Any] = {
         "kafka": made.kafka,
         "clusters": made.clusters,
         "sync_period_ms": 1_000,
@@ -257,6 +259,50 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({"spec": 5}, id="a spec that is none"),
+        pytest.param({"spec": {"metrics": [{"type": "Pods"}]}}, id="a metric without its source"),
+        pytest.param(
+            {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": 7}}}, id="a number"
+        ),
+        pytest.param({"apiVersion": "autoscaling/v9"}, id="a version that nobody knows"),
+    ],
+)
+async def test_a_central_hpa_that_ingest_rejects_is_passed_over_and_one_of_an_older_version_is_read_as_v2(
+    tmp_path: Path, broken: Json
+) -> None:
+    v1 = {"apiVersion": "autoscaling/v1", "spec": {"targetCPUUtilizationPercentage": 50, "metrics": None}}
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        async with observed(made):
+            await _apply_central(made, _merged(hpa("broken", "web"), broken))
+            await _apply_central(made, _merged(hpa("central", "web"), v1))
+            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+
+
+def _merged(base: Json, change: Json) -> Json:
+    both = {key: _merged(base[key], value) for key, value in change.items() if _is_object(base.get(key), value)}
+    return {key: value for key, value in (base | change | both).items() if value is not None}
+
+
+def _is_object(left: Any, right: Any) -> bool:
+    return isinstance(left, dict) and isinstance(right, dict)
+
+
+async def test_settings_that_ingest_rejects_do_not_end_an_observer(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        body = SettingsSet(cluster="east", settings=ClusterSettings(sync_period_ms=0))
+        await write_public(made, SETTINGS, body)
+        async with observed(made):
+            await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+
+
 async def test_a_cluster_hpa_behind_a_central_one_of_its_name_is_told_when_that_goes(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
@@ -279,13 +325,15 @@ async def _apply_central(made: Rig, manifest: Json) -> None:
 
 
 async def _write_central(made: Rig, body: AutoscalerSet | AutoscalerDeleted) -> None:
+    await write_public(made, AUTOSCALERS, body)
+
+
+async def write_public(made: Rig, topic: str, body: Body) -> None:
+    key = f"east/{NAMESPACE}"
     record = PublicRecord(v=1, entries=[body], time=1, cluster="east", namespace=NAMESPACE)
     producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
     await producer.start()
-    from schemas.keys import partition_for
-
-    partition = partition_for(f"east/{NAMESPACE}", 4)
-    await producer.send_and_wait(AUTOSCALERS, encode(record), key=f"east/{NAMESPACE}".encode(), partition=partition)
+    await producer.send_and_wait(topic, encode(record), key=key.encode(), partition=partition_for(key, 4))
     await producer.stop()
 
 

@@ -170,6 +170,15 @@ def test_settings_of_a_cluster_go_before_the_fleets_and_frozen_holds_from_either
     assert settings.guards("east").max_step is None
 
 
+def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() -> None:
+    settings = GuardSettings()
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=3, sync_period_ms=30_000)))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(max_step=-1, sync_period_ms=0)))
+    assert (settings.guards("east").max_step, settings.sync_period_ms("east", 15_000)) == (3, 30_000)
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sync_period_ms=1)))
+    assert settings.sync_period_ms("east", 15_000) == 1_000
+
+
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
