@@ -93,7 +93,9 @@ class Actuator:
         resource = await self._discovery.resource(key.kind, key.group)
         run.path = resource.path(key.namespace, key.name, "scale")
         timeout_s = self._timeout(decision)
-        raw, hpa = await asyncio.gather(self._client.get(run.path, timeout_s=timeout_s), self._hpa(decision, timeout_s))
+        raw, hpa = await asyncio.gather(
+            self._client.get_object(run.path, timeout_s=timeout_s), self._hpa(decision, timeout_s)
+        )
         self._answered(200)
         run.raw, run.scale = raw, observed_scale(raw)
         return plan(decision, scale=run.scale, hpa=hpa, guards=self._guards(), now_ms=self._clock())
@@ -103,7 +105,7 @@ class Actuator:
             return None
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
         try:
-            return observed_hpa(await self._client.get(path, timeout_s=timeout_s))
+            return observed_hpa(await self._client.get_object(path, timeout_s=timeout_s))
         except ApiError as error:
             if error.status == 404:
                 return Missing()

@@ -82,6 +82,18 @@ class ClusterClient:
         """GET."""
         return await self.request("GET", path, timeout_s=timeout_s)
 
+    async def get_object(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """GET of an object or a list, which always has a resource version.
+
+        Raises:
+            UnreachableError: something else answered, such as a proxy with a page of its own.
+        """
+        found = await self.get(path, timeout_s=timeout_s)
+        metadata = found.get("metadata")
+        if not (isinstance(metadata, dict) and metadata.get("resourceVersion")):
+            raise UnreachableError(f"GET {path}: the answer is no object of Kubernetes: {str(found)[:200]}")
+        return found
+
     async def put(self, path: str, body: Mapping[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """PUT."""
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
@@ -258,7 +270,8 @@ def _event(line: bytes) -> dict[str, Any]:
     try:
         event = json.loads(line)
         kind, found = event["type"], event["object"]
-    except (ValueError, KeyError, TypeError) as error:
+        _ = found["metadata"] if kind != "ERROR" else found.keys()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
     if kind == "ERROR":
         raise ApiError(

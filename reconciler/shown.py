@@ -87,7 +87,7 @@ class Shower:
 
     async def _write_status(self, decision: Decision) -> None:
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
-        live = await self._client.get(path)
+        live = await self._client.get_object(path)
         body = statusplan.status_update(decision, live)
         if body is not None:
             await self._client.put(f"{path}/status", body)
@@ -119,6 +119,6 @@ class Shower:
             await self._count_again(f"{path}/{event.name}", event)
 
     async def _count_again(self, path: str, event: EventWrite) -> None:
-        patch = statusplan.again(event, await self._client.get(path))
+        patch = statusplan.again(event, await self._client.get_object(path))
         if patch is not None:
             await self._client.merge_patch(path, patch)

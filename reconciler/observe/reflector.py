@@ -94,7 +94,7 @@ class Reflector:
         token = ""
         while True:
             query = {"limit": self._limits.list_limit} | ({"continue": token} if token else {})
-            page = await self._client.get(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
+            page = await self._client.get_object(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
             items += page.get("items") or ()
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:

@@ -36,6 +36,8 @@ class Server:
         self._check(path, self.lists)
         return {"metadata": {"resourceVersion": "7"}, "items": []}
 
+    get_object = get
+
     async def watch(
         self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
     ) -> AsyncIterator[Json]:
