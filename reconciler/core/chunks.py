@@ -3,15 +3,38 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
 from schemas.pods import Pod, PodList
+from schemas.samples import MetricAnswer
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
 T = TypeVar("T")
 
 CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
 """Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
+
+
+LARGEST_ANSWER_BYTES = MAX_LOG_RECORD_BYTES - 4_096
+"""An answer stands for itself, so one above it would fit into no record: some 4,000 pods of one target."""
+_SURELY_FITS = 50
+"""Items of an answer that need not be measured."""
+
+
+def answer_parts(found: Iterable[MetricAnswer]) -> list[list[MetricAnswer]]:
+    """Answers in parts that fit into a record; one that fits into none is told as an error in its place."""
+    return list(split(map(_fitting, found)))
+
+
+def _fitting(answer: MetricAnswer) -> MetricAnswer:
+    items = len(answer.usages) + len(answer.values) + len(answer.items)
+    size = len(encode(answer)) if items > _SURELY_FITS else 0
+    if size <= LARGEST_ANSWER_BYTES:
+        return answer
+    told = f"the answer has {size} bytes for {items} items, more than the {LARGEST_ANSWER_BYTES} that a record holds"
+    return structs.replace(answer, usages=[], values=[], items=[], error=f"{told}: push samples of it instead")
 
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
@@ -44,7 +67,7 @@ def autoscaler_lists(
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[AutoscalerList]:
-    """A full list of a namespace's HPAs; every chunk names the rivals, and the managers of its own HPAs."""
+    """A full list of a namespace's HPAs; the first chunk names the rivals, each the managers of its own HPAs."""
     parts = list(split(hpas)) or [[]]
     known = managers or {}
     return [
@@ -53,7 +76,7 @@ def autoscaler_lists(
             hpas=part,
             chunk=i,
             chunks=len(parts),
-            rivals=list(rivals),
+            rivals=[] if i else list(rivals),
             session=session,
             managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
         )

@@ -265,7 +265,7 @@ class ClusterObserver:
         if not asked:
             return
         found = await self._poller.ask(namespace, asked)
-        bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.split(found)]
+        bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.answer_parts(found)]
         await self._outlet.put(SAMPLES, self.name, namespace, bodies)
 
     def _problem(self, watch: str, namespace: str, text: str | None) -> None:

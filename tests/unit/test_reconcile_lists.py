@@ -21,6 +21,7 @@ from reconciler.core.lists import (
 from reconciler.core.phase import next_poll_ms, phase_ms
 from schemas.codec import encode
 from schemas.pods import Container, Pod
+from schemas.samples import MetricAnswer, PodUsage
 from schemas.scales import ScaleSet, Target
 
 DEPLOYMENT = Target(group="apps", kind="Deployment", name="web")
@@ -202,6 +203,29 @@ def test_a_list_of_many_pods_goes_out_in_numbered_chunks_below_the_record_limit(
     assert [each.chunk for each in lists] == list(range(len(lists)))
     assert {each.chunks for each in lists} == {len(lists)}
     assert all(len(encode(each)) < 512 * 1024 for each in lists)
+
+
+def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
+    # The fold puts together what the chunks of a list name.
+    hpas = [{"metadata": {"name": f"web-{i}", "annotations": {"a": "x" * 4_000}}} for i in range(300)]
+    lists = chunks.autoscaler_lists(hpas, [{"kind": "ScaledObject"}], "l", "s")
+    assert len(lists) > 1
+    assert [rival for each in lists for rival in each.rivals] == [{"kind": "ScaledObject"}]
+
+
+@pytest.mark.parametrize(("pods", "fits"), [(10, True), (2_000, True), (20_000, False)])
+def test_an_answer_that_fits_into_no_record_is_told_as_an_error(pods: int, fits: bool) -> None:
+    small = MetricAnswer(api="external", metric="queue", items=[(1, 2)])
+    usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(pods)]
+    large = MetricAnswer(api="resource", selector="app=web", usages=usages)
+    parts = chunks.answer_parts([small, large])
+    found = {answer.api: answer for part in parts for answer in part}
+    assert found["external"] == small
+    assert (found["resource"] == large) is fits
+    assert all(len(encode(part)) < 512 * 1024 for part in parts)
+    if not fits:
+        assert (found["resource"].selector, found["resource"].usages) == ("app=web", [])
+        assert "20000 items" in (found["resource"].error or "")
 
 
 # --- phase ------------------------------------------------------------------------------------------------------------
