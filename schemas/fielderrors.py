@@ -40,6 +40,12 @@ _ESCAPES = {
 }
 
 
+class Named(str):
+    """A text of a type of its own in Go, such as a metric's type: errors show it as JSON, and plain text quoted."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One offence of one field.
@@ -87,9 +93,9 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def not_supported(field: str, value: str, supported: Iterable[str]) -> FieldError:
-    """Report a value that is none of a fixed set; the set is shown in the order given."""
+    """Report a value that is none of a fixed set, and so of a type of its own; the set is shown in the order given."""
     shown = ", ".join(go_quote(each) for each in supported)
-    return FieldError(NOT_SUPPORTED, field, value, f"supported values: {shown}")
+    return FieldError(NOT_SUPPORTED, field, Named(value), f"supported values: {shown}")
 
 
 def merge_identical(errors: Iterable[FieldError]) -> list[FieldError]:
@@ -120,7 +126,7 @@ def go_json(value: Any) -> str:
 
 
 def _show(value: Any) -> str:
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Named):
         return go_quote(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return go_json(value)

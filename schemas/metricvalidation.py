@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from schemas.fielderrors import FieldError, forbidden, invalid, not_supported, required
+from schemas.fielderrors import FieldError, Named, forbidden, invalid, not_supported, required
 from schemas.names import dns_label_errors, label_key_errors, path_segment_errors
 from schemas.quantity import parse_quantity
 
@@ -117,7 +117,7 @@ def _pods(source: Json, path: str) -> Iterator[FieldError]:
 def _container_resource(source: Json, path: str) -> Iterator[FieldError]:
     if source["name"]:
         for error in _container_resource_name_errors(source["name"]):
-            yield invalid(f"{path}.name", source["name"], error)
+            yield invalid(f"{path}.name", Named(source["name"]), error)
     else:
         yield required(f"{path}.name", "must specify a resource name")
     if source["container"]:
@@ -149,7 +149,7 @@ def _target(target: Json, path: str) -> Iterator[FieldError]:
     if not kind:
         yield required(f"{path}.type", "must specify a metric target type")
     if kind not in ("Utilization", "Value", "AverageValue"):
-        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+        yield invalid(f"{path}.type", Named(kind), "must be either Utilization, Value, or AverageValue")
     for name in ("value", "averageValue"):
         if name in target and parse_quantity(target[name]).sign() <= 0:
             yield invalid(f"{path}.{name}", target[name], "must be positive")
