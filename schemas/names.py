@@ -71,7 +71,12 @@ def path_segment_errors(name: str) -> list[str]:
     """Check what becomes one segment of a URL."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
-    return [f"may not contain '{char}'" for char in "/%" if char in name]
+    return path_segment_prefix_errors(name)
+
+
+def path_segment_prefix_errors(prefix: str) -> list[str]:
+    """Check what a segment of a URL begins with; something is to follow."""
+    return [f"may not contain '{char}'" for char in "/%" if char in prefix]
 
 
 def _prefix_errors(prefix: str) -> list[str]:

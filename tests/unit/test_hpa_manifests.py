@@ -19,6 +19,7 @@ PREFIX = "autoscaling.alpha.kubernetes.io"
 PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
 PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
 UP = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [PODS, PERCENT]}
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u"}
 DOWN = {"selectPolicy": "Max", "policies": [PERCENT]}
 
 
@@ -418,6 +419,51 @@ def test_an_update_must_name_the_version_it_saw() -> None:
         pytest.param(
             {"finalizers": ["a b"]}, 'metadata.finalizers: Invalid value: "a b": name part must', id="a finalizer"
         ),
+        pytest.param(
+            {"finalizers": ["orphan", "foregroundDeletion"]},
+            'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and'
+            " foregroundDeletion cannot be both set",
+            id="two ways of deletion",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"apiVersion": ""}]},
+            "metadata.ownerReferences[0].apiVersion: Required value: must not be empty",
+            id="an owner without a version",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"apiVersion": "a/b/c"}]},
+            'metadata.ownerReferences[0].apiVersion: Invalid value: "a/b/c": must be <group>/<version> or <version>',
+            id="an owner of too many groups",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"apiVersion": "apps/"}]},
+            'metadata.ownerReferences[0].apiVersion: Invalid value: "apps/": must be <group>/<version> or <version>',
+            id="an owner with a group alone",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"uid": None}]},
+            "metadata.ownerReferences[0].uid: Required value: must not be empty",
+            id="an owner without a uid",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"apiVersion": "v1", "kind": "Event"}]},
+            'metadata.ownerReferences[0]: Invalid value: {"apiVersion":"v1","kind":"Event","name":"web","uid":"u"}:'
+            " /v1, Kind=Event is disallowed from being an owner",
+            id="an event as owner",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER | {"controller": True}, OWNER | {"controller": True, "name": "x"}]},
+            'metadata.ownerReferences: Invalid value: [{"apiVersion":"apps/v1","kind":"Deployment","name":"web",'
+            '"uid":"u","controller":true},{"apiVersion":"apps/v1","kind":"Deployment","name":"x","uid":"u",'
+            '"controller":true}]: Only one reference can have Controller set to true. Found "true" in references for'
+            " Deployment/web and Deployment/x",
+            id="two controllers",
+        ),
+        pytest.param(
+            {"ownerReferences": [OWNER, OWNER | {"controller": True}, OWNER | {"controller": False}]},
+            None,
+            id="one controller",
+        ),
     ],
 )
 def test_metadata_is_checked(metadata: dict[str, Any], error: str | None) -> None:
@@ -427,6 +473,68 @@ def test_metadata_is_checked(metadata: dict[str, Any], error: str | None) -> Non
     found = [each.string for each in validate_create(given)]
     assert len(found) == (error is not None)
     assert "".join(found).startswith(error or "")
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "errors"),
+    [
+        pytest.param(
+            {"uid": "<x>"}, {"uid": "u"}, ['uid: Invalid value: "\\u003cx\\u003e": field is immutable'], id="uid"
+        ),
+        pytest.param({}, {"uid": "u", "creationTimestamp": "2001-01-01T00:00:00Z"}, [], id="what is stored stays"),
+        pytest.param(
+            {"creationTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30},
+            {},
+            [
+                'creationTimestamp: Invalid value: "2001-01-01T00:00:00Z": field is immutable',
+                "deletionGracePeriodSeconds: Invalid value: 30: field is immutable",
+            ],
+            id="what only the server sets",
+        ),
+        pytest.param(
+            {"finalizers": ["x/b", "a", "x/é"]},
+            {"finalizers": ["a"], "deletionTimestamp": "2001-01-01T00:00:00Z"},
+            [
+                'finalizers: Invalid value: "x/é": name part must consist of alphanumeric characters',
+                "finalizers: Forbidden: no new finalizers can be added if the object is being deleted,"
+                ' found new finalizers []string{"x/b", "x/é"}',
+            ],
+            id="finalizers of what is being deleted",
+        ),
+        pytest.param({"generateName": "."}, {}, [], id="a prefix may be a dot"),
+    ],
+)
+def test_an_update_leaves_what_is_stored(new: dict[str, Any], old: dict[str, Any], errors: list[str]) -> None:
+    given, stored = manifest(), manifest()
+    given["metadata"] |= {"resourceVersion": "1"} | new
+    stored["metadata"] |= {"resourceVersion": "1"} | old
+
+    found = [each.string for each in validate_update(given, stored)]
+    assert len(found) == len(errors)
+    assert all(one.startswith(f"metadata.{error}") for one, error in zip(found, errors, strict=True))
+
+
+def test_a_type_is_shown_as_json_and_a_name_quoted() -> None:
+    odd = "<\x7f\b\n"
+    refused = manifest(
+        metrics=[
+            {"type": odd},
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": odd, "averageValue": "1"}}},
+            container(f"cpu{odd}"),
+        ],
+        behavior={"scaleUp": {"selectPolicy": odd, "policies": [{"type": odd, "value": 1, "periodSeconds": 1}]}},
+    )
+    refused["spec"]["scaleTargetRef"]["kind"] = f"/{odd}"
+
+    shown = {error.field: error.body.split(": ")[1] for error in validate_create(refused)}
+    assert shown == {
+        "spec.scaleTargetRef.kind": '"/<\\x7f\\b\\n"',
+        "spec.metrics[0].type": '"\\u003c\x7f\\b\\n"',
+        "spec.metrics[1].resource.target.type": '"\\u003c\x7f\\b\\n"',
+        "spec.metrics[2].containerResource.name": '"cpu\\u003c\x7f\\b\\n"',
+        "spec.behavior.scaleUp.selectPolicy": '"\\u003c\x7f\\b\\n"',
+        "spec.behavior.scaleUp.policies[0].type": '"\\u003c\x7f\\b\\n"',
+    }
 
 
 def test_the_refusal_reads_as_the_api_servers() -> None:
