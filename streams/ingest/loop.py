@@ -29,7 +29,7 @@ from streams.ingest.convert import convert
 from streams.ingest.mapping import Resolver
 from streams.ingest.merge import Merge
 from streams.ingest.metrics import IngestMetrics
-from streams.ingest.progress import Place, commits, starting_places
+from streams.ingest.progress import Place, commits, made_again, starting_places
 from streams.ingest.reject import Rejected, rejected
 from streams.ingest.writer import LogWriter
 
@@ -38,8 +38,12 @@ log = logging.getLogger("fleethpa.ingest")
 MAX_TAKEN = 2_000
 """Records written in one go; bounds memory while behind."""
 
-MAX_HELD_BYTES = 4 * 1024 * 1024
-"""What one source partition may hold here before its reading pauses."""
+MAX_HELD_BYTES = 48 * 1024 * 1024
+"""What may wait here of all source partitions together; converted it takes some seven times as much memory."""
+
+LEAST_HELD_BYTES = 256 * 1024
+MOST_HELD_BYTES = 4 * 1024 * 1024
+"""What one source partition may hold, however many or few there are, before its reading pauses."""
 
 IDLE_S = 0.2
 STALLED_S = 30.0
@@ -83,6 +87,8 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._lock = asyncio.Lock()
         self._merge: Merge[TopicPartition, Item] = Merge()
         self._held_bytes: dict[TopicPartition, int] = {}
+        self._may_hold_bytes = MOST_HELD_BYTES
+        self._read_to: dict[TopicPartition, int] = {}
         self._places: dict[TopicPartition, Place] | None = None
         self._is_rebalancing = True
         self._waiting_since: float | None = None
@@ -104,11 +110,14 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         """Let the next cycle find out where to start. Records may be in hand already, so nothing is forgotten here."""
         self._is_rebalancing = False
+        share = MAX_HELD_BYTES // max(1, len(assigned))
+        self._may_hold_bytes = min(max(share, LEAST_HELD_BYTES), MOST_HELD_BYTES)
         log.info("partitions assigned", extra={"count": len(assigned)})
 
     def _forget(self) -> None:
         self._merge.clear()
         self._held_bytes.clear()
+        self._read_to.clear()
         self._places = None
         self._waiting_since = None
         self._metrics.lag.clear()
@@ -168,6 +177,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:
         for tp, records in got.items():
+            self._check_order(tp, records)
             for record in records:
                 raw = raw_record(record)
                 found = convert(raw, self._resolver)
@@ -175,8 +185,16 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(raw.value or b"")
             if self._places and tp in self._places:
                 self._places[tp].is_given_up = False
-            if self._held_bytes.get(tp, 0) > MAX_HELD_BYTES:
+            if self._held_bytes.get(tp, 0) > self._may_hold_bytes:
                 self._consumer.pause(tp)
+
+    def _check_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
+        """A topic that is made again while it is read begins at 0: the consumer goes there without a word."""
+        if not records:
+            return
+        if records[0].offset < (read := self._read_to.get(tp, 0)):
+            raise made_again(tp, records[0].offset, read)
+        self._read_to[tp] = records[-1].offset + 1
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -248,7 +266,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     def _written(self, tp: TopicPartition, item: Item, place: Place) -> None:
         place.written = item.raw.offset + 1
         self._held_bytes[tp] -= len(item.raw.value or b"")
-        if self._held_bytes[tp] <= MAX_HELD_BYTES // 2 and tp in self._consumer.paused():
+        if self._held_bytes[tp] <= self._may_hold_bytes // 2 and tp in self._consumer.paused():
             self._consumer.resume(tp)
         self._metrics.delay.observe(max(0.0, time.time() - item.raw.timestamp_ms / 1000))
 

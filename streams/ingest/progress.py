@@ -46,11 +46,16 @@ async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
 
 def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> None:
     if committed is not None and committed > end:
-        raise IngestError(
-            f"{tp.topic} partition {tp.partition} ends at offset {end}, but {committed} records of it were read: the "
-            "topic was made again, and the log would take its records for duplicates. "
-            f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
-        )
+        raise made_again(tp, end, committed)
+
+
+def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
+    """The error for a partition that ends or goes on at an offset below what was read of it."""
+    return IngestError(
+        f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic was "
+        "made again, and the log would take its records for duplicates. "
+        f"Next: fleethpa ingest reset {tp.topic} {tp.partition}"
+    )
 
 
 def commits(places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:

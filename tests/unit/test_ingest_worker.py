@@ -1,0 +1,70 @@
+"""The ingest worker without a broker: what it holds, and what it makes of offsets that go back."""
+
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+
+from schemas import topics
+from streams.ingest import loop
+from streams.ingest.config import IngestConfig
+from streams.ingest.errors import IngestError
+from streams.ingest.examples import EXAMPLE_TIME_MS, example
+from streams.ingest.formats import SAMPLE
+from streams.ingest.metrics import IngestMetrics
+
+PODS = TopicPartition(topics.PODS, 1)
+Batch = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class Consumer:
+    """Remembers which partitions are paused."""
+
+    def __init__(self) -> None:
+        self.stopped: set[TopicPartition] = set()
+
+    def pause(self, tp: TopicPartition) -> None:
+        self.stopped.add(tp)
+
+
+@pytest.fixture
+def worker() -> loop.Worker:
+    return loop.Worker(IngestConfig(), Consumer(), None, IngestMetrics(), 24)  # type: ignore[arg-type]
+
+
+def records(*offsets: int, tp: TopicPartition = PODS, size: int = 0) -> Batch:
+    value = example(SAMPLE) + b" " * size
+    named: dict[str, Any] = {"timestamp": EXAMPLE_TIME_MS, "timestamp_type": 0, "key": None, "value": value}
+    named |= {"checksum": None, "serialized_key_size": -1, "serialized_value_size": len(value), "headers": ()}
+    return {tp: [ConsumerRecord(topic=tp.topic, partition=tp.partition, offset=each, **named) for each in offsets]}
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_ends_ingest_with_the_next_step(worker: loop.Worker) -> None:
+    worker._hold(records(40, 41))
+    worker._hold(records(43))  # a hole is no fault: markers of transactions, expired records
+    with pytest.raises(IngestError, match=r"fleethpa\.pods partition 1 .* ingest reset fleethpa\.pods 1"):
+        worker._hold(records(0, 1))
+
+
+async def test_after_a_rebalance_records_may_come_again(worker: loop.Worker) -> None:
+    worker._hold(records(40, 41))
+    await worker.on_partitions_revoked([PODS])
+    worker.on_partitions_assigned([PODS])
+    worker._hold(records(40))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "held", "pauses"),
+    [
+        pytest.param(6, 3_000_000, False, id="few partitions may hold much"),
+        pytest.param(6, 5_000_000, True, id="but not without end"),
+        pytest.param(144, 200_000, False, id="many may hold little"),
+        pytest.param(144, 500_000, True, id="so that all together fit into memory"),
+    ],
+)
+def test_what_waits_of_all_partitions_together_is_bounded(
+    worker: loop.Worker, partitions: int, held: int, pauses: bool
+) -> None:
+    worker.on_partitions_assigned([TopicPartition(topics.PODS, number) for number in range(partitions)])
+    worker._hold(records(1, size=held))
+    assert (PODS in worker._consumer.stopped) is pauses
