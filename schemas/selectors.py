@@ -101,7 +101,6 @@ class Selector:
 
 
 NOTHING = Selector(None)
-EVERYTHING = Selector(())
 
 
 @lru_cache(maxsize=65_536)

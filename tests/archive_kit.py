@@ -8,9 +8,9 @@ from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits
-from streams.replay.generate import Fleet, GeneratedRecord, generate
 from streams.replay.segments import ArchivedRecord
 from streams.replay.signing import CheckpointWriter
+from tests.generated_log import Fleet, GeneratedRecord, generate
 
 SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")

@@ -15,13 +15,13 @@ from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.check import Report
 from streams.replay.files import check_layout
-from streams.replay.generate import Fleet
 from streams.replay.segments import ArchivedRecord, ArchiveError, read_frames
 from streams.replay.signing import Heads
 from streams.replay.snapshots import read_snapshot
 from streams.replay.sources import ArchiveSource, Source
 from streams.replay.verify import Task, checkpoints_of, verify_partition
 from tests.archive_kit import ENFORCING, Topics, as_record
+from tests.generated_log import Fleet
 
 FLEET = Fleet(hpas=3, namespaces=3, minutes=1, partitions=2, metrics=2, seed=4, settings=ENFORCING)
 

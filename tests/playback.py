@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from schemas.settings import ClusterSettings
 from streams.core.partition import Partition
-from streams.replay.generate import Fleet, generate
+from tests.generated_log import Fleet, generate
 
 ENFORCING = ClusterSettings(default_mode="enforce", native_controller="absent")
 

@@ -24,8 +24,8 @@ from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
 from streams.core.partition import Partition
 from streams.kafka import strict_producer
-from streams.replay.generate import START_MS, Fleet, GeneratedRecord, generate
 from tests.archive_kit import ENFORCING, as_record
+from tests.generated_log import START_MS, Fleet, GeneratedRecord, generate
 from tests.partition_kit import make_hpa
 from tests.shadow_kit import ShadowWorld
 

@@ -23,8 +23,6 @@ CHECKS: dict[str, Check] = {
 STANDALONE = frozenset({*CHECKS, "quantity", "defaulting", "validation", "conversion"})
 """Kinds whose cases stand alone, so that chunks of a file can be checked by different processes."""
 
-_RECORDING_PARTS = frozenset({"header", "watch", "action", "answer", "scale_get", "metrics_call", "log", "end"})
-
 
 def kind_of(first: Json, second: Json | None) -> str:
     """Name the kind of a file by its first two lines.

@@ -25,8 +25,9 @@ import orjson
 from confluent_kafka import Producer
 
 from fleethpa.dev.mockcluster import MockCluster, MockClusterError
+from schemas.topics import EMBEDDED_PARTITIONS
 
-PARTITIONS: Final = 4
+PARTITIONS: Final = EMBEDDED_PARTITIONS
 """Partitions of every topic: librdkafka's default for its mock cluster, which no setting changes."""
 
 PARTITION_BYTES: Final = 5 * 1024 * 1024

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -195,8 +195,3 @@ class Stack:
     def _not_ready(self, what: str) -> CommandError:
         tails = [f"{child.log}:\n{child.tail()}" for child in self.supervisor.children]
         return unreachable(what, cause="\n".join(tails), next_step=f"read {self._plan.folder}/*.log")
-
-
-def with_settings(plan: Plan, settings: ClusterSettings) -> Plan:
-    """The same plan with other settings."""
-    return replace(plan, settings=settings)

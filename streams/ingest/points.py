@@ -1,6 +1,5 @@
 """Sample values and times: from what producers write to integers, exactly or not at all."""
 
-import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -106,13 +105,6 @@ def check_time(time_ms: int, field: str) -> int:
 def nanos_to_ms(nanos: int, field: str) -> int:
     """Whole milliseconds of a Unix time in nanoseconds."""
     return check_time(nanos // 1_000_000, field)
-
-
-def seconds_to_ms(seconds: float, field: str) -> int:
-    """Whole milliseconds of a Unix time in seconds."""
-    if not math.isfinite(seconds) or abs(seconds) > MAX_TIME_MS:
-        raise Refusal("badTime", f"{field} is {seconds}: expected seconds since 1970")
-    return check_time(int(seconds * 1000), field)
 
 
 def time_to_ms(value: object, field: str) -> int:

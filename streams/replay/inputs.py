@@ -47,14 +47,3 @@ def evaluation_of(partition: Partition, records: Iterable[LogEntry], decision: s
         if isinstance(each, Evaluated) and each.inputs.decision == decision:
             return each
     return None
-
-
-def evaluation_at(partition: Partition, records: Iterable[LogEntry], hpa: HpaId, time_ms: int) -> Evaluated | None:
-    """Give the last evaluation of an HPA at or before a log time; None: there is none."""
-    found = None
-    for each in events(partition, records, lambda name: name == hpa):
-        if isinstance(each, Evaluated):
-            if each.inputs.now_ms > time_ms:
-                break
-            found = each
-    return found

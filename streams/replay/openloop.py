@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from streams.core.evaluation import EMPTY_HISTORY, History
 from streams.core.events import store_scale_event
-from streams.core.observation import Scale
 from streams.core.probe import EvaluationInputs, WriteEnded
 from streams.replay.answer import Answer, answer
 from streams.replay.candidate import Candidate
@@ -106,8 +105,3 @@ def _with_history(inputs: EvaluationInputs, history: History) -> EvaluationInput
     from msgspec import structs
 
     return structs.replace(inputs, history=history)
-
-
-def is_observed(inputs: EvaluationInputs) -> bool:
-    """Whether the scale was known at this evaluation."""
-    return isinstance(inputs.observation.scale, Scale)

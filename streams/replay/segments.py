@@ -66,13 +66,6 @@ def link(head: bytes, digest: bytes) -> bytes:
     return hashlib.sha256(head + digest).digest()
 
 
-def link_all(head: bytes, records: Iterable[ArchivedRecord]) -> bytes:
-    """The chain head after all of `records`."""
-    for record in records:
-        head = link(head, record_digest(record))
-    return head
-
-
 def frame(records: Iterable[ArchivedRecord]) -> bytes:
     """One frame with these records."""
     plain = _encode([tuple(record) for record in records])

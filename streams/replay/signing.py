@@ -18,8 +18,6 @@ from streams.replay.durable import sha256_hex, write_atomically
 from streams.replay.segments import ArchiveError
 
 FOLDER = "checkpoints"
-KEY_FILE = "audit.key"
-PUBLIC_FILE = "audit.pub"
 _HEAD = "HEAD.json"
 _DOMAIN = b"fleethpa audit checkpoint v1\n"
 

@@ -19,7 +19,7 @@ from streams.core.ledger import DecisionRecord
 from streams.core.membership import pod_row
 from streams.core.observation import ExternalSamples, Observation, PodList, Scale, pod_samples
 from streams.core.partition import Partition
-from streams.replay.generate import START_MS, Fleet, partition_log
+from tests.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5
 Line = tuple[str, float, str]

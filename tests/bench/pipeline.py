@@ -30,7 +30,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
 from schemas.keys import partition_for
 from streams.kafka import reader, strict_producer
-from streams.replay.generate import Fleet, generate
+from tests.generated_log import Fleet, generate
 
 Line = tuple[str, float, str]
 

@@ -22,12 +22,12 @@ import orjson
 
 from streams.replay.archive import DECISIONS, LOG, create
 from streams.replay.archiver import Limits
-from streams.replay.generate import Fleet, generate
 from streams.replay.parallel import Pool, cores
 from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
 from streams.replay.sources import ArchiveSource
 from streams.replay.writer import PartitionWriter
 from tests.archive_kit import decided
+from tests.generated_log import Fleet, generate
 
 PARTITIONS = 4
 FLUSH_EVERY = 2_000

@@ -23,8 +23,8 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.core.partition import Partition
 from streams.kafka import read_range, reader, strict_producer
-from streams.replay.generate import START_MS, Fleet, generate
 from tests.decider_process import Decider, append_log
+from tests.generated_log import START_MS, Fleet, generate
 from tests.kafka.broker import KafkaBroker, missing_tools
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.playback import Log, TimedRecord

@@ -21,11 +21,11 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.kafka import strict_producer
 from streams.replay.archive import DECISIONS, LOG
-from streams.replay.generate import Fleet
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchivedRecord
 from streams.replay.sources import TOPICS, KafkaSource
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
+from tests.generated_log import Fleet
 
 FLEET = Fleet(hpas=16, namespaces=8, minutes=3, partitions=PARTITIONS, metrics=2, seed=5, settings=ENFORCING)
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,6 @@ import pytest
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, is_written, torn
-from streams.replay.generate import Fleet
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchiveError
 from streams.replay.signing import CheckpointWriter, make_key, read_private, read_public
@@ -17,6 +16,7 @@ from streams.replay.sources import ArchiveSource
 from streams.replay.verify import Task, checkpoints_of, verify_partition
 from tests.archive_kit import Topics, topics_of, write_archive
 from tests.damage import judged_archive
+from tests.generated_log import Fleet
 from tests.unit.cli_kit import Cli
 
 FLEET = Fleet(hpas=4, namespaces=2, minutes=2, partitions=1, metrics=1, seed=6)

@@ -12,8 +12,8 @@ import pytest
 
 from streams.replay.archive import DECISIONS
 from streams.replay.archiver import Archiver, Limits
-from streams.replay.generate import Fleet
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
+from tests.generated_log import Fleet
 from tests.published import fits
 from tests.unit.cli_kit import Cli
 

@@ -142,7 +142,7 @@ def test_audit_list_filters(ask: Any) -> None:
 
 
 def test_a_shadow_report_of_an_archive(run: Cli, tmp_path: Path) -> None:
-    from streams.replay.generate import GeneratedRecord
+    from tests.generated_log import GeneratedRecord
 
     log = ShadowWorld().run(12)
     records = [GeneratedRecord(0, *record) for record in log.records]

@@ -12,9 +12,9 @@ from streams.core.partition import Partition
 from streams.core.probe import EvaluationInputs
 from streams.replay.answer import answer
 from streams.replay.counterfactual import Counterfactuals, Flip, counterfactuals
-from streams.replay.generate import Fleet, partition_log
 from streams.replay.inputs import Evaluated, events
 from streams.replay.varied import spread, varied
+from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import LogBuilder, disturbed_log, make_hpa
 
 

@@ -16,7 +16,7 @@ from streams.decider.hpametrics import HpaCollector
 from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition
 from streams.decider.results import Results
-from streams.replay.generate import START_MS, Fleet, partition_log
+from tests.generated_log import START_MS, Fleet, partition_log
 
 WEB = 'cluster="c0",hpa="app0",namespace="ns0"'
 

@@ -7,9 +7,9 @@ import pytest
 from schemas.keys import HpaId
 from streams.core.partition import Partition
 from streams.replay.candidate import candidate
-from streams.replay.generate import Fleet, partition_log
 from streams.replay.inputs import Evaluated, Event, events
 from streams.replay.openloop import open_loop
+from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
 
 

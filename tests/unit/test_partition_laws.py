@@ -13,7 +13,7 @@ from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
 from streams.core import records
 from streams.core.partition import Partition
-from streams.replay.generate import Fleet, partition_log
+from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import Record, disturbed_log, fold
 
 SEEDS = st.integers(0, 10_000)

@@ -10,8 +10,8 @@ import pytest
 from streams.core.partition import Partition
 from streams.core.probe import EvaluationInputs, WriteEnded
 from streams.replay.answer import answer
-from streams.replay.generate import Fleet, partition_log
-from streams.replay.inputs import Evaluated, evaluation_at, evaluation_of, events
+from streams.replay.inputs import Evaluated, evaluation_of, events
+from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
 
 
@@ -50,14 +50,11 @@ def test_a_probe_changes_no_byte() -> None:
     assert any(isinstance(each, WriteEnded) and each.applied for each in told)
 
 
-def test_an_evaluation_is_found_by_id_and_by_time() -> None:
+def test_an_evaluation_is_found_by_id() -> None:
     records = partition_log(Fleet(hpas=3, namespaces=1, minutes=3))
     all_ = [e for e in events(Partition.empty(0), records, lambda _: True) if isinstance(e, Evaluated)]
     wanted = all_[len(all_) // 2]
     by_id = evaluation_of(Partition.empty(0), records, wanted.inputs.decision)
-    by_time = evaluation_at(Partition.empty(0), records, wanted.inputs.hpa, wanted.inputs.now_ms + 1)
     assert by_id is not None
-    assert by_time is not None
-    assert by_id.value == by_time.value == wanted.value
+    assert by_id.value == wanted.value
     assert evaluation_of(Partition.empty(0), records, "0-999999-x") is None
-    assert evaluation_at(Partition.empty(0), records, wanted.inputs.hpa, 0) is None

@@ -55,8 +55,3 @@ class SimClock:
 def rfc3339(time_ms: int) -> str:
     """Write a time as Kubernetes does in most places: UTC, whole seconds."""
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339_micro(time_ms: int) -> str:
-    """Write a time as Kubernetes does in leases and newer events: UTC, microseconds."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

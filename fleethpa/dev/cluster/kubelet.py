@@ -43,10 +43,6 @@ class Kubelet:
         self._wake = asyncio.Event()
         clock.on_jump(self._wake.set)
 
-    def wake(self) -> None:
-        """Look at the workloads now."""
-        self._wake.set()
-
     def workload(self, namespace: str, name: str) -> Running:
         """Return the running workload of that name.
 

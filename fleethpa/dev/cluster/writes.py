@@ -11,7 +11,7 @@ from fleethpa.dev.cluster import errors, hpa_api, ownership, patching
 from fleethpa.dev.cluster.clock import SimClock, rfc3339
 from fleethpa.dev.cluster.errors import ApiError
 from fleethpa.dev.cluster.ownership import Writer
-from fleethpa.dev.cluster.resources import ResourceType, by_path
+from fleethpa.dev.cluster.resources import ResourceType
 from fleethpa.dev.cluster.selectors import selector_string
 from fleethpa.dev.cluster.store import Key, Store
 from schemas import fielderrors
@@ -278,11 +278,3 @@ def _same(one: Document, other: Document) -> bool:
 
 def _key(resource: ResourceType, namespace: str, name: str) -> Key:
     return (resource.stored_as, namespace if resource.namespaced else "", name)
-
-
-def must_be(group: str, version: str, plural: str) -> ResourceType:
-    """Return a served resource type that the simulation itself uses."""
-    found = by_path(group, version, plural)
-    if found is None:
-        raise ValueError(f"{plural} of {group}/{version} is not served")
-    return found
