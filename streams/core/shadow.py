@@ -18,9 +18,9 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     its own.
     """
     row = hpa.row
-    before, after = row.native_status.get("lastScaleTime"), status.get("lastScaleTime")
+    before, after = row.native_status, status.get("lastScaleTime")
     row.native_status = status
-    if not follows or after is None or after == before:
+    if not follows or after is None or not _tells_of_a_write(before, status):
         return
     old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
     if old == new:
@@ -33,6 +33,16 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     rules = autoscaler.scale_up if new > old else autoscaler.scale_down
     if rules is not None:
         row.history = store_scale_event(row.history, new - old, rules.longest_ms, at_ms)
+
+
+def _tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Tell whether lastScaleTime moved or, as its second may hold two writes, only the counts did, by a write."""
+    if before.get("lastScaleTime") != after.get("lastScaleTime"):
+        return True
+    if all(before.get(name, 0) == after.get(name, 0) for name in ("currentReplicas", "desiredReplicas")):
+        return False
+    conditions = after.get("conditions") or ()
+    return any(each["type"] == "AbleToScale" and each.get("reason") == "SucceededRescale" for each in conditions)
 
 
 def _within_its_second(text: str, now_ms: int) -> int:

@@ -210,9 +210,10 @@ def test_an_overflow_is_held(before: list[Body], wants: int | None, final: int) 
 # --- shadow -----------------------------------------------------------------------------------------------------------
 
 
-def native(current: int, desired: int, at: str) -> AutoscalerSet:
+def native(current: int, desired: int, at: str, able: str = "SucceededRescale") -> AutoscalerSet:
+    condition = {"type": "AbleToScale", "status": "True", "lastTransitionTime": at, "reason": able}
     status = {"currentReplicas": current, "desiredReplicas": desired, "lastScaleTime": at, "currentMetrics": None}
-    return AutoscalerSet(hpa=shadowed() | {"status": status})
+    return AutoscalerSet(hpa=shadowed() | {"status": status | {"conditions": [condition]}})
 
 
 def shadowed() -> Json:
@@ -238,6 +239,21 @@ def test_the_native_controllers_writes_take_the_place_of_outcomes() -> None:
     assert decision["finalDesiredReplicas"] == 4
     assert decision["observed"]["change"] == {"from": 2, "to": 4, "by": "native", "at": START_MS + 2_500}
     assert decision["status"]["lastScaleTime"] == "2026-01-01T00:00:02Z"
+
+
+@pytest.mark.parametrize(
+    ("able", "events"),
+    [
+        pytest.param("SucceededRescale", [(2, START_MS + 1_500, False), (3, START_MS + 1_800, False)], id="a write"),
+        pytest.param("SucceededGetScale", [(2, START_MS + 1_500, False)], id="the counts of a reconcile that failed"),
+    ],
+)
+def test_two_native_writes_within_a_second_are_told_apart_by_their_counts(able: str, events: list[Any]) -> None:
+    log = world(hpa=shadowed())
+    log.add(native(2, 4, "2026-01-01T00:00:01Z"), after_ms=1_500)
+    log.add(native(4, 7, "2026-01-01T00:00:01Z", able), after_ms=300)
+    log.add(native(4, 7, "2026-01-01T00:00:01Z", able), after_ms=100)
+    assert list(log.partition.state.hpas[HpaId("eu", "shop", "web")].row.history.scale_up_events) == events
 
 
 def test_another_hand_is_told_apart_and_leaves_no_scale_event() -> None:
