@@ -53,7 +53,7 @@ async def read_state(reader: Reader) -> FleetState:
     for number in tails:
         first = partitions[number].offset + 1 if number in partitions else 0
         async for record in reader.log(number, first):
-            builder.take_log(record.partition, record.timestamp_ms, record.value)
+            builder.take_log(record.timestamp_ms, record.value)
     for decisions in tails.values():
         builder.take_decisions(decisions)
     return builder.state()
@@ -82,7 +82,7 @@ class _Builder:
         for row in partitions.values():
             self.settings |= row.settings
 
-    def take_log(self, partition: int, timestamp_ms: int, value: bytes) -> None:
+    def take_log(self, timestamp_ms: int, value: bytes) -> None:
         """Note what users and clusters said since the rows were written."""
         self.clock_ms = max(self.clock_ms, timestamp_ms)
         if not any(word in value for word in (b'"autoscaler', b'"command"', b'"settings"')):

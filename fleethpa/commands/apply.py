@@ -70,7 +70,7 @@ def apply(
         confirm({write.cluster for write in plan.writes}, written["yes"], "apply")
         async with open_writer(session.config) as writer:
             code = max(code, await write_all(session, writer, plan.writes, written["wait"]))
-        _say_mode(session, plan, state, mode)
+        _say_mode(session, plan, mode)
         return code
 
     return session.run(work())
@@ -99,7 +99,7 @@ def _tell(session: Session, plan: Plan) -> int:
     return max((problem.code for problem in plan.problems), default=OK)
 
 
-def _say_mode(session: Session, plan: Plan, state: FleetState, mode: str | None) -> None:
+def _say_mode(session: Session, plan: Plan, mode: str | None) -> None:
     created = [write for write in plan.writes if write.subject.endswith("created")]
     if created and mode is None:
         name = created[0].subject.split()[1]

@@ -52,9 +52,7 @@ def replay(
     if not found["evaluations"]:
         raise _nothing(hpa, window)
     session.out(
-        _text(session, found, time.monotonic() - began, engine_diff)
-        if output == "table"
-        else one("ReplayReport", found, output)
+        _text(found, time.monotonic() - began, engine_diff) if output == "table" else one("ReplayReport", found, output)
     )
     return OK if found["ok"] else ANSWER_IS_NO
 
@@ -152,7 +150,7 @@ def _added(counts: Any) -> dict[str, int]:
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _text(session: Session, found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
+def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
     speed = f"{found['evaluations'] / took_s:,.0f}/s" if took_s else "-"
     lines = [f"replayed {found['evaluations']:,} decisions from {found['source']} in {took_s:.1f}s ({speed})"]
     if found["ok"]:

@@ -129,10 +129,9 @@ def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
 
 def _steps(decision: Decision) -> Iterator[Row]:
     yield "current", str(decision.current_replicas), _current(decision)
-    names = [words.short_name(metric) for metric in decision.metrics]
-    for index, metric in enumerate(decision.metrics):
-        winner = _is_winner(decision, metric, index)
-        yield names[index], "-" if metric.proposal is None else str(metric.proposal), _metric(decision, metric, winner)
+    for metric in decision.metrics:
+        proposal = "-" if metric.proposal is None else str(metric.proposal)
+        yield words.short_name(metric), proposal, _metric(decision, metric, _is_winner(decision, metric))
     if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
         yield "max of metrics", str(decision.raw_desired_replicas), ""
     for step in decision.steps:
@@ -161,7 +160,7 @@ def _current(decision: Decision) -> str:
     return "; ".join(parts)
 
 
-def _is_winner(decision: Decision, metric: MetricDecision, index: int) -> bool:
+def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
     if metric.proposal is None or metric.proposal != decision.raw_desired_replicas:
         return False
     first = next((m for m in decision.metrics if m.proposal == decision.raw_desired_replicas), None)

@@ -78,7 +78,6 @@ class _Body(Struct):
     id: str
     seq: int
     engine: int = 1
-    sameAs: str = ""  # noqa: N815
 
 
 _BODY = msgspec.json.Decoder(_Body)
