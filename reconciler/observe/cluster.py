@@ -134,6 +134,7 @@ class ClusterObserver:
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         known = self._state.namespace(namespace).hpas
+        before = known.get(name, {}).get("spec")
         body: Body
         if kind == "DELETED":
             known.pop(name, None)
@@ -144,7 +145,9 @@ class ClusterObserver:
             self._note_manager(item["metadata"])
             body = self._set(namespace, known[name])
         await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
-        await self._hpas_changed(namespace)
+        if known.get(name, {}).get("spec") != before:  # not at each status, of which there are four a minute
+            await self._hpas_changed(namespace)
+            self._ask_soon(namespace)
 
     def _note_manager(self, metadata: Json) -> None:
         self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = spec_manager(metadata)
@@ -162,7 +165,7 @@ class ClusterObserver:
                 self._timetable.add(namespace, at_once=("heartbeat",))
         elif self._timetable.has(namespace):
             self._timetable.remove(namespace)
-        self._metrics.namespaces.labels(self.name).set(len(self._state.active()))
+        self._metrics.namespaces.labels(self.name).set(len(self._timetable))
 
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
@@ -220,9 +223,12 @@ class ClusterObserver:
         if scale.error is None and (namespace, scale.target, scale.selector) not in self._asked_for:
             # Its metrics have never been asked for: a new HPA is not to wait for its phase.
             self._asked_for.add((namespace, scale.target, scale.selector))
-            if namespace not in self._soon:
-                self._soon.add(namespace)
-                self._group.create_task(self._poll_soon(namespace))
+            self._ask_soon(namespace)
+
+    def _ask_soon(self, namespace: str) -> None:
+        if namespace not in self._soon:
+            self._soon.add(namespace)
+            self._group.create_task(self._poll_soon(namespace))
 
     async def _poll_soon(self, namespace: str) -> None:
         await asyncio.sleep(SOON_S)  # the targets of a namespace become known together: one poll for all of them

@@ -35,6 +35,10 @@ class Timetable:
             heapq.heappush(self._due, (now if kind in at_once else self._next(kind, namespace, now), kind, namespace))
         self._changed.set()
 
+    def __len__(self) -> int:
+        """How many namespaces are on."""
+        return len(self._namespaces)
+
     def has(self, namespace: str) -> bool:
         """Whether the namespace is on."""
         return namespace in self._namespaces

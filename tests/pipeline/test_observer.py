@@ -234,6 +234,26 @@ async def test_metrics_of_all_apis_are_asked_for_and_errors_told_in_the_servers_
             )
 
 
+async def test_a_metric_that_is_added_is_asked_for_at_once_and_not_at_each_status(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2, simulation="load: 100\nmetrics:\n  - {type: External, name: queue}"))
+        first = sim.apply(hpa("web"))
+        async with observed(made, sync_period_ms=600_000) as part:
+            await topics.until(lambda: answered(made, "resource"), "the first answer")
+            polls, ask = [], part._clusters["east"]._begin_poll
+
+            async def asked(namespace: str) -> None:
+                polls.append(namespace)
+                await ask(namespace)
+
+            part._clusters["east"]._begin_poll = asked  # type: ignore[method-assign]
+            sim.apply(first | {"status": {"currentReplicas": 2, "desiredReplicas": 2}})
+            sim.apply(hpa("web", metrics=[*hpa("web")["spec"]["metrics"], EXTERNAL]))
+            await topics.until(lambda: answered(made, "external"), "the answer for the new metric")
+            assert polls == [NAMESPACE]
+
+
 async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
