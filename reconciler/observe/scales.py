@@ -22,6 +22,8 @@ Tell = Callable[[str, ScaleSet], Awaitable[None]]
 Mirror = Callable[[Callable[[str], str], Listener], Awaitable[None]]
 
 READERS = 8
+BURST_S = 0.25
+"""Changes of a custom resource that follow each other this closely are one read of its scale."""
 READS_WAITING = 50_000
 
 
@@ -48,6 +50,7 @@ class ScaleWatcher:
         )
         self._group: asyncio.TaskGroup | None = None
         self._referenced: dict[str, set[Target]] = {}
+        self._soon: set[tuple[str, Target]] = set()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Read what is to be read, until cancelled; watches of new kinds run in `group`."""
@@ -82,6 +85,17 @@ class ScaleWatcher:
     def read(self, namespace: str, target: Target) -> None:
         """Read `/scale` soon; several wishes become one read."""
         self._reads.put((namespace, target), (namespace, target))
+
+    def read_after_burst(self, namespace: str, target: Target) -> None:
+        """Read `/scale` once what changes its parent now is likely to be over: operators write in bursts."""
+        wanted = namespace, target
+        if wanted not in self._soon:
+            self._soon.add(wanted)
+            asyncio.get_running_loop().call_later(BURST_S, self._burst_over, wanted)
+
+    def _burst_over(self, wanted: tuple[str, Target]) -> None:
+        self._soon.discard(wanted)
+        self.read(*wanted)
 
     async def observed(self, namespace: str, scale: ScaleSet) -> None:
         """Tell a scale, unless it tells nothing new."""
@@ -167,16 +181,17 @@ class _Parents:
     async def changed(self, kind: str, item: Json) -> None:
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         target = Target(kind=self.kind, name=name, group=self.group)
+        if kind == "DELETED":
+            self.seen.pop((namespace, name), None)
         if not self._watcher.references(namespace, target):
             return
         if kind == "DELETED":
-            self.seen.pop((namespace, name), None)
             self._watcher.read(namespace, target)  # for the API server's own words
         elif self._derived:
             await self._watcher.observed(namespace, scale_of_parent(target, item, self._session))
         else:
             self.seen[namespace, name] = {"metadata": item["metadata"]}
-            self._watcher.read(namespace, target)
+            self._watcher.read_after_burst(namespace, target)
 
     def problem(self, namespace: str, text: str | None) -> None:
         self._state.problem(scales_watch(self.kind, self.group), namespace, text)

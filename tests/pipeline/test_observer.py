@@ -157,6 +157,25 @@ async def test_the_scale_of_a_custom_resource_is_read_when_it_changes(tmp_path: 
         assert told.target.group == "example.com"
 
 
+async def test_a_burst_of_changes_of_a_custom_resource_is_few_reads_of_its_scale(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(widget("gear", 2))
+        sim.apply(hpa("gear", scaleTargetRef={"apiVersion": "example.com/v1", "kind": "Widget", "name": "gear"}))
+        async with observed(made):
+            await topics.until(lambda: scales(made, "gear"), "its scale")
+
+            def reads() -> int:
+                return sum("widgets/gear/scale" in each.path for each in sim.api.audit)
+
+            before = reads()
+            for number in range(30):
+                sim.apply(widget("gear", 3 + number))
+                await asyncio.sleep(0.01)  # events of their own, as a busy operator makes them
+            await topics.until(lambda: scales(made, "gear")[-1].spec_replicas == 32, "the last scale")
+            assert reads() - before <= 10
+
+
 async def test_a_list_after_410_heals_missed_deletes_and_a_restarted_server_is_found_again(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
