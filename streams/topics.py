@@ -1,14 +1,13 @@
-"""Topics on a real Kafka: what each needs, what is there, how to make the one like the other, and who may use what."""
+"""Topics on a real Kafka: what each needs, what is there, and how to make the one like the other."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 
-from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.topics import TOPICS
 from streams.kafka import aiokafka_kwargs
@@ -220,127 +219,3 @@ def strimzi(want: Sequence[WantedTopic], cluster: str) -> list[dict[str, Any]]:
 
 def _yaml_value(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() else text
-
-
-Component = Literal["observer", "ingest", "decider", "reconciler", "reader", "operator"]
-
-
-@dataclass(frozen=True)
-class Acl:
-    """What a component needs: operations on a resource, by its name (`literal`) or the beginning of it (`prefixed`)."""
-
-    resource: Literal["topic", "group"]
-    name: str
-    operations: tuple[str, ...]
-    pattern: Literal["literal", "prefixed"] = "literal"
-
-
-def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
-    return tuple(Acl("topic", name, operations) for name in names)
-
-
-ACLS: Mapping[Component, tuple[Acl, ...]] = {
-    "observer": (
-        *_topics((topics.SAMPLES, topics.PODS), "WRITE"),
-        *_topics((topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
-    ),
-    "ingest": (
-        *_topics(topics.PUBLIC_TOPICS, "READ"),
-        *_topics((topics.LOG,), "READ", "WRITE", "DESCRIBE_CONFIGS"),
-        *_topics((topics.REJECTED,), "WRITE"),
-        Acl("group", topics.INGEST_GROUP, ("READ",)),
-    ),
-    "decider": (
-        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG), "READ", "WRITE"),
-        *_topics((topics.LOG,), "DESCRIBE_CONFIGS"),
-        Acl("group", topics.DECIDER_APP_ID, ("READ",)),
-    ),
-    "reconciler": (
-        *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
-        *_topics((topics.OUTCOMES,), "WRITE"),
-        Acl("group", topics.RECONCILER_GROUP, ("READ",)),
-    ),
-    "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
-    "operator": (
-        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
-        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES), "READ"),
-        *_topics((topics.LOG,), "READ", "WRITE"),
-        *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
-        Acl("group", topics.INGEST_GROUP, ("READ",)),
-    ),
-}
-"""The least that each component needs. `reader`: the verbs that only look, and the archive; `operator`: those and the
-ones that change, `fleethpa ingest reset` included.
-
-READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
-"""
-
-
-def acl_commands(component: Component, principal: str) -> list[str]:
-    """The list as arguments of `kafka-acls.sh`."""
-    return [
-        f"--add --allow-principal {principal} --{acl.resource} {acl.name} --resource-pattern-type {acl.pattern}"
-        + "".join(f" --operation {operation}" for operation in acl.operations)
-        for acl in ACLS[component]
-    ]
-
-
-async def grant(settings: KafkaSettings, component: Component, principal: str) -> None:
-    """Add the component's permissions for a principal (`User:name`).
-
-    Raises:
-        TopicError: Kafka refused.
-    """
-    from aiokafka.protocol.admin import CreateAclsRequest
-
-    admin = AIOKafkaAdminClient(**aiokafka_kwargs(settings))
-    await admin.start()
-    try:
-        for acl in ACLS[component]:
-            for operation in acl.operations:
-                request = CreateAclsRequest(*_acl_codes(acl, principal, operation))
-                node = admin._client.get_random_node()
-                answer = await admin._client.send(node, request)
-                for code, text in answer.creation_responses:
-                    if code:
-                        raise TopicError(f"cannot grant {operation} on {acl.name}: {for_code(code).__name__} {text}")
-    finally:
-        await admin.close()
-
-
-_RESOURCES = {"topic": 2, "group": 3}
-_PATTERNS = {"literal": 3, "prefixed": 4}
-_OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10}
-_ALLOW = 3
-
-
-def _acl_codes(acl: Acl, principal: str, operation: str) -> tuple[int, str, int, str, str, int, int]:
-    return (
-        _RESOURCES[acl.resource],
-        acl.name,
-        _PATTERNS[acl.pattern],
-        principal,
-        "*",
-        _OPERATIONS[operation],
-        _ALLOW,
-    )
-
-
-__all__ = [
-    "ACLS",
-    "Acl",
-    "Component",
-    "Difference",
-    "FoundTopic",
-    "KafkaError",
-    "TopicAdmin",
-    "TopicError",
-    "WantedTopic",
-    "acl_commands",
-    "check",
-    "differences",
-    "fix",
-    "grant",
-    "strimzi",
-    "wanted",
-]

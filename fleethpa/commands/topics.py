@@ -95,7 +95,7 @@ def check(session: Session, /, fix: bool, **options: Any) -> int:
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:
     """Print the least permissions of each component, as arguments of kafka-acls.sh."""
-    from streams.topics import Component, acl_commands
+    from streams.acls import Component, acl_commands
 
     for name in get_args(Component):
         if component in (None, name):

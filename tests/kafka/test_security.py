@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from schemas import topics
-from streams import topics as admin
 from streams.decider.exits import Exit
 from streams.kafka import reader
 from tests.decider_process import Decider
+from tests.kafka.granting import grant
 from tests.kafka.secured import Secured, scram, secured_broker
 
 
@@ -29,14 +29,14 @@ def worker(secured: Secured, folder: Path, *lines: str) -> Decider:
 
 
 async def test_a_decider_with_its_least_permissions_ticks_and_writes(secured: Secured, tmp_path: Path) -> None:
-    await admin.grant(secured.admin, "decider", "User:decider")
+    await grant(secured.admin, "decider", "User:decider")
     with worker(secured, tmp_path, *scram("decider")) as running:
         await _until(running, "owning log partitions")
         assert await asyncio.to_thread(running.terminate, 120) == 0, running.tail()
 
 
 async def test_a_decider_with_a_client_certificate_owns_partitions(secured: Secured, tmp_path: Path) -> None:
-    await admin.grant(secured.admin, "decider", "User:decider")
+    await grant(secured.admin, "decider", "User:decider")
     certificate = secured.authority.issue("decider")
     lines = ("security.protocol=SSL", f"ssl.keystore.location={certificate}", "ssl.keystore.type=PEM")
     secured.broker.ports["port"] = secured.broker.ports["mutual"]
@@ -59,11 +59,9 @@ async def test_plain_over_tls_reads(secured: Secured) -> None:
     ],
 )
 async def test_a_denied_permission_is_an_error_in_words_and_not_a_hang(
-    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, withheld: str, code: Exit, text: str
+    secured: Secured, tmp_path: Path, withheld: str, code: Exit, text: str
 ) -> None:
-    left = tuple(acl for acl in admin.ACLS["decider"] if acl.name != withheld)
-    monkeypatch.setattr(admin, "ACLS", {"decider": left})
-    await admin.grant(secured.admin, "decider", "User:decider")
+    await grant(secured.admin, "decider", "User:decider", withheld=withheld)
     with worker(secured, tmp_path, *scram("decider")) as running:
         assert await asyncio.to_thread(running.process.wait, 180) == code, running.tail()
         assert text in running.tail()

@@ -12,11 +12,11 @@ import pytest
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams import topics as admin
-from streams.topics import Component
+from streams.acls import Component
 from tests.decider_process import ROOT
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import Rig, World
+from tests.kafka.granting import grant
 from tests.kafka.secured import scram, secured_broker
 from tests.kafka.test_pipeline import fleethpa, until
 
@@ -52,7 +52,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 
 async def test_every_part_works_with_its_least_permissions(guarded: Guarded, tmp_path: Path) -> None:
     for name in USERS:
-        await admin.grant(guarded.admin, name, f"User:{name}")  # type: ignore[arg-type]
+        await grant(guarded.admin, name, f"User:{name}")  # type: ignore[arg-type]
     world = World(clusters=1, namespaces=2, hpas=1)
     # Static members stay in their group until their session ends, and the reset below asks for an empty group.
     secured = {"settings": guarded.admin, "properties": guarded.properties}
@@ -80,15 +80,10 @@ async def test_every_part_works_with_its_least_permissions(guarded: Guarded, tmp
         assert "the log forgets its offsets" in await fleethpa(tmp_path, *reset, *operator)
 
 
-async def test_a_part_that_is_denied_something_says_so_and_ends(
-    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_part_that_is_denied_something_says_so_and_ends(guarded: Guarded, tmp_path: Path) -> None:
     for user, (kind, withheld) in DENIED.items():
-        left = tuple(acl for acl in admin.ACLS[kind] if acl.name != withheld)
-        with monkeypatch.context() as patched:
-            patched.setattr(admin, "ACLS", {kind: left})
-            await admin.grant(guarded.admin, kind, f"User:{user}")
-    await admin.grant(guarded.admin, "operator", "User:operator")
+        await grant(guarded.admin, kind, f"User:{user}", withheld=withheld)
+    await grant(guarded.admin, "operator", "User:operator")
     world = World(clusters=1, namespaces=1, hpas=1)
     rig = Rig(guarded.broker, tmp_path / "rig", world, settings=guarded.admin, properties=guarded.properties)
     async with rig:

@@ -3,7 +3,8 @@
 import pytest
 
 from schemas import topics as names
-from streams.topics import ACLS, FoundTopic, WantedTopic, acl_commands, differences, strimzi, wanted
+from streams.acls import ACLS, acl_commands
+from streams.topics import FoundTopic, WantedTopic, differences, strimzi, wanted
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
 AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "segment.ms": "1"}

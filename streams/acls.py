@@ -1,0 +1,69 @@
+"""Permissions on a real Kafka: the least that each component needs, and how `kafka-acls.sh` is told of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas import topics
+
+Component = Literal["observer", "ingest", "decider", "reconciler", "reader", "operator"]
+
+
+@dataclass(frozen=True)
+class Acl:
+    """What a component needs: operations on a resource, by its name (`literal`) or the beginning of it (`prefixed`)."""
+
+    resource: Literal["topic", "group"]
+    name: str
+    operations: tuple[str, ...]
+    pattern: Literal["literal", "prefixed"] = "literal"
+
+
+def _topics(names: Iterable[str], *operations: str) -> tuple[Acl, ...]:
+    return tuple(Acl("topic", name, operations) for name in names)
+
+
+ACLS: Mapping[Component, tuple[Acl, ...]] = {
+    "observer": (
+        *_topics((topics.SAMPLES, topics.PODS), "WRITE"),
+        *_topics((topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
+    ),
+    "ingest": (
+        *_topics(topics.PUBLIC_TOPICS, "READ"),
+        *_topics((topics.LOG,), "READ", "WRITE", "DESCRIBE_CONFIGS"),
+        *_topics((topics.REJECTED,), "WRITE"),
+        Acl("group", topics.INGEST_GROUP, ("READ",)),
+    ),
+    "decider": (
+        *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG), "READ", "WRITE"),
+        *_topics((topics.LOG,), "DESCRIBE_CONFIGS"),
+        Acl("group", topics.DECIDER_APP_ID, ("READ",)),
+    ),
+    "reconciler": (
+        *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
+        *_topics((topics.OUTCOMES,), "WRITE"),
+        Acl("group", topics.RECONCILER_GROUP, ("READ",)),
+    ),
+    "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+    "operator": (
+        *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
+        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES), "READ"),
+        *_topics((topics.LOG,), "READ", "WRITE"),
+        *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
+        Acl("group", topics.INGEST_GROUP, ("READ",)),
+    ),
+}
+"""The least that each component needs. `reader`: the verbs that only look, and the archive; `operator`: those and the
+ones that change, `fleethpa ingest reset` included.
+
+READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
+"""
+
+
+def acl_commands(component: Component, principal: str) -> list[str]:
+    """The list as arguments of `kafka-acls.sh`."""
+    return [
+        f"--add --allow-principal {principal} --{acl.resource} {acl.name} --resource-pattern-type {acl.pattern}"
+        + "".join(f" --operation {operation}" for operation in acl.operations)
+        for acl in ACLS[component]
+    ]
