@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 from reconciler.config import Clock
 from reconciler.core.phase import next_poll_ms
 
+LONGEST_WAIT_S = 5.0
+"""So soon it is noticed that the clock was put back."""
+
 Work = Callable[[str], Awaitable[None]]
 Period = Callable[[], int]
 
@@ -51,20 +54,31 @@ class Timetable:
 
     async def run(self) -> None:
         """Run until cancelled. Work is awaited in turn: it hands over and returns soon."""
+        before = self._clock()
         while True:
             self._changed.clear()
             now = self._clock()
+            if now < before:
+                self._plan_anew(now)
+            before = now
             while self._due and self._due[0][0] <= now:
                 _, kind, namespace = heapq.heappop(self._due)
                 heapq.heappush(self._due, (self._next(kind, namespace, now), kind, namespace))
                 await self._kinds[kind][0](namespace)
             await self._until_due()
 
+    def _plan_anew(self, now_ms: int) -> None:
+        """After the clock was put back: nothing may wait until it is again as late as it was."""
+        self._due = [
+            (min(due_ms, self._next(kind, namespace, now_ms)), kind, namespace) for due_ms, kind, namespace in self._due
+        ]
+        heapq.heapify(self._due)
+
     def _next(self, kind: str, namespace: str, now_ms: int) -> int:
         return next_poll_ms(f"{self._cluster}/{namespace}", self._kinds[kind][1](), now_ms)
 
     async def _until_due(self) -> None:
-        wait_s = max(0.0, (self._due[0][0] - self._clock()) / 1000) if self._due else None
+        wait_s = min(LONGEST_WAIT_S, max(0.0, (self._due[0][0] - self._clock()) / 1000)) if self._due else None
         try:
             async with asyncio.timeout(wait_s):
                 await self._changed.wait()

@@ -170,6 +170,32 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
     assert task.cancelled()
 
 
+async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_heartbeats_waiting_for_an_hour() -> None:
+    clock = {"now": 10_000_000}
+    done: list[tuple[str, int]] = []
+    ran = asyncio.Event()
+
+    async def work(namespace: str) -> None:
+        done.append((namespace, clock["now"]))
+        ran.set()
+
+    table = Timetable("east", lambda: clock["now"])
+    table.add_kind("heartbeat", work, lambda: 10_000)
+    task = asyncio.create_task(table.run())
+    try:
+        table.add("shop", at_once=("heartbeat",))
+        await asyncio.wait_for(ran.wait(), 5)
+        for step_ms in (-3_600_000, 10_000):
+            ran.clear()
+            clock["now"] += step_ms
+            table.add(f"new-{step_ms}", at_once=("heartbeat",))  # wakes the table, which looks at the clock
+            await asyncio.wait_for(ran.wait(), 5)
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+    assert [now for namespace, now in done if namespace == "shop"] == [10_000_000, 6_410_000]
+
+
 # --- pool -------------------------------------------------------------------------------------------------------------
 
 
