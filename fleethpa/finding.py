@@ -55,6 +55,12 @@ def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple
     return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
 
 
+def no_such_cluster(name: str, state: FleetState) -> CommandError:
+    """The error for a name that no cluster bears."""
+    known = ", ".join(state.clusters) or "none"
+    return not_found(f"no cluster {name}", cause=f"Known are {known}.", next_step="fleethpa get clusters")
+
+
 def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
     """Return the only one of some names, of which there is at least one.
 

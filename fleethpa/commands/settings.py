@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from fleethpa.errors import not_found
 from fleethpa.session import Session, command_options, output_option
 from fleethpa.writing import Write, dry_run, write_all, write_options
 from schemas.keys import EVERY_CLUSTER
@@ -62,6 +61,7 @@ async def _known(session: Session, cluster: str) -> None:
 def _show(session: Session, cluster: str, output: str) -> int:
     import msgspec
 
+    from fleethpa.finding import no_such_cluster
     from fleethpa.output.formats import one
     from fleethpa.output.table import layout
     from fleethpa.settingwords import written_settings
@@ -71,8 +71,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
 
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:
-        known = ", ".join(state.clusters) or "none"
-        raise not_found(f"no cluster {cluster}", cause=f"Known are {known}.", next_step="fleethpa get clusters")
+        raise no_such_cluster(cluster, state)
     nothing = ClusterSettings()
     effective = merge(state.settings.get(EVERY_CLUSTER, nothing), state.settings.get(cluster, nothing))
     body = msgspec.to_builtins(effective)

@@ -1,0 +1,71 @@
+"""Clusters as a table and as documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fleethpa.output import words
+from fleethpa.output.formats import Listing
+from fleethpa.output.table import Column
+from fleethpa.output.times import age, rfc3339
+
+if TYPE_CHECKING:
+    from fleethpa.views import ClusterView
+
+
+def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
+    """Clusters for every format."""
+    return Listing(
+        kind="Cluster",
+        items=views,
+        columns=_columns(),
+        document=_document,
+        name=lambda view: f"cluster/{view.name}",
+        style=lambda view: "red" if view.silent else "yellow" if view.problems or view.paused else "",
+    )
+
+
+def _columns() -> list[Column[ClusterView]]:
+    return [
+        Column("NAME", lambda c: c.name),
+        Column("STATE", _state),
+        Column("HEARD", lambda c: "never" if c.heard_ms is None else age(max(0, c.clock_ms - c.heard_ms))),
+        Column("NAMESPACES", lambda c: str(c.namespaces)),
+        Column("HPAS", lambda c: str(c.hpas)),
+        Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
+        Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
+        Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
+        Column("PROBLEMS", _problem_text),
+    ]
+
+
+def _state(cluster: ClusterView) -> str:
+    """`up`, `silent`, `frozen`, `paused` or `unknown` (only settings are known)."""
+    if cluster.heard_ms is None:
+        return "unknown"
+    if cluster.silent:
+        return "silent"
+    return "frozen" if cluster.settings.frozen else "paused" if cluster.paused else "up"
+
+
+def _problem_text(cluster: ClusterView) -> str:
+    texts = [f"{watch}: {words.first_line(text)}" for watch, text in sorted(cluster.problems.items())]
+    if cluster.paused:
+        texts.insert(0, f"paused {cluster.paused}")
+    return "; ".join(texts) or "-"
+
+
+def _document(cluster: ClusterView) -> dict[str, Any]:
+    return {
+        "name": cluster.name,
+        "state": _state(cluster),
+        "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
+        "namespaces": cluster.namespaces,
+        "hpas": cluster.hpas,
+        "modes": dict(cluster.modes),
+        "paused": cluster.paused,
+        "problems": dict(cluster.problems),
+        "settings": msgspec.to_builtins(cluster.settings),
+    }

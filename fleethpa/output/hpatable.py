@@ -1,0 +1,117 @@
+"""HPAs as a table with kubectl's columns and ours, and as documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fleethpa import kubectl
+from fleethpa.output import words
+from fleethpa.output.formats import Listing
+from fleethpa.output.table import Column
+from fleethpa.output.times import age, parse_time_ms, rfc3339
+
+if TYPE_CHECKING:
+    from fleethpa.views import HpaView
+    from streams.core.moves import Fight
+
+
+def hpa_listing(views: list[HpaView], now_ms: int, *, namespaces: bool) -> Listing[HpaView]:
+    """HPAs for every format; `now_ms`: what ages refer to."""
+    return Listing(
+        kind="Hpa",
+        items=views,
+        columns=_columns(now_ms, namespaces),
+        document=_document,
+        name=lambda view: f"hpa/{view.id}",
+        style=_style,
+    )
+
+
+def visible(view: HpaView) -> tuple[str, ...]:
+    """What a row says, but for what changes with time alone."""
+    shown = _columns(0, True)[:-1]
+    return tuple(column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE"))
+
+
+def _style(view: HpaView) -> str:
+    if view.at_max:
+        return "red"
+    if view.problems:
+        return "yellow"
+    return "dim" if view.mode != "enforce" else ""
+
+
+def _mode_text(view: HpaView) -> str:
+    """The mode, and what keeps it from having its effect."""
+    if view.refused:
+        return f"{view.mode} (refused)"
+    return f"{view.mode} (paused)" if view.paused else view.mode
+
+
+def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
+    first: list[Column[HpaView]] = [Column("NAMESPACE", lambda v: v.id.namespace)] if namespaces else []
+    return [
+        *first,
+        Column("NAME", lambda v: v.id.name),
+        Column("CLUSTER", lambda v: v.id.cluster),
+        Column("REFERENCE", lambda v: kubectl.reference(v.hpa)),
+        Column("TARGETS", lambda v: kubectl.targets(v.hpa)),
+        Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>"))),
+        Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0))),
+        Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
+        Column("MODE", _mode_text),
+        Column("DESIRED", lambda v: str(v.status.get("desiredReplicas", 0)), wide=True),
+        Column("LAST SCALE", lambda v: _since(v.status.get("lastScaleTime"), now_ms), wide=True),
+        Column(
+            "WINNER", lambda v: words.short(v.decision.decision.selected_metric if v.decision else "") or "-", wide=True
+        ),
+        Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
+        Column("STALE", lambda v: _stale(v, now_ms), wide=True),
+        Column("PROBLEM", lambda v: ", ".join(v.problems) or "-", wide=True),
+        Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms)),
+    ]
+
+
+def _since(text: str | None, now_ms: int) -> str:
+    return age(max(0, now_ms - parse_time_ms(text))) if text else "<unknown>"
+
+
+def _stale(view: HpaView, now_ms: int) -> str:
+    """Age of the oldest sample that the newest evaluation used."""
+    if view.decision is None:
+        return "-"
+    times = [metric.newest for metric in view.decision.decision.metrics if metric.newest is not None]
+    return age(max(0, now_ms - min(times))) if times else "-"
+
+
+def _fight(fight: Fight | None) -> dict[str, Any] | None:
+    if fight is None:
+        return None
+    return {
+        "writers": list(fight.writers),
+        "turns": fight.turns,
+        "since": rfc3339(fight.since),
+        "until": rfc3339(fight.until),
+        "lowest": fight.lowest,
+        "highest": fight.highest,
+    }
+
+
+def _document(view: HpaView) -> dict[str, Any]:
+    """An HPA as JSON: the object as kubectl has it, and what fleethpa knows beside."""
+    return {
+        "cluster": view.id.cluster,
+        "mode": view.mode,
+        "origin": view.origin,
+        "paused": view.paused,
+        "refused": view.refused,
+        "lastDecision": view.decision.decision.id if view.decision else "",
+        "moves": [
+            {"time": rfc3339(move.time_ms), "from": move.before, "to": move.after, "by": move.writer}
+            for move in view.moves
+        ],
+        "fight": _fight(view.fight),
+        "metadata": view.hpa.get("metadata") or {},
+        "spec": view.spec,
+        "status": view.status,
+    }
