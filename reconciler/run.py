@@ -159,6 +159,10 @@ class Reconciler:
                 self._metrics.waiting.labels(name).set(len(lane.wishes))
 
     async def _take(self, partition: int, record: ConsumerRecord) -> None:
+        if (known := self._progress.get(partition)) is not None and record.offset < known.next:
+            # The topic was made again: its numbers begin anew, and what was seen before says nothing about them.
+            log.warning("the decisions begin again", extra={"partition": partition, "offset": record.offset})
+            self.revoked([TopicPartition(DECISIONS, partition)])
         progress = self._progress.setdefault(partition, Progress())
         progress.begin(record.offset)
         decision = self._decode(record)

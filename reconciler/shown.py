@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 GIVE_UP_MS = 20_000
 """So long a status or an event is tried; the next decision brings the status again."""
 EVENTS_KEPT = 50
+TIDY_MS = 60_000
+"""How often the budgets of all objects are looked at."""
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Shower:
     def __init__(self, client: ClusterClient, *, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self._client, self._discovery = client, Discovery(client)
         self._metrics, self._clock = metrics, clock
-        self._budget = EventBudget()
+        self._budget, self._tidied_ms = EventBudget(), 0
 
     async def show(self, showing: Showing) -> None:
         """Write what differs. What fails is counted and logged, not raised: nothing waits for it."""
@@ -61,7 +63,13 @@ class Shower:
         for decision in showing.events:
             for event in await self._events(decision):
                 await self._try("event", self._write_event, event, deadline_ms)
-        self._budget.forget_idle(self._clock())
+        self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        now = self._clock()
+        if abs(now - self._tidied_ms) >= TIDY_MS:
+            self._tidied_ms = now
+            self._budget.forget_idle(now)
 
     async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
         attempt = 0

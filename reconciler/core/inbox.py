@@ -127,6 +127,11 @@ class Progress:
             self._open.pop(offset, None)
 
     @property
+    def next(self) -> int:
+        """The offset after the newest that was read; -1 before the first record."""
+        return self._next
+
+    @property
     def committable(self) -> int:
         """The offset to commit (the next one to read after a restart); -1 before the first record."""
         return min(self._open, default=self._next)

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.faults import Denial, Fault
 from fleethpa.dev.cluster.resources import by_kind
+from reconciler.clusters import ClusterClient, ClusterConfig
 from reconciler.config import ReconcilerConfig
 from reconciler.run import Reconciler
 from schemas.codec import encode
-from schemas.decisions import Decision
+from schemas.connection import KafkaSettings
+from schemas.decisions import Decision, InputPosition
 from schemas.entries import PublicRecord
 from schemas.outcomes import Outcome
 from schemas.scales import Target
@@ -424,6 +426,37 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
             assert (first.result, first.error) == ("applied", "")
             await _until(lambda: bool(part._committed))
             assert {each.result for each in made.topics.of(Outcome)} == {"applied"}
+
+
+async def test_decisions_that_begin_again_at_number_one_are_not_taken_for_repeats() -> None:
+    # What a reader meets when the topic was made again: smaller offsets, and numbers that were seen before.
+    part = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))
+    client = ClusterClient(ClusterConfig("east"))
+    async with asyncio.TaskGroup() as group:
+        tasks = part._open_lane(client, group)
+        for task in tasks:
+            task.cancel()
+    for offset, seq, name in ((900, 50, "web"), (901, 50, "repeat"), (3, 1, "api")):
+        decision = Decision(
+            id=f"0-{offset}-{name}",
+            seq=seq,
+            prev="",
+            cluster="east",
+            namespace=NAMESPACE,
+            name=name,
+            uid="u",
+            time="2026-11-21T12:00:00.000Z",
+            input=InputPosition(partition=0, offset=0, hash=""),
+            scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            mode="enforce",
+            wants=5,
+        )
+        named: dict[str, Any] = {"timestamp": 0, "timestamp_type": 0, "key": None, "checksum": None, "headers": ()}
+        named |= {"serialized_key_size": -1, "serialized_value_size": -1}
+        await part._take(0, ConsumerRecord("d", 0, offset, value=encode(decision), **named))
+    assert part._lanes["east"].wishes.waiting("0-3-api") is not None
+    assert part._lanes["east"].wishes.waiting("0-901-repeat") is None
+    assert part._progress[0].committable == 3, "read again from there, after a restart"
 
 
 async def _until(found: Callable[[], bool]) -> None:
