@@ -1,0 +1,91 @@
+"""Upstream's answers come out of the log too: entries folded, observed, decided, completed, restored from rows."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.hpa import semantically_equal_status
+from streams.core import evaluate, observe
+from streams.core.observation import MetricFailure
+from tests.conformance.logged import LoggedScenario
+from tests.conformance.told import UntoldError
+
+DATA = Path(__file__).parent / "data"
+_NAMED_POD = re.compile(r" Pod [^ \"]+")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The HPAs that a record may evaluate. Errors of metrics are, as in the scenarios, the client's whole text."""
+    names: set[str] = set()
+    monkeypatch.setattr(evaluate, "_has_reason", lambda state, namespace, hpa: hpa.id.name in names)
+    monkeypatch.setattr(observe, "fetch_failure", lambda api, message: MetricFailure(message))
+    return names
+
+
+def cases_of(name: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(DATA / f"{name}.jsonl.gz") as lines:
+        yield from map(json.loads, lines)
+
+
+def unnamed(value: Any) -> Any:
+    """Forget which pod an error names: the fold takes the first by name."""
+    return json.loads(_NAMED_POD.sub(" Pod any", json.dumps(value)))
+
+
+def told(case: dict[str, Any], scenario: LoggedScenario) -> None:
+    """Tell a whole scenario; every decision, status and in the end the memory must be upstream's.
+
+    In shadow the native controller's own status is told after each tick, and a write that failed is not compared.
+    """
+    stored = scenario.status
+    for index, tick in enumerate(case["ticks"]):
+        place, shadow = f"{case['id']} tick {index}", scenario.mode == "shadow"
+        ours, upstream = scenario.tick(tick["in"]), dict(tick["out"])
+        stored = upstream.pop("status", scenario.status if tick["in"].get("hpaRecreated") else stored)
+        upstream.pop("desiredGauge", None)
+        attempted, failed = upstream.get("scaleAttempts"), "scaledTo" not in upstream
+        if shadow:
+            upstream = {key: value for key, value in upstream.items() if key not in ("scaleAttempts", "scaledTo")}
+        shown = scenario.shown if shadow else scenario.own_status() if scenario.exists else None
+        if not (shadow and attempted and failed):
+            assert unnamed(ours) == unnamed(upstream), place
+            assert shown is None or semantically_equal_status(unnamed(shown), unnamed(stored)), place
+        if shadow:
+            scenario.take_native_status(stored)
+        scenario.status = stored
+    if scenario.exists:
+        assert scenario.memory() == case["memory"], case["id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("controller-boundary", 40), ("controller-random", 40), ("controller-trace", 1)]
+)
+@pytest.mark.parametrize(
+    ("mode", "restored", "every"),
+    [
+        pytest.param("enforce", False, 1, id="enforced"),
+        pytest.param("enforce", True, 4, id="enforced, read back from its rows after each record"),
+        pytest.param("shadow", False, 2, id="in shadow beside the native controller"),
+    ],
+)
+def test_every_decision_of_the_log_is_upstreams(
+    mode: str, restored: bool, every: int, name: str, least: int, asked: set[str]
+) -> None:
+    ends: Counter[str] = Counter()
+    for case in islice(cases_of(name), 0, None, every):
+        try:
+            told(case, LoggedScenario(case, mode, asked, restored=restored))
+        except UntoldError as end:
+            ends[str(end)] += 1
+        else:
+            ends["whole"] += 1
+
+    assert ends["whole"] >= least, ends
