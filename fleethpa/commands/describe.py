@@ -54,9 +54,9 @@ async def _last(reader: Reader, view: HpaView) -> list[Recorded]:
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
-    from fleethpa import kubectl
+    from fleethpa.kubectl.description import describe as kubectl_describe
 
-    head = kubectl.describe(view.hpa).rstrip("\n").splitlines()
+    head = kubectl_describe(view.hpa).rstrip("\n").splitlines()
     return [
         *head,
         "",

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from fleethpa import kubectl
 from fleethpa.conformance import emptylists
 from fleethpa.conformance.compare import Difference, attempt, differences
+from fleethpa.kubectl import ages, description, table
 from schemas import conversion
 from schemas.fielderrors import FieldError
 from schemas.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
@@ -219,25 +219,23 @@ def check_kubectl(cases: Iterable[Json]) -> Iterator[list[Difference]]:
 
 def _compare_kubectl(case: Json, shown: list[Json]) -> Iterator[Difference]:
     if case["kind"] == "age":
-        return differences(case["text"], kubectl.human_duration(case["seconds"]), "text")
+        return differences(case["text"], ages.human_duration(case["seconds"]), "text")
     return _described(case) if case["kind"] == "describe" else _tables(case, shown)
 
 
 def _described(case: Json) -> Iterator[Difference]:
-    now_ms = kubectl.parse_time_ms(case["now"])
+    now_ms = ages.parse_time_ms(case["now"])
     # A list without items stands in the file as null; no list at all is --show-events=false.
     events = (case["events"] or []) if "events" in case else None
-    yield from differences(case["describe"], kubectl.describe(case["hpa"], events, now_ms), "describe")
-    yield from differences(case["cells"], kubectl.hpa_table_cells(case["hpa"], now_ms), "cells")
+    yield from differences(case["describe"], description.describe(case["hpa"], events, now_ms), "describe")
+    yield from differences(case["cells"], table.hpa_table_cells(case["hpa"], now_ms), "cells")
 
 
 def _tables(case: Json, shown: list[Json]) -> Iterator[Difference]:
-    hpas, now_ms = [each["hpa"] for each in shown], kubectl.parse_time_ms(shown[-1]["now"])
+    hpas, now_ms = [each["hpa"] for each in shown], ages.parse_time_ms(shown[-1]["now"])
     yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
-    yield from differences(case["columns"], list(kubectl.COLUMNS), "columns")
-    ours = {
-        name: kubectl.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]
-    }
+    yield from differences(case["columns"], list(table.COLUMNS), "columns")
+    ours = {name: table.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]}
     yield from differences(case["text"], ours, "text")
 
 

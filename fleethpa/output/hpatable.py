@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fleethpa import kubectl
+from fleethpa.kubectl.table import targets
+from fleethpa.kubectl.values import reference
 from fleethpa.output import words
 from fleethpa.output.formats import Listing
 from fleethpa.output.table import Column
@@ -54,8 +55,8 @@ def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
         *first,
         Column("NAME", lambda v: v.id.name),
         Column("CLUSTER", lambda v: v.id.cluster),
-        Column("REFERENCE", lambda v: kubectl.reference(v.hpa)),
-        Column("TARGETS", lambda v: kubectl.targets(v.hpa)),
+        Column("REFERENCE", lambda v: reference(v.hpa)),
+        Column("TARGETS", lambda v: targets(v.hpa)),
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>"))),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0))),
         Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fleethpa.errors import usage
-from fleethpa.kubectl import human_duration
+from fleethpa.kubectl.ages import human_duration
 
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa import kubectl
+from fleethpa.kubectl import ages
 from schemas.hpa import semantically_equal_status
 from schemas.quantity import format_milli, parse_milli, parse_quantity
 from streams.core import gofloat
@@ -59,8 +59,8 @@ def test_milliseconds_before_the_epoch_belong_to_the_second_before() -> None:
 
 
 def test_ages_are_cut_off_toward_zero() -> None:
-    assert kubectl.human_duration(-1.5) == "0s"
-    assert kubectl.human_duration(-2) == "<invalid>"
+    assert ages.human_duration(-1.5) == "0s"
+    assert ages.human_duration(-2) == "<invalid>"
 
 
 # --- rounding: round() goes to even, Go's code takes the ceiling ------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleethpa.dev.cluster.resources import ResourceType
-from fleethpa.kubectl import hpa_table_cells, since
+from fleethpa.kubectl.ages import since
+from fleethpa.kubectl.table import hpa_table_cells
 
 Document = dict[str, Any]
 Cells = Callable[[Document, int], Sequence[Any]]

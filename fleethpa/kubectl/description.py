@@ -1,0 +1,173 @@
+"""The text of `kubectl describe hpa`.
+
+Source: k8s.io/kubectl/pkg/describe/describe.go v0.37.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from fleethpa.kubectl.ages import UNKNOWN, parse_time_ms, since
+from fleethpa.kubectl.tabwriter import align
+from fleethpa.kubectl.values import (
+    METRIC_TYPES,
+    Json,
+    current_metric,
+    current_of,
+    escape,
+    known,
+    min_replicas,
+    nil,
+    percent,
+    quantity,
+    reference,
+    source_of,
+    target_percent,
+)
+from schemas.fielderrors import go_quote
+
+_MAX_ANNOTATION_BYTES = 140
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def describe(hpa: Json, events: Sequence[Json] | None = None, now_ms: int = 0) -> str:
+    """Give what `kubectl describe hpa` prints.
+
+    Args:
+        hpa: defaulted autoscaling/v2 object.
+        events: its events (core/v1); None is `--show-events=false`.
+        now_ms: the time that the events' ages refer to.
+    """
+    text = "".join(escape(part) for part in _page(hpa))
+    if not events:
+        return align(text + ("" if events is None else "Events:\t<none>\n"))
+    return align(text) + align("".join(escape(line) for line in _events(events, now_ms)))
+
+
+def _page(hpa: Json) -> Iterator[str]:
+    spec, status, metadata = hpa["spec"], hpa.get("status") or {}, hpa["metadata"]
+    yield f"Name:\t{metadata.get('name', '')}\nNamespace:\t{metadata.get('namespace', '')}\n"
+    labels = metadata.get("labels") or {}
+    yield "Labels:\t" + ("\t".join(f"{key}={labels[key]}\n" for key in sorted(labels)) or "<none>\n")
+    yield "Annotations:\t" + ("\t".join(_annotations(metadata.get("annotations") or {})) or "<none>\n")
+    yield f"CreationTimestamp:\t{_rfc1123(metadata.get('creationTimestamp'))}\n"
+    yield f"Reference:\t{reference(hpa)}\nMetrics:\t( current / target )\n"
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        yield f"  {_metric(metric, current_metric(hpa, index))}\n"
+    yield f"Min replicas:\t{min_replicas(spec)}\nMax replicas:\t{spec.get('maxReplicas', 0)}\n"
+    if spec.get("behavior") is not None:
+        yield "Behavior:\n"
+        yield from _direction("Scale Up", spec["behavior"].get("scaleUp"))
+        yield from _direction("Scale Down", spec["behavior"].get("scaleDown"))
+    kind = (spec.get("scaleTargetRef") or {}).get("kind", "")
+    yield f"{kind} pods:\t{status.get('currentReplicas', 0)} current / {status.get('desiredReplicas', 0)} desired\n"
+    yield from _conditions(status.get("conditions") or ())
+
+
+def _annotations(annotations: Json) -> Iterator[str]:
+    for key in sorted(annotations.keys() - {_LAST_APPLIED}):
+        value = annotations[key].removesuffix("\n")
+        if "\n" not in value and len(f"{key}: {value}".encode()) <= _MAX_ANNOTATION_BYTES:
+            yield f"{key}: {value}\n"
+        else:
+            yield f"{key}:\n" + "".join(f"\t  {_shorten(line)}\n" for line in value.split("\n"))
+
+
+def _shorten(line: str) -> str:
+    """Cut a line after a count of bytes; a character cut in half shows as the terminal's replacement."""
+    data, limit = line.encode(), _MAX_ANNOTATION_BYTES - 2
+    return line if len(data) <= limit else data[:limit].decode(errors="replace") + "..."
+
+
+def _rfc1123(time: str | None) -> str:
+    moment = datetime.fromisoformat(time).astimezone(UTC) if time else datetime(1, 1, 1, tzinfo=UTC)
+    # Not strftime: its names follow the locale, and it does not pad years.
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.weekday()]
+    month = "JanFebMarAprMayJunJulAugSepOctNovDec"[moment.month * 3 - 3 : moment.month * 3]
+    return f"{day}, {moment.day:02} {month} {moment.year:04} {moment:%H:%M:%S} +0000"
+
+
+def _metric(metric: Json, status: Json) -> str:
+    kind = metric.get("type", "")
+    source, name = source_of(metric, kind)
+    if source is None or kind not in METRIC_TYPES:
+        return f"<unknown metric type {go_quote(kind)}>"
+    target, current = source["target"], current_of(status, name)
+    if kind in ("Resource", "ContainerResource"):
+        container = f' of container "{source["container"]}"' if kind == "ContainerResource" else ""
+        return f"resource {source['name']}{container} on pods{_resource_values(target, current)}"
+    if kind == "Pods":
+        values = f"{quantity(current, 'averageValue')} / {nil(target, 'averageValue')}"
+        return f"{go_quote(source['metric']['name'])} on pods:\t{values}"
+    if kind == "External":
+        label, average = go_quote(source["metric"]["name"]), target.get("averageValue") is not None
+        shown = known(current, "averageValue") if average else quantity(current, "value")
+    else:
+        described = source["describedObject"]
+        label = f'"{source["metric"]["name"]}" on {described.get("kind", "")}/{described.get("name", "")}'
+        average = target.get("type") == "AverageValue"
+        shown = quantity(current, "averageValue" if average else "value")
+    if average:
+        return f"{label} (target average value):\t{shown} / {nil(target, 'averageValue')}"
+    return f"{label} (target value):\t{shown} / {nil(target, 'value')}"
+
+
+def _resource_values(target: Json, current: Json | None) -> str:
+    if target.get("averageValue") is not None:
+        return f":\t{quantity(current, 'averageValue')} / {target['averageValue']}"
+    shown = percent(current)
+    if current is not None and shown != UNKNOWN:
+        shown += f" ({nil(current, 'averageValue')})"
+    return f"  (as a percentage of request):\t{shown} / {target_percent(target)}"
+
+
+def _direction(title: str, rules: Json | None) -> Iterator[str]:
+    if rules is None:
+        return
+    yield f"  {title}:\n"
+    if rules.get("stabilizationWindowSeconds") is not None:
+        yield f"    Stabilization Window: {rules['stabilizationWindowSeconds']} seconds\n"
+    policies = rules.get("policies") or ()
+    if policies:
+        select = rules.get("selectPolicy")
+        yield f"    Select Policy: {'Max' if select is None else select}\n    Policies:\n"
+    for policy in policies:
+        period = f"Period: {policy['periodSeconds']} seconds"
+        yield f"      - Type: {policy['type']}\tValue: {policy['value']}\t{period}\n"
+
+
+def _conditions(conditions: Sequence[Json]) -> Iterator[str]:
+    if conditions:
+        yield "Conditions:\n  Type\tStatus\tReason\tMessage\n  ----\t------\t------\t-------\n"
+    for each in conditions:
+        cells = (each.get(name, "") for name in ("type", "status", "reason", "message"))
+        yield "  " + "\t".join(cells) + "\n"
+
+
+def _events(events: Sequence[Json], now_ms: int) -> Iterator[str]:
+    yield "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------\n"
+    for event in sorted(events, key=_last_seen):
+        source = (event.get("source") or {}).get("component") or event.get("reportingComponent", "")
+        cells = (event.get("type", ""), event.get("reason", ""), _interval(event, now_ms), source, _message(event))
+        yield "  " + "\t".join(cells) + "\n"
+
+
+def _message(event: Json) -> str:
+    part, message = (event.get("involvedObject") or {}).get("fieldPath", ""), event.get("message", "").strip()
+    return f"{part}: {message}" if part else message
+
+
+def _last_seen(event: Json) -> int:
+    # The zero time comes first.
+    return parse_time_ms(event["lastTimestamp"]) if event.get("lastTimestamp") else -(2**62)
+
+
+def _interval(event: Json, now_ms: int) -> str:
+    first = since(event.get("eventTime") or event.get("firstTimestamp"), now_ms)
+    series = event.get("series")
+    if series is not None:
+        return f"{since(series.get('lastObservedTime'), now_ms)} (x{series.get('count', 0)} over {first})"
+    if event.get("count", 0) > 1:
+        return f"{since(event.get('lastTimestamp'), now_ms)} (x{event['count']} over {first})"
+    return first
