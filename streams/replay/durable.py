@@ -9,11 +9,13 @@ from schemas.codec import WireError, decode
 from streams.replay.segments import ArchiveError
 
 T = TypeVar("T")
+UNFINISHED = ".tmp"
+"""How the names of files end that are being written."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + UNFINISHED)
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
@@ -42,9 +44,28 @@ def read_struct(path: Path, type_: type[T]) -> T:
     Raises:
         ArchiveError: it is missing or not such a value.
     """
+    return struct_in(path, read_small(path), type_)
+
+
+def read_small(path: Path) -> bytes:
+    """Read a small file whole.
+
+    Raises:
+        ArchiveError: it is missing.
+    """
     try:
-        return decode(path.read_bytes(), type_)
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ArchiveError(f"{path} is missing") from error
+
+
+def struct_in(path: Path, data: bytes, type_: type[T]) -> T:
+    """Decode what was read from a JSON file.
+
+    Raises:
+        ArchiveError: it is no such value.
+    """
+    try:
+        return decode(data, type_)
     except WireError as error:
         raise ArchiveError(f"{path}: {error}") from error

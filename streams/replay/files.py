@@ -1,14 +1,16 @@
 """Verification of an archive's files: layout, manifests, heads, the records of every segment, signed checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from schemas.codec import encode
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
-from streams.replay.manifests import Manifest
+from streams.replay.durable import UNFINISHED
+from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Manifest
 from streams.replay.reader import PartitionReader
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, read_frames, record_digest, torn_bytes
+from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, record_digest, torn_bytes
 from streams.replay.signing import Heads
 from streams.replay.snapshots import snapshots
 
@@ -51,20 +53,25 @@ def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since
         ArchiveError: names the first file that is not right, and what differs.
     """
     reader = PartitionReader(root, topic, partition)
-    manifests = reader.manifests()
     if not is_written(root):
-        _check_names(reader, manifests)
-    head, checked, last = GENESIS, 0, -1
-    for manifest in manifests:
-        if since_ms is not None and manifest.last_timestamp_ms < since_ms:
-            head = bytes.fromhex(manifest.head)
-        else:
-            signed = {at: text for at, text in wanted.items() if manifest.first_offset <= at <= manifest.last_offset}
-            _check_heads(reader, reader.folder / manifest.file, head, signed)
-            head = reader.verify_segment(manifest, head)
-            checked += 1
-        last = manifest.last_offset
-    last = _check_open(reader, head, {at: text for at, text in wanted.items() if at > last}, last)
+        _check_names(reader, reader.manifests())
+    head, checked, last, seen = GENESIS, 0, -1, 0
+    opened: Iterator[ArchivedRecord] = iter(())
+    more = True
+    while more:  # a writer may close segments meanwhile: what is open then comes after them
+        manifests = reader.manifests()
+        for manifest in manifests[seen:]:
+            if since_ms is not None and manifest.last_timestamp_ms < since_ms:
+                head = bytes.fromhex(manifest.head)
+            else:
+                _check_heads(reader, manifest, head, wanted)
+                head = reader.verify_segment(manifest, head)
+                checked += 1
+            last = manifest.last_offset
+        seen = len(manifests)
+        opened = _begun(reader.open_records(manifests))
+        more = len(reader.manifests()) > seen
+    last = _check_open(reader, opened, head, wanted, last)
     if beyond := [at for at in wanted if at > last]:
         raise ArchiveError(
             f"{reader.folder}: ends at offset {last}, but a signed checkpoint names offset {max(beyond)}: "
@@ -75,7 +82,7 @@ def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since
 
 def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
     """An archive that nobody writes holds no file that its HEAD does not name."""
-    wanted = {"HEAD.json", "open.seg"}
+    wanted = {HEAD_FILE, OPEN_FILE}
     for manifest in manifests:
         wanted |= {manifest.file, manifest.file.replace(".seg", ".json")}
     odd = sorted(path.name for path in reader.folder.iterdir() if path.name not in wanted)
@@ -84,7 +91,7 @@ def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
             f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
             "(then `fleethpa archive --to` goes on from it)"
         )
-    path = reader.folder / "open.seg"
+    path = reader.folder / OPEN_FILE
     if path.exists() and (torn := torn_bytes(path)):
         raise ArchiveError(
             f"{path}: its last {torn} bytes are no whole frame: it was damaged, or the writer was killed just then "
@@ -92,25 +99,29 @@ def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
         )
 
 
-def _check_open(reader: PartitionReader, head: bytes, wanted: Wanted, last: int) -> int:
-    path = reader.folder / "open.seg"
-    return _check_heads(reader, path, head, wanted, last) if path.exists() else last
+def _begun(records: Iterator[ArchivedRecord]) -> Iterator[ArchivedRecord]:
+    """The same records, the first of them read: what is read on is the file of now."""
+    first = next(records, None)
+    return records if first is None else chain((first,), records)
 
 
-def _check_heads(reader: PartitionReader, path: Path, head: bytes, wanted: Wanted, last: int | None = None) -> int:
-    """Compare the chain head after each signed offset; `last`: also check that offsets have no gaps after it."""
-    if not wanted and last is None:
-        return -1
-    if not path.exists():
-        raise ArchiveError(f"{path} is missing")
-    end = -1 if last is None else last
-    for _, records in read_frames(path, torn_end_ok=last is not None):
-        for record in records:
-            if last is not None and end >= 0 and record.offset != end + 1:
-                raise ArchiveError(f"{path}: offset {record.offset} follows {end}")
-            end = record.offset
+def _check_open(
+    reader: PartitionReader, records: Iterable[ArchivedRecord], head: bytes, wanted: Wanted, last: int
+) -> int:
+    """Check what is not closed yet: offsets without gaps, and the heads that are signed; gives the last offset."""
+    for record in records:
+        if last >= 0 and record.offset != last + 1:
+            raise ArchiveError(f"{reader.folder / OPEN_FILE}: offset {record.offset} follows {last}")
+        last = record.offset
+        head = next_head(head, record, wanted, f"{reader.topic}-{reader.partition}")
+    return last
+
+
+def _check_heads(reader: PartitionReader, manifest: Manifest, head: bytes, wanted: Wanted) -> None:
+    """Compare the chain head after each signed offset of a closed segment."""
+    if any(manifest.first_offset <= at <= manifest.last_offset for at in wanted):
+        for record in reader.segment(manifest):
             head = next_head(head, record, wanted, f"{reader.topic}-{reader.partition}")
-    return end
 
 
 def next_head(head: bytes, record: ArchivedRecord, wanted: Wanted, name: str) -> bytes:
@@ -149,12 +160,15 @@ def check_snapshots(root: Path, partition: int) -> None:
     Raises:
         ArchiveError: one does not.
     """
-    ends = {manifest.last_offset for manifest in PartitionReader(root, LOG, partition).manifests()}
+    # In this order: a writer may add a snapshot meanwhile, and closes the segment before it.
     folder = root / "snapshots" / str(partition)
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     stored = snapshots(root, partition)
+    ends = {manifest.last_offset for manifest in PartitionReader(root, LOG, partition).manifests()}
     for offset, path in stored[1:] if stored and PartitionReader(root, LOG, partition).first_offset() else stored:
         if offset not in ends:
             raise ArchiveError(f"{path}: no log segment ends at offset {offset}")
+    if is_written(root):
+        names = {name for name in names if not name.endswith(UNFINISHED)}
     if odd := sorted(names - {path.name for _, path in stored}):
         raise ArchiveError(f"{folder / odd[0]} does not belong to the archive")

@@ -1,13 +1,14 @@
 """Reading one topic partition of an archive, and checking its segments against their manifests."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode
-from streams.replay.durable import read_struct, sha256_hex
+from streams.replay.durable import read_small, read_struct, sha256_hex, struct_in
 from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
 from streams.replay.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
 
@@ -42,12 +43,12 @@ class PartitionReader:
         Raises:
             ArchiveError: HEAD, a manifest or the chain of manifests is damaged.
         """
+        # HEAD is read once, before what it names: a writer may close a segment meanwhile.
         head_path = self.folder / HEAD_FILE
-        if not head_path.exists():
-            raise ArchiveError(f"{head_path} is missing")
-        head = read_struct(head_path, Head)
+        data = read_small(head_path)
+        head = struct_in(head_path, data, Head)
         manifests = self._chain()[: head.segments]
-        if head_path.read_bytes() != encode(head_of(manifests)):
+        if data != encode(head_of(manifests)):
             raise ArchiveError(f"{head_path}: names {head.segments} segments ending at another manifest than found")
         return manifests
 
@@ -68,17 +69,17 @@ class PartitionReader:
 
     def last_offset(self) -> int:
         """Offset of the last record, the open segment's included; -1: none."""
-        last = -1
-        for record in self._open():
-            last = record.offset
         manifests = self.manifests()
-        return max(last, manifests[-1].last_offset if manifests else -1)
+        last = manifests[-1].last_offset if manifests else -1
+        for record in self.open_records(manifests):
+            last = record.offset
+        return last
 
     def last_timestamp_ms(self) -> int:
         """Timestamp of the last record, the open segment's included; 0: none."""
         manifests = self.manifests()
         last = manifests[-1].last_timestamp_ms if manifests else 0
-        for record in self._open():
+        for record in self.open_records(manifests):
             last = record.timestamp_ms
         return last
 
@@ -104,29 +105,37 @@ class PartitionReader:
                         if record.offset >= position:
                             position = record.offset + 1
                             yield record
-            for record in self._open():
-                if record.offset >= position:
-                    position = record.offset + 1
-                    yield record
+            opened = self.open_records(manifests)
+            first = next(opened, None)
+            # A segment that was closed since: what is open now comes after it.
+            if first is not None and len(self.manifests()) == len(manifests):
+                for record in chain((first,), opened):
+                    if record.offset >= position:
+                        position = record.offset + 1
+                        yield record
             if len(self.manifests()) == len(manifests):
                 return
 
-    def _open(self) -> Iterator[ArchivedRecord]:
-        path = self.folder / OPEN_FILE
-        if path.exists():
-            try:
-                yield from _records(path, torn_end_ok=True)
-            except FileNotFoundError:  # closed between the two looks: `records` reads it under its new name
-                return
+    def open_records(self, listed: list[Manifest]) -> Iterator[ArchivedRecord]:
+        """The records of the open segment, or of one whose close was cut short or is under way: HEAD names neither."""
+        try:
+            yield from _records(self.folder / OPEN_FILE, torn_end_ok=True)
+        except FileNotFoundError:
+            named = {manifest.file for manifest in listed}
+            for path in sorted(self.folder.glob("[0-9]*.seg")):
+                if path.name not in named:
+                    yield from _records(path, torn_end_ok=False)
 
     def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
         """The records segment by segment, the newest segment first, each in order.
 
         `upto_ms`: segments whose first record has a later timestamp are passed over.
         """
-        last = [] if upto_ms is not None and self._opened_after(upto_ms) else list(self._open())
+        listed = self.manifests()
+        last = [] if upto_ms is not None and self._opened_after(upto_ms, listed) else list(self.open_records(listed))
         if last:
             yield last
+        # Again, and after the open one: a segment that was closed meanwhile is between the two.
         for manifest in reversed(self.manifests()):
             if upto_ms is not None and manifest.first_timestamp_ms > upto_ms:
                 continue
@@ -134,8 +143,8 @@ class PartitionReader:
             if not last or records[0].offset < last[0].offset:
                 yield records
 
-    def _opened_after(self, time_ms: int) -> bool:
-        first = next(self._open(), None)
+    def _opened_after(self, time_ms: int, listed: list[Manifest]) -> bool:
+        first = next(self.open_records(listed), None)
         return first is not None and first.timestamp_ms > time_ms
 
     def segment(self, manifest: Manifest) -> Iterator[ArchivedRecord]:

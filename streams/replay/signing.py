@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from schemas.codec import WireError, decode, encode
-from streams.replay.durable import sha256_hex, write_atomically
+from streams.replay.durable import UNFINISHED, read_small, sha256_hex, struct_in, write_atomically
 from streams.replay.segments import ArchiveError
 
 FOLDER = "checkpoints"
@@ -139,8 +139,10 @@ def checkpoint_files(root: Path) -> list[Path]:
     return sorted((root / FOLDER).glob("[0-9]*.json"))
 
 
-def read_checkpoints(root: Path, public: Ed25519PublicKey | None) -> list[Heads]:
+def read_checkpoints(root: Path, public: Ed25519PublicKey | None, *, written: bool = False) -> list[Heads]:
     """Read and check all checkpoints: form, chain, and (with a key) signatures.
+
+    `written`: a process writes the archive now, so that a file may be unfinished.
 
     Raises:
         ArchiveError: names the first file that is not right, and why.
@@ -153,25 +155,23 @@ def read_checkpoints(root: Path, public: Ed25519PublicKey | None) -> list[Heads]
             raise ArchiveError(f"{path}: does not follow the checkpoint before it")
         previous = sha256_hex(path.read_bytes())
         made.append(heads)
-    _check_newest(root)
+    _check_newest(root, written=written)
     return made
 
 
-def _check_newest(root: Path) -> None:
+def _check_newest(root: Path, *, written: bool) -> None:
     """The newest checkpoint that HEAD names is there; one more may be, if the writer was killed just then."""
-    folder, files = root / FOLDER, checkpoint_files(root)
+    folder = root / FOLDER
     if not folder.exists():
         return
     path = folder / _HEAD
-    if odd := sorted(found.name for found in folder.iterdir() if found not in files and found.name != _HEAD):
-        raise ArchiveError(f"{folder / odd[0]} does not belong to the archive")
-    if not path.exists():
-        raise ArchiveError(f"{path} is missing")
-    try:
-        newest = decode(path.read_bytes(), Newest)
-    except WireError as error:
-        raise ArchiveError(f"{path}: {error}") from error
-    if path.read_bytes() != encode(newest) or newest.number not in (len(files) - 1, len(files) - 2):
+    data = read_small(path)
+    files = checkpoint_files(root)
+    odd = [found for found in sorted(folder.iterdir()) if not found.match("[0-9]*.json") and found != path]
+    if odd := [found for found in odd if not (written and found.name.endswith(UNFINISHED))]:
+        raise ArchiveError(f"{odd[0]} does not belong to the archive")
+    newest = struct_in(path, data, Newest)
+    if data != encode(newest) or newest.number not in (len(files) - 1, len(files) - 2):
         raise ArchiveError(f"{path}: names checkpoint {newest.number}, there are {len(files)}: one was left out")
     named = files[newest.number]
     if sha256_hex(named.read_bytes()) != newest.sha256:

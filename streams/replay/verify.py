@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.replay.archive import DECISIONS, LOG
+from streams.replay.archiver import is_written
 from streams.replay.check import Report, check_partition
 from streams.replay.files import check_layout, check_segments, check_snapshots, next_head, signed_heads
 from streams.replay.parallel import Pool, told
@@ -65,7 +66,7 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
     Raises:
         ArchiveError: one is not right, or there is none although a key is given.
     """
-    found = read_checkpoints(root, read_public(public) if public else None)
+    found = read_checkpoints(root, read_public(public) if public else None, written=is_written(root))
     if public and not found:
         raise ArchiveError(f"{root}: holds no signed checkpoint, so nothing can be checked with {public}")
     return found

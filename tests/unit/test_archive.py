@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.replay.archive import LOG, create, open_archive
+from streams.replay.manifests import Manifest
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError
 from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
@@ -53,6 +54,64 @@ def test_a_second_writer_goes_on_where_the_first_stopped_and_drops_duplicates(tm
     write(tmp_path, range(4, 20))
     assert [r.offset for r in PartitionReader(tmp_path, LOG, 0).records()] == list(range(20))
     assert verify(tmp_path) == 20
+
+
+def append(writer: PartitionWriter, offsets: range, *, close: bool = False) -> None:
+    for offset in offsets:
+        writer.append(record(offset))
+    writer.flush()
+    if close:
+        writer.close_segment()
+
+
+def test_a_reader_loses_nothing_when_segments_are_closed_and_begun_while_it_reads(tmp_path: Path) -> None:
+    writer = PartitionWriter(tmp_path, LOG, 0)
+    append(writer, range(3), close=True)
+    append(writer, range(3, 6))
+    records = PartitionReader(tmp_path, LOG, 0).records()
+    read = [next(records)]
+    append(writer, range(6, 8), close=True)
+    append(writer, range(8, 10))
+    read += records
+    assert [each.offset for each in read] == list(range(10))
+
+
+class Interrupted(PartitionReader):
+    """A reader while whose look at the manifests the writer closes a segment."""
+
+    def __init__(self, root: Path, writer: PartitionWriter) -> None:
+        super().__init__(root, LOG, 0)
+        self._writer: PartitionWriter | None = writer
+
+    def _chain(self) -> list[Manifest]:
+        found = super()._chain()
+        if self._writer is not None:
+            self._writer.close_segment()
+            self._writer = None
+        return found
+
+
+def test_a_segment_that_is_closed_while_the_manifests_are_read_is_no_damage(tmp_path: Path) -> None:
+    writer = PartitionWriter(tmp_path, LOG, 0)
+    append(writer, range(3), close=True)
+    append(writer, range(3, 6))
+    assert [each.offset for each in Interrupted(tmp_path, writer).records()] == list(range(6))
+
+
+@pytest.mark.parametrize("left", ["manifest and HEAD", "HEAD"])
+def test_the_records_of_a_close_cut_short_are_read(tmp_path: Path, left: str) -> None:
+    writer = PartitionWriter(tmp_path, LOG, 0)
+    append(writer, range(3), close=True)
+    folder = tmp_path / LOG / "0"
+    heads = (folder / "HEAD.json").read_bytes()
+    append(writer, range(3, 6), close=True)
+    (folder / "HEAD.json").write_bytes(heads)
+    if left == "manifest and HEAD":
+        (folder / f"{3:020d}.json").unlink()
+    reader = PartitionReader(tmp_path, LOG, 0)
+    assert [each.offset for each in reader.records()] == list(range(6))
+    assert [each.offset for part in reversed(list(reader.backwards())) for each in part] == list(range(6))
+    assert (reader.last_offset(), reader.last_timestamp_ms()) == (5, 1005)
 
 
 @given(cut=st.integers(min_value=0, max_value=200))

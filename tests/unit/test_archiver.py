@@ -8,13 +8,14 @@ import pytest
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import Archiver, Limits, is_written, torn
+from streams.replay.manifests import Manifest
 from streams.replay.reader import PartitionReader
 from streams.replay.segments import ArchiveError
 from streams.replay.signing import CheckpointWriter, make_key, read_private, read_public
 from streams.replay.snapshots import snapshots
 from streams.replay.sources import ArchiveSource
 from streams.replay.verify import Task, checkpoints_of, verify_partition
-from tests.archive_kit import Topics, topics_of, write_archive
+from tests.archive_kit import Topics, in_order, topics_of, write_archive
 from tests.damage import judged_archive
 from tests.generated_log import Fleet
 from tests.unit.cli_kit import Cli
@@ -40,6 +41,34 @@ def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> Non
     Archiver(tmp_path, 1, Limits()).finish()
     with pytest.raises(ArchiveError, match="has 1 partitions, the log has 4"):
         Archiver(tmp_path, 4, Limits())
+
+
+def test_an_archive_that_grows_while_it_is_verified_is_found_right(
+    made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archiver = Archiver(tmp_path, 1, Limits(segment_ms=20_000))
+    coming = iter(in_order(made))
+
+    def grow(seconds: int) -> None:
+        begin = len(snapshots(tmp_path, 0))
+        for topic, number, record in coming:
+            archiver.append(topic, number, record)
+            archiver.flush()
+            if len(snapshots(tmp_path, 0)) - begin == seconds // 20 and topic == DECISIONS:
+                return
+
+    verify_segment = PartitionReader.verify_segment
+
+    def meanwhile(reader: PartitionReader, manifest: Manifest, head: bytes) -> bytes:
+        grow(20)
+        return verify_segment(reader, manifest, head)
+
+    grow(40)
+    monkeypatch.setattr(PartitionReader, "verify_segment", meanwhile)
+    report = verify_partition(Task(ArchiveSource(tmp_path), 0))
+    assert report.fault == ""
+    assert report.segments >= 6
+    archiver.finish()
 
 
 def begun_late(root: Path, made: Topics, at: int) -> Path:
@@ -151,3 +180,16 @@ def test_an_archive_without_checkpoints_cannot_be_held_to_a_key(tmp_path: Path, 
     root = write_archive(tmp_path / "archive", FLEET, topics=made)
     with pytest.raises(ArchiveError, match="holds no signed checkpoint"):
         checkpoints_of(root, tmp_path / "a.pub")
+
+
+def test_a_checkpoint_that_is_being_written_is_no_damage(made: Topics, tmp_path: Path) -> None:
+    root, key = tmp_path / "archive", tmp_path / "audit.key"
+    make_key(key, tmp_path / "audit.pub")
+    write_archive(root, FLEET, topics=made, checkpoints=CheckpointWriter(root, read_private(key)))
+    for name in ("HEAD.json.tmp", "000000000099.json.tmp"):
+        (root / "checkpoints" / name).touch()
+    archiver = Archiver(root, 1, Limits())
+    assert checkpoints_of(root, tmp_path / "audit.pub")
+    archiver.release()
+    with pytest.raises(ArchiveError, match=r"000000000099\.json\.tmp does not belong"):
+        checkpoints_of(root, tmp_path / "audit.pub")
