@@ -127,7 +127,7 @@ def _shared_status(status: Json) -> Json:
 
 
 def _read(annotations: Json, key: str, shape: Shape) -> Any:
-    """Decode an annotation as Go's standard decoder does; None if it is absent, null or wrong in any place."""
+    """Decode an annotation as Go's standard decoder does; None if it is absent or wrong in any place."""
     text = annotations.get(key)
     if text is None:
         return None
@@ -136,7 +136,7 @@ def _read(annotations: Json, key: str, shape: Shape) -> Any:
     except (ValueError, RecursionError):
         return None
     run = Decoding(fold=True)
-    decoded = None if value is None else shape.decode(value, "", run)
+    decoded = shape.zero() if value is None else shape.decode(value, "", run)
     return None if run.problems else decoded
 
 
@@ -275,7 +275,7 @@ def _target_to_v1(kind: str, source: Json) -> Json:
     if kind in ("resource", "containerResource"):
         names = {"averageUtilization": "targetAverageUtilization", "averageValue": "targetAverageValue"}
         return {"name": source["name"]} | _renamed(target, names) | _renamed(source, {"container": "container"})
-    name, metric = {"metricName": source["metric"]["name"]}, source["metric"]
+    name, metric = {"metricName": source["metric"]["name"]}, _sorted_labels(source["metric"])
     if kind == "external":
         values = _renamed(target, {"value": "targetValue", "averageValue": "targetAverageValue"})
         return name | _renamed(metric, {"selector": "metricSelector"}) | values
@@ -286,13 +286,21 @@ def _target_to_v1(kind: str, source: Json) -> Json:
     return {"target": source["describedObject"]} | name | value | selector | average
 
 
+def _sorted_labels(metric: Json) -> Json:
+    """Give a metric's identifier with the labels of its selector in order, as Go prints a map."""
+    selector = metric.get("selector") or {}
+    if "matchLabels" not in selector:
+        return metric
+    return metric | {"selector": selector | {"matchLabels": dict(sorted(selector["matchLabels"].items()))}}
+
+
 def _current_to_v1(kind: str, source: Json) -> Json:
     current = source["current"]
     if kind in ("resource", "containerResource"):
         utilization = _renamed(current, {"averageUtilization": "currentAverageUtilization"})
         value = {"currentAverageValue": current.get("averageValue", "0")}
         return {"name": source["name"]} | utilization | value | _renamed(source, {"container": "container"})
-    name, metric = {"metricName": source["metric"]["name"]}, source["metric"]
+    name, metric = {"metricName": source["metric"]["name"]}, _sorted_labels(source["metric"])
     value = {"currentValue": current.get("value", "0")}
     if kind == "external":
         average = _renamed(current, {"averageValue": "currentAverageValue"})

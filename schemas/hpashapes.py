@@ -115,7 +115,7 @@ _CONDITION = Struct(
     Field("lastTransitionTime", _TIME, ALWAYS),
     Field("reason", _TEXT),
     Field("message", _TEXT),
-    Field("observedGeneration", _I64),
+    Field("observedGeneration", _I64, POINTER),
 )
 STATUS = Struct(
     Field("observedGeneration", _I64, POINTER),

@@ -21,7 +21,9 @@ ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""
 
 _INTEGER = re.compile("-?(0|[1-9][0-9]*)")
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)([.,]\d+)?(Z|([+-])(\d\d):(\d\d))", re.ASCII)
+# Go's parser takes an hour of one digit.
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT)(\d?\d:\d\d:\d\d)([.,]\d+)?(Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_MOST_OFFSET_HOURS, _MOST_OFFSET_MINUTES = 24, 60
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -75,7 +77,7 @@ class Text(_Plain):
 
     def decode(self, value: Any, path: str, run: Decoding) -> str:
         if isinstance(value, str):
-            return value
+            return _well_formed(value)
         run.expected(path, "a string", value)
         return ""
 
@@ -169,7 +171,10 @@ class TextMap(_Plain):
         if not isinstance(value, Mapping):
             run.expected(path, "an object", value)
             return {}
-        return {key: "" if each is None else Text().decode(each, f"{path}.{key}", run) for key, each in value.items()}
+        return {
+            _well_formed(key): "" if each is None else Text().decode(each, f"{path}.{key}", run)
+            for key, each in value.items()
+        }
 
 
 class ListOf:
@@ -304,11 +309,21 @@ def go_number(number: int | float) -> str:
 
 
 def _to_utc(match: re.Match[str]) -> datetime:
-    local = datetime.fromisoformat(f"{match[1]}+00:00")
-    if not match[4]:
+    local = datetime.fromisoformat(f"{match[1]}{match[2]:0>8}+00:00")
+    if not match[5]:
         return local
-    offset = timedelta(hours=int(match[5]), minutes=int(match[6]))
-    return local - offset if match[4] == "+" else local + offset
+    hours, minutes = int(match[6]), int(match[7])
+    if hours > _MOST_OFFSET_HOURS or minutes > _MOST_OFFSET_MINUTES:
+        raise ValueError("time zone out of range")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return local - offset if match[5] == "+" else local + offset
+
+
+def _well_formed(text: str) -> str:
+    """Replace halves of surrogate pairs, which no encoder takes, as Go's decoder does."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _describe(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from schemas.conversion import v2_to_v1
 from schemas.hpa import (
     ManifestError,
     default_hpa,
@@ -19,6 +20,7 @@ PREFIX = "autoscaling.alpha.kubernetes.io"
 PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
 PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
 UP = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [PODS, PERCENT]}
+CURRENT_CPU = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}]
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u"}
 DOWN = {"selectPolicy": "Max", "policies": [PERCENT]}
 
@@ -171,6 +173,47 @@ def test_v1_behavior_is_completed_when_read_as_v2() -> None:
     assert hpa_from_manifest(given)["spec"]["behavior"] == {"scaleUp": UP | {"selectPolicy": "Min"}, "scaleDown": DOWN}
 
 
+@pytest.mark.parametrize(
+    ("text", "current"),
+    [
+        pytest.param(None, CURRENT_CPU, id="absent"),
+        pytest.param("bad", CURRENT_CPU, id="unreadable"),
+        pytest.param("null", [], id="null is an empty list, and wins"),
+        pytest.param('[{"type":""}]', [{"type": ""}], id="what it holds wins"),
+    ],
+)
+def test_v1_current_metrics_come_from_the_annotation(text: str | None, current: list[Any]) -> None:
+    given = manifest("autoscaling/v1", {} if text is None else {f"{PREFIX}/current-metrics": text})
+    given["status"] = {"currentReplicas": 1, "desiredReplicas": 1, "currentCPUUtilizationPercentage": 7}
+
+    assert hpa_from_manifest(given)["status"]["currentMetrics"] == current
+
+
+def test_half_a_surrogate_pair_in_an_annotation_is_a_replacement_character() -> None:
+    hpa = hpa_from_manifest(
+        manifest("autoscaling/v1", {f"{PREFIX}/metrics": r'[{"type":"\ud800x\ud83d\ude00\udc00"}]'})
+    )
+
+    assert hpa["spec"]["metrics"][0]["type"] == "\ufffdx\U0001f600\ufffd"
+
+
+def test_labels_of_a_selector_are_in_order_in_an_annotation() -> None:
+    selector = {"matchLabels": {"b": "1", "a": "2"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
+    pods = {"type": "Pods", "pods": {"metric": {"name": "m", "selector": selector}}}
+
+    old = v2_to_v1(hpa_from_manifest(manifest(metrics=[pods])))
+
+    assert '"selector":{"matchLabels":{"a":"2","b":"1"},"match' in old["metadata"]["annotations"][f"{PREFIX}/metrics"]
+
+
+def test_a_generation_of_zero_in_a_condition_is_kept() -> None:
+    condition = {"type": "A", "status": "True", "lastTransitionTime": None, "observedGeneration": 0}
+
+    old = v2_to_v1(hpa_from_manifest(manifest() | {"status": {"conditions": [condition]}}))
+
+    assert json.loads(old["metadata"]["annotations"][f"{PREFIX}/conditions"]) == [condition]
+
+
 def test_an_annotation_keeps_the_digits_of_a_number() -> None:
     text = '[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":1.500}}]'
 
@@ -261,6 +304,7 @@ def test_unknown_fields_are_dropped() -> None:
         pytest.param("2001-02-03T04:05:06Z", "2001-02-03T04:05:06Z", id="UTC"),
         pytest.param("2001-02-03T04:05:06.999+02:00", "2001-02-03T02:05:06Z", id="another zone, part seconds cut off"),
         pytest.param("2001-02-03T04:05:06-00:30", "2001-02-03T04:35:06Z", id="west"),
+        pytest.param("2001-02-03T4:05:06+24:60", "2001-02-02T03:05:06Z", id="as far as Go's parser goes"),
         pytest.param("0001-01-01T00:00:00Z", None, id="the zero time is none"),
         pytest.param(None, None, id="null is none"),
     ],
@@ -273,7 +317,15 @@ def test_times_are_utc_seconds(given: str | None, shown: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "time", ["2001-02-30T00:00:00Z", "2001-02-03", "0001-01-01T00:00:00+23:00", "٢001-02-03T00:00:00Z"]
+    "time",
+    [
+        "2001-02-30T00:00:00Z",
+        "2001-02-03",
+        "0001-01-01T00:00:00+23:00",
+        "٢001-02-03T00:00:00Z",
+        "2001-02-03T04:05:06+25:00",
+        "2001-02-03T04:05:06+00:61",
+    ],
 )
 def test_what_is_no_time_is_refused(time: str) -> None:
     source = manifest()
