@@ -76,7 +76,9 @@ class Config:
             raise usage(f"Kafka settings from {source} cannot be used", cause=str(error)) from error
         origins = dict.fromkeys((each.name for each in fields(KafkaSettings)), "default")
         origins |= dict.fromkeys(by_properties, self.kafka_config) | dict.fromkeys(by_environment, "environment")
-        return settings, origins | ({"bootstrap_servers": self.origins["brokers"]} if brokers else {})
+        return settings, origins | (
+            {"bootstrap_servers": self.origins.get("brokers", "the program")} if brokers else {}
+        )
 
 
 def _no_brokers_cause() -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fleethpa.cli import VERBS, LazyGroup, cli
-from fleethpa.config import load
+from fleethpa.config import Config, load
 from fleethpa.dev import runtime
 from fleethpa.errors import CommandError
 from fleethpa.output.table import Column, table
@@ -144,6 +144,10 @@ def test_a_wrong_configuration_file_is_named(tmp_path: Path, text: str, said: st
     with pytest.raises(CommandError, match=said) as caught:
         load({"config": str(file)}, {})
     assert caught.value.code == 2
+
+
+def test_a_configuration_made_by_the_program_itself_reaches_its_brokers() -> None:
+    assert Config(brokers="127.0.0.1:9092").kafka().bootstrap_servers == "127.0.0.1:9092"
 
 
 def test_a_running_dev_stack_is_found_and_a_dead_one_is_not(tmp_path: Path) -> None:
