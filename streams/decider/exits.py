@@ -19,7 +19,7 @@ class Exit(enum.IntEnum):
     """The process stood still so long that another worker may own its partitions."""
 
     STALLED = 75
-    """A watchdog fired: nothing comes, or recovery does not end. A restart usually helps."""
+    """A watchdog fired (nothing comes, recovery does not end), or no broker answers. A restart usually helps."""
 
     DENIED = 77
     """Kafka refused a permission."""

@@ -45,7 +45,10 @@ async def check(config: DeciderConfig) -> int:
         raise _denied("group", config.app_id, "READ") from error
     except TopicAuthorizationFailedError as error:
         raise StartError(Exit.DENIED, f"Kafka denies access: {error}; see `fleethpa topics acls`") from error
-    except (KafkaConnectionError, KafkaError) as error:
+    except KafkaConnectionError as error:
+        # A broker that is away and a wrong password look the same from here; the first goes by with time.
+        raise StartError(Exit.STALLED, _unreachable(config, error)) from error
+    except KafkaError as error:
         raise StartError(Exit.NEEDS_OPERATOR, _unreachable(config, error)) from error
 
 

@@ -70,7 +70,7 @@ async def test_a_denied_permission_is_an_error_in_words_and_not_a_hang(
 
 async def test_a_wrong_password_is_an_error_in_words(secured: Secured, tmp_path: Path) -> None:
     with worker(secured, tmp_path, *scram("decider", "wrong")) as running:
-        assert await asyncio.to_thread(running.process.wait, 180) == Exit.NEEDS_OPERATOR, running.tail()
+        assert await asyncio.to_thread(running.process.wait, 180) == Exit.STALLED, running.tail()
         assert "cannot use the brokers" in running.tail()
 
 

@@ -99,7 +99,7 @@ async def test_a_decision_that_comes_out_different_ends_it_and_shows_both(
 
 async def test_no_broker_is_an_error_in_words(tmp_path: Path) -> None:
     with Decider("127.0.0.1:1", tmp_path / "decider.txt") as running:
-        assert await asyncio.to_thread(running.process.wait, 60) == Exit.NEEDS_OPERATOR
+        assert await asyncio.to_thread(running.process.wait, 60) == Exit.STALLED
     assert "cannot use the brokers 127.0.0.1:1" in running.tail()
 
 

@@ -13,9 +13,8 @@ from tests.decider_process import Decider
 from tests.kafka.broker import KafkaBroker
 
 SESSION_S = 4.0
-HARMLESS = (-9, -15, 0, Exit.FENCED, Exit.STALLED, Exit.NEEDS_OPERATOR)
-"""Ways to end that a supervisor answers with a restart; `NEEDS_OPERATOR` is what a broker that is away looks like,
--15 what SIGTERM does to a process that has hardly begun."""
+HARMLESS = (-9, -15, 0, Exit.FENCED, Exit.STALLED)
+"""Ways to end that a supervisor answers with a restart; -15 is what SIGTERM does to a process that has hardly begun."""
 
 _REREAD = re.compile(r"folded (\d+) records again; (\d+) decisions stood")
 
