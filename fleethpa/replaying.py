@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.errors import CommandError
@@ -99,7 +100,8 @@ async def events_of(
         try:
             async with aclosing(batches):
                 async for batch in batches:
-                    upto = [record for record in batch if until_ms is None or record[1] < until_ms]
+                    # The first of that time ends it: timestamps may step back, log time does not.
+                    upto = list(takewhile(lambda record: until_ms is None or record[1] < until_ms, batch))
                     found += [_slim(each) for each in events(partition, upto, wanted) if _time(each) >= since_ms]
                     if len(upto) < len(batch):
                         break

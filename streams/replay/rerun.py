@@ -65,7 +65,7 @@ class ReplayReport(Struct, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """One partition to replay; only decisions of `hpa` (None: all) whose log record is in the window are compared."""
+    """One partition to replay; only decisions of `hpa` (None: all) whose log time is in the window are compared."""
 
     source: Source
     partition: int
@@ -213,7 +213,7 @@ class _Replay:
         # At the end of the decisions only a new one is a reason to look again: looking opens a consumer on Kafka.
         ask = bool(made) or (self._ahead is None and not self._at_end) or self._reaches(record)
         standing = await self._standing(record.offset) if ask else {}
-        in_window = self.task.since_ms is None or record.timestamp_ms >= self.task.since_ms
+        in_window = self.task.since_ms is None or self._partition.clock_ms >= self.task.since_ms
         ended, engine = self._ahead is None, str(self._partition.engine)
         for decision in made:
             value = standing.pop(decision.id, None)
@@ -224,10 +224,10 @@ class _Replay:
                 if value == decision.value:
                     self._identical(engine)
                 else:
-                    self._judge(record, decision, value, ended)
+                    self._judge(decision, value, ended)
         for id_, value in standing.items():
             if in_window and self._is_wanted_value(id_, value):
-                self._diverged(record, id_, value, None, [Difference("decision", "a decision", None)])
+                self._diverged(id_, value, None, [Difference("decision", "a decision", None)])
             self.recorded.take(id_, value)
 
     def _reaches(self, record: ArchivedRecord) -> bool:
@@ -250,27 +250,25 @@ class _Replay:
         report.identical += 1
         report.engines[engine] = report.engines.get(engine, 0) + 1
 
-    def _judge(self, record: ArchivedRecord, made: DecisionRecord, value: bytes | None, ended: bool) -> None:
+    def _judge(self, made: DecisionRecord, value: bytes | None, ended: bool) -> None:
         report = self.report
         if value is None and ended:
             report.unrecorded += 1
             return
         report.evaluations += 1
         if value is None:
-            self._diverged(record, made.id, None, made.value, [Difference("decision", None, "a decision")])
+            self._diverged(made.id, None, made.value, [Difference("decision", None, "a decision")])
             return
         engine = self.recorded.engine(made.id)
         report.engines[engine] = report.engines.get(engine, 0) + 1
         recorded, again = self.recorded.whole(made.id, value), self.made.whole(made.id, made.value)
         found = differences(value, made.value, chain=False) and differences(recorded, again, chain=False)
         if found:
-            self._diverged(record, made.id, recorded, again, found)
+            self._diverged(made.id, recorded, again, found)
         else:
             report.identical += 1
 
-    def _diverged(
-        self, record: ArchivedRecord, id_: str, recorded: bytes | None, made: bytes | None, found: list[Difference]
-    ) -> None:
+    def _diverged(self, id_: str, recorded: bytes | None, made: bytes | None, found: list[Difference]) -> None:
         report, first = self.report, found[0]
         report.diverged += 1
         report.paths[first.path] = report.paths.get(first.path, 0) + 1
@@ -282,7 +280,7 @@ class _Replay:
             Divergence(
                 id=id_,
                 hpa="/".join(str(about.get(name, "?")) for name in ("cluster", "namespace", "name")),
-                time_ms=record.timestamp_ms,
+                time_ms=self._partition.clock_ms,
                 engine=int((bodies[0] or about).get("engine", 1)),
                 path=first.path,
                 recorded=_plain(first.recorded),

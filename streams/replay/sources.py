@@ -8,6 +8,8 @@ from typing import Protocol
 
 from schemas import topics
 from schemas.connection import KafkaSettings
+from streams.core.errors import StateError
+from streams.core.rows import PartitionRow, decode_row, partition_key
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
 from streams.replay.reader import PartitionReader, seq_of
@@ -34,8 +36,8 @@ class Source(Protocol):
         ...
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
-        """The newest snapshot of which every log record is older than `before_ms` (None: the first there is, if the
-        log does not begin at its first record): (applied offset, rows).
+        """The newest snapshot whose log time is before `before_ms` (None: the first there is, if the log does not
+        begin at its first record): (applied offset, rows).
         """
         ...
 
@@ -96,7 +98,10 @@ class ArchiveSource:
         newest_ms = {manifest.last_offset: manifest.last_timestamp_ms for manifest in reader.manifests()}
         for offset, path in reversed(stored):
             if newest_ms.get(offset, before_ms) < before_ms:
-                return offset, read_snapshot(path)
+                rows = read_snapshot(path)
+                # Timestamps may step back, log time does not.
+                if _clock_ms(rows, partition) < before_ms:
+                    return offset, rows
         return self.snapshot(partition, None)
 
     async def checkpoint(
@@ -138,6 +143,16 @@ class ArchiveSource:
             else:
                 break
         return low
+
+
+def _clock_ms(rows: Mapping[bytes, bytes], partition: int) -> int:
+    """Log time of stored rows; 0 where they tell none: whoever restores them says what is wrong."""
+    key = partition_key(partition)
+    try:
+        row = decode_row(key, rows.get(key, b""))
+    except StateError:
+        return 0
+    return row.clock_ms if isinstance(row, PartitionRow) else 0
 
 
 @dataclass(frozen=True)
