@@ -18,6 +18,7 @@ from schemas.decisions import Decision
 from schemas.entries import LogRecord
 from schemas.keys import HpaId, split_namespace_key
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.core.foldhpas import paused_by
 from streams.core.moves import KEPT_MOVES, Move, moved
 from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 from streams.core.settings import merge
@@ -74,6 +75,7 @@ class _Builder:
         self.hpas = {row.id: row for row in rows if isinstance(row, HpaRow)}
         self.namespaces = [row for row in rows if isinstance(row, NamespaceRow)]
         self.objects: dict[HpaId, AutoscalerSet | None] = {}
+        self.lists: dict[str, tuple[str, set[str]]] = {}
         self.newest: dict[HpaId, Recorded] = {}
         self.moves: dict[HpaId, list[Move]] = {hpa: [Move(*m) for m in row.moves] for hpa, row in self.hpas.items()}
         self.pauses = _pauses(partitions.values(), self.namespaces)
@@ -102,10 +104,24 @@ class _Builder:
         elif isinstance(body, AutoscalerSet):
             self._take_object(key, body)
         elif isinstance(body, AutoscalerList):
-            for hpa in body.hpas:
-                self._take_object(key, AutoscalerSet(hpa=hpa))
+            self._take_list(key, body)
         elif isinstance(body, AutoscalerDeleted):
             self._take_deletion(key, body)
+
+    def _take_list(self, key: str, body: AutoscalerList) -> None:
+        """Note a chunk of a full list; after the last one, what it did not name is gone."""
+        begun, named = self.lists.pop(key, ("", set())) if body.chunk else (body.list_id, set[str]())
+        for hpa in body.hpas:
+            self._take_object(key, AutoscalerSet(hpa=hpa))
+            named.add(hpa["metadata"]["name"])
+        if begun != body.list_id:
+            return
+        if body.chunk < body.chunks - 1:
+            self.lists[key] = begun, named
+            return
+        known = {each.name for each in (*self.hpas, *self.objects) if each.namespace_key == key}
+        for name in known - named:
+            self._take_deletion(key, AutoscalerDeleted(name=name, origin="cluster"))
 
     def _take_object(self, key: str, change: AutoscalerSet) -> None:
         cluster, namespace = split_namespace_key(key)
@@ -127,11 +143,8 @@ class _Builder:
         scope = command.cluster or ALL if key == ALL else f"{key}/{command.name}" if command.name else key
         if command.command == "mode" and command.mode:
             self.modes[scope] = command.mode
-        elif command.command == "pause":
-            pause = Pause(command.until, command.author, command.reason, now_ms)
-            self.pauses.setdefault(scope, {})[command.pause_kind] = pause
-        elif command.command == "resume":
-            self.pauses.pop(scope, None)
+        elif command.command != "mode":
+            self.pauses[scope] = paused_by(self.pauses.get(scope, {}), command, now_ms)
 
     def take_decisions(self, decisions: Iterable[Recorded]) -> None:
         """Note the newest evaluation of each HPA."""

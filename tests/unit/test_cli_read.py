@@ -11,7 +11,7 @@ import yaml
 from fleethpa.decisions import Expander, Recorded
 from fleethpa.output.explanation import explanation
 from fleethpa.state import read_state
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
@@ -132,6 +132,29 @@ async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
     assert view.paused.endswith("INC-42")
     fleet.append(AutoscalerDeleted(name="checkout"))
     assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+
+
+async def test_a_resume_of_one_direction_leaves_the_pause_of_the_other(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    for kind in ("scaleUp", "scaleDown"):
+        fleet.append(Command(command="pause", name="checkout", pause_kind=kind))
+    fleet.append(Command(command="resume", name="checkout", pause_kind="scaleUp"))
+    assert (await read_state(fleet.reader())).hpas[CHECKOUT].paused.startswith("scaleDown")
+    fleet.append(Command(command="resume", name="checkout"))
+    assert not (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+
+
+async def test_what_a_full_list_since_the_rows_no_longer_names_is_gone(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    fleet.append(AutoscalerSet(hpa=hpa("central"), origin="central"))
+    lists = [AutoscalerList(list_id="b", hpas=[hpa(name)], chunk=n, chunks=2) for n, name in enumerate(("api", "web"))]
+    fleet.append(lists[0])
+    assert CHECKOUT in (await read_state(fleet.reader())).hpas
+    fleet.append(lists[1])
+    names = {str(hpa) for hpa in (await read_state(fleet.reader())).hpas}
+    assert names == {"east/shop/api", "east/shop/central", "east/shop/web"}
+    fleet.checkpoint()
+    assert {str(hpa) for hpa in (await read_state(fleet.reader())).hpas} == names
 
 
 async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> None:
