@@ -212,7 +212,9 @@ class ClusterClient:
     async def _load(self) -> None:
         """Read the credentials; the first time also make the client. Only the token moves on later reads."""
         try:
-            fresh, self._token_until = await self._credentials.load()
+            configuration, self._token_until = await self._credentials.load()
+            if self._api is None:
+                self._api = self._credentials.client(configuration)
         except ConfigError as error:
             if self._api is None:
                 raise
@@ -220,10 +222,7 @@ class ClusterClient:
             log.warning("credentials not read again", extra={"cluster": self.name, "error": str(error)})
             self._token_until = time.monotonic() + _RELOAD_PAUSE_S
             return
-        if self._api is None:
-            self._api = fresh
-        else:
-            self._api.configuration.api_key = fresh.configuration.api_key
+        self._api.configuration.api_key = configuration.api_key
 
     async def _reload(self) -> None:
         """After a 401: make the client anew, certificates included; running requests keep the old one."""
@@ -231,7 +230,8 @@ class ClusterClient:
             if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
                 return
             self._loaded_at = time.monotonic()
-            fresh, self._token_until = await self._credentials.load()
+            configuration, self._token_until = await self._credentials.load()
+            fresh = self._credentials.client(configuration)
             if self._api is not None:
                 self._retired.append(self._api)
             self._api = fresh

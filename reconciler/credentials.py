@@ -60,8 +60,8 @@ class Credentials:
         self._again_at = 0.0
         self._pause_s = FIRST_PAUSE_S
 
-    async def load(self) -> tuple[ApiClient, float]:
-        """A client with the credentials as they are now, and until when (monotonic time) they surely hold.
+    async def load(self) -> tuple[Configuration, float]:
+        """The credentials as they are now, and until when (monotonic time) they surely hold.
 
         Raises:
             ConfigError: there are none; also told, without trying, for a while after it was found out.
@@ -71,13 +71,23 @@ class Credentials:
         try:
             async with asyncio.timeout(LOAD_TIMEOUT_S):
                 configuration, lasts_s = await self._configuration()
-            client = ApiClient(configuration=configuration)
         except TimeoutError as error:
             raise self._failed(f"no answer of the exec plugin within {LOAD_TIMEOUT_S:g} s") from error
         except _FAULTS as error:
             raise self._failed(str(error) or type(error).__name__) from error
         self._pause_s = FIRST_PAUSE_S
-        return client, time.monotonic() + lasts_s
+        return configuration, time.monotonic() + lasts_s
+
+    def client(self, configuration: Configuration) -> ApiClient:
+        """A client with these credentials. Where the system's certificates are used, they take it 40 ms to read.
+
+        Raises:
+            ConfigError: a certificate or key cannot be used.
+        """
+        try:
+            return ApiClient(configuration=configuration)
+        except _FAULTS as error:
+            raise self._failed(str(error) or type(error).__name__) from error
 
     def _failed(self, why: str) -> ConfigError:
         self._failure = f"cluster {self._config.name}: its credentials cannot be loaded: {why}"
