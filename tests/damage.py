@@ -13,7 +13,7 @@ import orjson
 
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
-from streams.replay.check import Report
+from streams.replay.checker import Report
 from streams.replay.files import check_layout
 from streams.replay.segments import ArchivedRecord, ArchiveError, read_frames
 from streams.replay.signing import Heads

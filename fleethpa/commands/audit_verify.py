@@ -13,7 +13,7 @@ from fleethpa.output.formats import one
 from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from streams.replay.check import Report
+    from streams.replay.checker import Report
     from streams.replay.signing import Heads
     from streams.replay.sources import Source
 

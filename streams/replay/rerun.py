@@ -19,8 +19,10 @@ from streams.core.errors import CoreError
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import LOG
-from streams.replay.check import FaultError, Lookahead, Progress, log_offset_of
+from streams.replay.check import Progress
+from streams.replay.checker import FaultError, log_offset_of
 from streams.replay.differences import Difference, differences
+from streams.replay.lookahead import Lookahead
 from streams.replay.parallel import told
 from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.replay.sources import Source

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from streams.replay.archive import DECISIONS, LOG
 from streams.replay.archiver import is_written
-from streams.replay.check import Report, check_partition
+from streams.replay.check import check_partition
+from streams.replay.checker import Report
 from streams.replay.files import check_layout, check_segments, check_snapshots, next_head, signed_heads
 from streams.replay.parallel import Pool, told
 from streams.replay.segments import GENESIS, ArchiveError

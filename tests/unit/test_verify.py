@@ -8,7 +8,7 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.replay.archive import LOG
-from streams.replay.check import Report
+from streams.replay.checker import Report
 from streams.replay.parallel import Pool
 from streams.replay.sources import ArchiveSource
 from streams.replay.verify import checkpoints_of, verify, verify_partition
