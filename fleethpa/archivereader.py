@@ -96,17 +96,20 @@ class ArchiveReader:
         return decisions
 
     def _read_back(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
-        records: list[ArchivedRecord] = []
-        decisions: list[Recorded] = []
+        parts: list[list[ArchivedRecord]] = []
+        due = 1
         try:
             for part in PartitionReader(self.root, DECISIONS, number, checked=True).backwards(upto_ms):
-                records = part + records
-                decisions, lacking = expand_all(number, ((r.offset, r.value) for r in records))
-                if not lacking and enough(number, decisions):
-                    break
+                parts.append(part)
+                # Looked at whenever there is twice as much: a long past is not expanded once for each segment.
+                if sum(map(len, parts)) >= due:
+                    decisions, lacking = _expanded(number, parts)
+                    if not lacking and enough(number, decisions):
+                        return decisions
+                    due = 2 * sum(map(len, parts))
         except ArchiveError as error:
             raise damaged(error, self.root) from error
-        return decisions
+        return _expanded(number, parts)[0]
 
     async def follow(self) -> AsyncIterator[Recorded]:
         """Decisions that are archived from now on."""
@@ -151,3 +154,7 @@ class ArchiveReader:
             yield from PartitionReader(self.root, topic, number, checked=True).records(first)
         except ArchiveError as error:
             raise damaged(error, self.root) from error
+
+
+def _expanded(number: int, newest_first: list[list[ArchivedRecord]]) -> tuple[list[Recorded], bool]:
+    return expand_all(number, ((r.offset, r.value) for part in reversed(newest_first) for r in part))

@@ -12,7 +12,7 @@ import click
 
 from fleethpa.decisions import Recorded
 from fleethpa.errors import CommandError, usage
-from fleethpa.output.times import parse_duration_ms, parse_time_ms
+from fleethpa.output.times import LATEST_MS, parse_duration_ms, parse_time_ms
 from fleethpa.selection import Selection
 from schemas.decisions import Limit
 
@@ -67,21 +67,26 @@ def reasons(recorded: Recorded) -> list[str]:
 
 
 def moment(text: str | None, now_ms: int, option: str) -> int | None:
-    """Read `2h` (ago) or an RFC 3339 time.
+    """Read `2h` (ago) or an RFC 3339 time; what lies before 1970 is 1970.
 
     Raises:
         CommandError: neither (exit 2).
     """
     if text is None:
         return None
-    if text[:4].isdigit() and "-" in text:
-        try:
-            return parse_time_ms(text)
-        except ValueError as error:
-            raise usage(
-                f"{option} {text!r} is no time", cause="Write 2h, or a time such as 2026-11-21T08:00:15Z."
-            ) from error
-    return now_ms - parse_duration_ms(text, option)
+    try:
+        is_time = text[:4].isdigit() and "-" in text
+        time_ms = parse_time_ms(text) if is_time else now_ms - parse_duration_ms(text, option)
+    except (ValueError, CommandError) as error:
+        raise _no_time(text, option) from error
+    if time_ms > LATEST_MS:
+        raise _no_time(text, option)
+    return max(0, time_ms)
+
+
+def _no_time(text: str, option: str) -> CommandError:
+    cause = "Write 2h, or a time with its zone, such as 2026-11-21T08:00:15Z."
+    return usage(f"{option} {text!r} is no time", cause=cause)
 
 
 def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:

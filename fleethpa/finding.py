@@ -9,9 +9,11 @@ from typing import Final
 
 from fleethpa.decisions import Recorded
 from fleethpa.errors import CommandError, not_found, usage
-from fleethpa.output.times import parse_time_ms
+from fleethpa.filters import moment
+from fleethpa.output.times import rfc3339
 from fleethpa.readers import Reader
 from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
+from fleethpa.session import Session
 from fleethpa.state import read_state
 from fleethpa.views import FleetState, HpaView
 from schemas.keys import HpaId, partition_for
@@ -104,20 +106,39 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     return not_found(f"no HPA {ref}{where}", next_step="fleethpa get hpa -A")
 
 
+def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple[str, int | None]:
+    """Split `NAME@TIME` (or `NAME` and `--at TIME`) into the name and the moment, None without one.
+
+    Raises:
+        CommandError: two moments, an empty or unreadable one, or one beside the id of a decision (exit 2).
+    """
+    name, sign, text = what.partition("@")
+    if sign and not text:
+        raise usage(f"{what!r} names no time", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
+    if text and at:
+        raise usage("NAME@TIME and --at exclude each other")
+    said = text or at
+    if said and _DECISION_ID.fullmatch(name):
+        raise usage(f"{name} names one decision", cause="A time picks one of several of an HPA.")
+    return name, moment(said, session.now_ms(), f"{name}@" if text else "--at") if said else None
+
+
 async def find_decision(
-    reader: Reader, what: str, namespace: str | None, *, at: str | None = None, change: bool = False
+    reader: Reader, what: str, namespace: str | None, *, at_ms: int | None = None, change: bool = False
 ) -> tuple[Recorded, Recorded | None]:
     """Return a decision and, where its write has ended, the record that completed it.
 
-    `what`: the id of a decision, or an HPA; then its newest evaluation, or the one at `at`, or (`change`) the newest
+    `what`: the id of a decision, or an HPA; then its newest evaluation, or the one at `at_ms`, or (`change`) the newest
     that changed replicas.
 
     Raises:
         CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
     if match := _DECISION_ID.fullmatch(what):
-        return await _by_id(reader, what, int(match[1]))
-    ref, wanted_ms = parse_ref(what), _time(at)
+        if change:
+            raise usage(f"{what} names one decision", cause="--change picks one of several of an HPA.")
+        return await _by_id(reader, what, int(match[1]), int(match[2]))
+    ref = parse_ref(what)
     scope = ref.namespace or namespace or DEFAULT_NAMESPACE
 
     def is_named(hpa: HpaId) -> bool:
@@ -127,18 +148,23 @@ async def find_decision(
         decision = recorded.decision
         if not is_named(recorded.hpa) or decision.kind != "evaluation":
             return False
-        if wanted_ms is not None and recorded.time_ms > wanted_ms:
+        if at_ms is not None and recorded.time_ms > at_ms:
             return False
         return not change or decision.final_desired_replicas != decision.current_replicas
 
-    whole = [partition_for(f"{ref.cluster}/{scope}", await reader.count())] if ref.cluster else None
-    tails = await reader.tail(_reaching(fits), whole, wanted_ms)
-    everything = [recorded for tail in tails.values() for recorded in tail]
-    fitting = [recorded for recorded in everything if fits(recorded)]
+    async def search(partitions: list[int] | None) -> tuple[list[Recorded], list[Recorded]]:
+        tails = await reader.tail(_reaching(fits), partitions, at_ms)
+        everything = [recorded for tail in tails.values() for recorded in tail]
+        return everything, [recorded for recorded in everything if fits(recorded)]
+
+    whole = await _partitions(reader, ref, scope, is_named)
+    everything, fitting = await search(whole)
+    if not fitting and whole is not None and not ref.cluster:
+        everything, fitting = await search(None)
     if not fitting:
-        if whole is not None:  # the nearest names may be of other partitions
+        if ref.cluster:  # the nearest names may be of other partitions
             everything += [each for tail in (await reader.tail(lambda *_: True)).values() for each in tail]
-        raise _none_fits(ref, {r.hpa for r in everything}, is_named, scope, at, change)
+        raise _none_fits(ref, {r.hpa for r in everything}, is_named, scope, at_ms, change)
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
@@ -147,13 +173,23 @@ async def find_decision(
     return found, _ending(found, everything)
 
 
+async def _partitions(reader: Reader, ref: Ref, scope: str, is_named: Callable[[HpaId], bool]) -> list[int] | None:
+    """The partitions in which to search for a name; None: all, to their beginning, for it may have been deleted."""
+    count = await reader.count()
+    if ref.cluster:
+        return [partition_for(f"{ref.cluster}/{scope}", count)]
+    living = [hpa for hpa in (await read_state(reader)).hpas if is_named(hpa)]
+    return sorted({partition_for(hpa.namespace_key, count) for hpa in living}) or None
+
+
 def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]], bool]:
     return lambda _, decisions: any(fits(recorded) for recorded in decisions)
 
 
-async def _by_id(reader: Reader, id_: str, partition: int) -> tuple[Recorded, Recorded | None]:
+async def _by_id(reader: Reader, id_: str, partition: int, offset: int) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
-        return any(recorded.decision.id == id_ for recorded in decisions)
+        reached = bool(decisions) and decisions[0].decision.input.offset < offset
+        return reached or any(recorded.decision.id == id_ for recorded in decisions)
 
     try:
         tail = (await reader.tail(enough, [partition]))[partition]
@@ -173,19 +209,12 @@ def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
     return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
 
 
-def _time(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_time_ms(text)
-    except ValueError as error:
-        raise usage(f"--at {text!r} is no time", cause="Write it as 2026-11-21T08:00:15Z.") from error
-
-
 def _none_fits(
-    ref: Ref, known: set[HpaId], is_named: Callable[[HpaId], bool], scope: str, at: str | None, change: bool
+    ref: Ref, known: set[HpaId], is_named: Callable[[HpaId], bool], scope: str, at_ms: int | None, change: bool
 ) -> CommandError:
     if any(is_named(hpa) for hpa in known):
-        asked = f" at or before {at}" if at else " that changed the replicas" if change else ""
+        asked = (
+            f" at or before {rfc3339(at_ms)}" if at_ms is not None else " that changed the replicas" if change else ""
+        )
         return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")
     return no_such_hpa(ref, known, scope)

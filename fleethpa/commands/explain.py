@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("what", shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
-@click.option("--at", metavar="TIME", help="The decision that stood at this time (RFC 3339), not the newest.")
+@click.option("--at", metavar="TIME|2h", help="The decision that stood then, not the newest.")
 @click.option("--change", is_flag=True, help="The newest decision that changed the replicas.")
 @click.option("--counterfactuals/--no-counterfactuals", default=True, help="Find what would have changed the answer.")
 @output_option(formats=("table", "json", "yaml"))
@@ -33,14 +33,14 @@ def explain(
     that changed nothing is explained just so. What would have changed the answer is found by evaluating it again with
     other values on the inputs that the log gives.
     """
-    from fleethpa.finding import find_decision
+    from fleethpa.finding import find_decision, name_and_moment
     from fleethpa.output.explanation import explanation
 
-    name, _, moment = what.partition("@")
+    name, at_ms = name_and_moment(session, what, at)
 
     async def work() -> tuple[Recorded, Recorded | None, Counterfactuals | None]:
         async with session.reader() as reader:
-            found, ending = await find_decision(reader, name, namespace, at=moment or at, change=change)
+            found, ending = await find_decision(reader, name, namespace, at_ms=at_ms, change=change)
             whole, would = await _again(session, reader, found) if counterfactuals else (found, None)
             return whole, ending, would
 

@@ -96,7 +96,7 @@ def _partitions(count: int, hpa: HpaId | None) -> list[int]:
 
 def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandError:
     span = " to ".join(rfc3339(at) if at is not None else "…" for at in window)
-    if any(window):
+    if window != (None, None):
         return not_found(
             f"no decision{f' of {hpa}' if hpa else ''} in the window {span}", next_step="fleethpa audit list -A"
         )

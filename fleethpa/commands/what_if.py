@@ -53,12 +53,12 @@ def what_if(
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
-    from fleethpa.finding import find_decision
+    from fleethpa.finding import find_decision, name_and_moment
     from fleethpa.replaying import LogGoneError, evaluated
 
-    name, _, moment = what.partition("@")
+    name, at_ms = name_and_moment(session, what)
     async with session.reader() as reader:
-        found, _ = await find_decision(reader, name, namespace, at=moment or None)
+        found, _ = await find_decision(reader, name, namespace, at_ms=at_ms)
         if found.decision.kind != "evaluation":
             raise usage(
                 f"{what} is the end of a write, not an evaluation", next_step=f"name {found.decision.completes}"

@@ -9,6 +9,8 @@ from typing import Final
 from fleethpa.errors import usage
 from fleethpa.kubectl.ages import human_duration
 
+LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: no later time can be written."""
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 

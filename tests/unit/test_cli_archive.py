@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import orjson
 import pytest
 
+from fleethpa.archivereader import ArchiveReader
+from fleethpa.decisions import Recorded, expand_all
+from fleethpa.readers import Enough
+from schemas.keys import partition_for
 from streams.replay.archive import DECISIONS
 from streams.replay.archiver import Archiver, Limits
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
@@ -73,6 +80,48 @@ def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> 
     assert "2026-01-01T00:00:5" in page
     assert "T00:01:0" not in page
     assert "T00:02" not in page
+
+
+@pytest.mark.parametrize("said", [["c0/ns0/app0@1m"], ["c0/ns0/app0", "--at", "1m"]])
+def test_explain_takes_a_moment_as_every_other_verb_does(run: Cli, root: Path, said: list[str]) -> None:
+    result = run("explain", *said, "--from", str(root), "-o", "json")
+    assert "2026-01-01T00:01:30Z" < fits("Decision", result.stdout)["time"] <= "2026-01-01T00:01:59.999Z"
+
+
+def test_names_are_looked_up_before_the_whole_past_is_read(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    asked: list[tuple[tuple[int, ...] | None, int]] = []
+    tail = ArchiveReader.tail
+
+    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(reader, enough, partitions, upto_ms)
+        asked.append((None if partitions is None else tuple(partitions), sum(map(len, found.values()))))
+        return found
+
+    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    assert run("explain", "app0", "-n", "ns0", "--from", str(root), "--no-counterfactuals").exit_code == 0
+    assert asked[-1][0] == (partition_for("c0/ns0", 2),)
+    newest = orjson.loads(made[DECISIONS, 0][-1].value)["id"]
+    assert run("explain", newest + "x", "--from", str(root)).exit_code == 4
+    assert asked[-1][1] < len(made[DECISIONS, 0])
+
+
+def test_a_long_past_is_expanded_a_few_times_only(
+    tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, stretches = write_archive(tmp_path, FLEET, topics=made, segment_ms=4_000), list[int]()
+
+    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
+        stretch = list(records)
+        stretches.append(len(stretch))
+        return expand_all(partition, stretch)
+
+    monkeypatch.setattr("fleethpa.archivereader.expand_all", counted)
+    found = asyncio.run(ArchiveReader(root).tail(lambda *_: False, [0]))[0]
+    assert [each.offset for each in found] == list(range(len(made[DECISIONS, 0])))
+    assert sum(stretches) <= 3 * len(found)
 
 
 def test_verify_derives_one_decision_again(run: Cli, root: Path, made: Topics) -> None:
@@ -202,13 +251,28 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["audit", "verify", "--since", "2030-01-01T00:00:00Z"], 2, "window is empty", id="verify the future"
         ),
-        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "not a duration", id="no time"),
+        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is no time", id="no time"),
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
         pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
         pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
         pytest.param(["verify", "hello"], 2, "is no decision id", id="verify what is no id"),
         pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
-        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "not a duration", id="at no time"),
+        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is no time", id="at no time"),
+        pytest.param(
+            ["get", "hpa", "-A", "--at", "99999999d"], 4, "nothing as old as 1970", id="before time itself began"
+        ),
+        pytest.param(["replay", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"),
+        pytest.param(
+            ["audit", "list", "-A", "--since", "9999-12-31T23:59:59-10:00"], 2, "is no time", id="after the year 9999"
+        ),
+        pytest.param(
+            ["get", "hpa", "-A", "--at", "2026-01-01T00:01:00"], 2, "with its zone", id="at a time of no zone"
+        ),
+        pytest.param(["explain", "c0/ns0/app0@"], 2, "names no time", id="explain at nothing"),
+        pytest.param(["explain", "c0/ns0/app0@1m", "--at", "2m"], 2, "exclude each other", id="explain at two moments"),
+        pytest.param(["what-if", "c0/ns0/app0@noon", "--set", "maxReplicas=9"], 2, "is no time", id="what-if then"),
+        pytest.param(["explain", "0-10-x", "--at", "1m"], 2, "names one decision", id="explain an id at a moment"),
+        pytest.param(["explain", "0-10-x", "--change"], 2, "names one decision", id="explain an id that changed"),
         pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
         pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
         pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),

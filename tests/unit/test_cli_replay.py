@@ -230,7 +230,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
         pytest.param(
             ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
         ),
-        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "not a duration", id="audit list: no time"),
+        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is no time", id="audit list: no time"),
     ],
 )
 def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
