@@ -66,10 +66,11 @@ async def evaluated(reader: Reader, recorded: Recorded) -> Evaluated:
     Raises:
         LogGoneError: the log does not hold them any more, or gives another decision.
     """
+    from schemas.chain import log_offset_of
     from streams.replay.inputs import evaluation_of
 
     id_ = recorded.decision.id
-    offset = int(id_.split("-", 2)[1])
+    offset = log_offset_of(id_)
     partition, batches = await fold_from(reader, recorded.partition, offset=offset)
     found = None
     async with aclosing(batches):

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
+from schemas.chain import uid_of
 from schemas.decisions import ENGINE
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
@@ -184,7 +185,7 @@ class Partition:
 
     def _is_ahead(self, decision: str) -> bool:
         """Tell whether a decision belongs to an HPA whose row has the record already."""
-        uid = decision.split("-", 2)[2].removesuffix("-c")
+        uid = uid_of(decision)
         offset = self.state.offset
         return any(
             hpa.applied >= offset and uid in (hpa.row.uid, *hpa.row.former_uids) for hpa in self.state.hpas.values()

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import NamedTuple
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from schemas.chain import links_of
 from streams.core.partition import Partition
 from streams.decider.exits import Exit
-from streams.decider.standing import Head, Links
+from streams.decider.standing import Head
 from streams.decider.startup import StartError
 from streams.decider.tail import Bounds
 from streams.kafka import read_range
@@ -86,7 +86,7 @@ async def decision_offset(
     first = max(bounds.first, await source.first_decision(number, head.seq))
     async with aclosing(read_range(consumer, tp, first, bounds.end)) as records:
         async for record in records:
-            if msgspec.json.decode(record.value, type=Links).seq == head.seq:
+            if links_of(record.value).seq == head.seq:
                 if hashlib.sha256(record.value).hexdigest() == head.digest:
                     return int(record.offset)
                 raise _unfit(

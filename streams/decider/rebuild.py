@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from schemas.chain import links_of, log_offset_of
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
@@ -26,7 +26,7 @@ from streams.decider.checkpoint import own_row
 from streams.decider.config import DeciderConfig
 from streams.decider.exits import Exit
 from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
-from streams.decider.standing import Head, Links
+from streams.decider.standing import Head
 from streams.decider.startup import StartError
 from streams.decider.tail import Bounds
 from streams.kafka import read_range, reader, strict_producer
@@ -193,9 +193,9 @@ async def _mark_restart(config: DeciderConfig, number: int, first: int, producer
 async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> Tail:
     newest, offset, log_offset, ids = Head(0, ""), bounds.first, -1, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
-        links = msgspec.json.decode(record.value, type=Links)
+        links = links_of(record.value)
         ids.add(links.id)
         if links.seq > newest.seq:
             newest, offset = Head(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
-            log_offset = int(links.id.split("-", 2)[1])
+            log_offset = log_offset_of(links.id)
     return Tail(newest, offset, frozenset(ids), log_offset)

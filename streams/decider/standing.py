@@ -4,10 +4,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
-
-REMEMBERED = 20_000
-"""How many decisions back a second copy is compared; a paused worker repeats at most what one take produced."""
+from schemas.chain import REMEMBERED, Links, links_of, log_offset_of
 
 
 class StandingError(Exception):
@@ -26,14 +23,6 @@ class DecisionOnTopic(Protocol):
 
 Fetch = Callable[[], Awaitable[Sequence[DecisionOnTopic]]]
 """The next records of the decisions partition, in order; waits for them."""
-
-
-class Links(msgspec.Struct):
-    """The fields of any decision record that chain it to the one before it."""
-
-    id: str
-    seq: int
-    prev: str
 
 
 class Head(NamedTuple):
@@ -102,7 +91,7 @@ class Standing:
         if record.offset >= self._end:
             self._position = record.offset
             return
-        links = msgspec.json.decode(record.value, type=Links)
+        links = links_of(record.value)
         digest = hashlib.sha256(record.value).hexdigest()
         if self._is_new(links, digest, record.offset):
             self._keep(links, record.value)
@@ -128,7 +117,7 @@ class Standing:
         return links.seq > self._recovered.seq
 
     def _keep(self, links: Links, value: bytes) -> None:
-        log_offset = int(links.id.split("-", 2)[1])
+        log_offset = log_offset_of(links.id)
         self._newest_log_offset = max(self._newest_log_offset, log_offset)
         self._by_offset.setdefault(log_offset, {})[links.id] = value
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from contextlib import aclosing
 
+from schemas.chain import links_of
 from streams.core.partition import Partition
 from streams.replay.archive import LOG
-from streams.replay.checker import LINKS, Checker, FaultError, Report, log_offset_of
+from streams.replay.checker import Checker, FaultError, Report, log_offset_of
 from streams.replay.lookahead import Lookahead
 from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.replay.sources import Source
@@ -110,7 +111,7 @@ class _Run:
 
     def _is_newer(self, record: ArchivedRecord) -> bool:
         try:
-            return log_offset_of(LINKS.decode(record.value).id) > self.report.last_log_offset
+            return log_offset_of(links_of(record.value).id) > self.report.last_log_offset
         except BAD_JSON:
             return False
 

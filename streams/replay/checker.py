@@ -7,17 +7,15 @@ running hash of the log it names, and its bytes. A repeated copy must be a copy.
 from collections import deque
 from hashlib import sha256
 
-import msgspec
 from msgspec import Struct
 
+from schemas import chain
+from schemas.chain import REMEMBERED, Links, links_of
 from streams.core.errors import CoreError
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.differences import differences
 from streams.replay.segments import BAD_JSON, ArchivedRecord
-
-REMEMBERED = 20_000
-"""How many decisions back a second copy is compared; a paused worker repeats at most what one take produced."""
 
 
 class FaultError(Exception):
@@ -46,27 +44,16 @@ class Report(Struct, kw_only=True, rename="camel"):
     fault: str = ""
 
 
-class Links(Struct):
-    """What places a decision in its partition."""
-
-    id: str
-    seq: int
-    prev: str
-
-
-LINKS = msgspec.json.Decoder(Links)
-
-
 def log_offset_of(decision_id: str) -> int:
     """The log offset that a decision id names.
 
     Raises:
         FaultError: not the id of a decision.
     """
-    parts = decision_id.split("-", 2)
-    if len(parts) < 3 or not (parts[0].isdecimal() and parts[1].isdecimal()):
-        raise FaultError(f"{decision_id!r} is no decision id")
-    return int(parts[1])
+    try:
+        return chain.log_offset_of(decision_id)
+    except ValueError as error:
+        raise FaultError(str(error)) from error
 
 
 class Checker:
@@ -111,7 +98,7 @@ class Checker:
             raise FaultError(f"{where}: stands where offset {self._offset + 1} belongs")
         self._offset = record.offset
         try:
-            links = LINKS.decode(record.value)
+            links = links_of(record.value)
         except BAD_JSON as error:
             raise FaultError(f"{where}: is no decision: {error}") from error
         digest = sha256(record.value).hexdigest()

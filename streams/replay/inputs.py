@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from schemas.chain import log_offset_of
 from schemas.keys import HpaId
 from streams.core.partition import Partition
 from streams.core.probe import EvaluationInputs, WriteEnded
@@ -41,7 +42,7 @@ def events(partition: Partition, records: Iterable[LogEntry], wanted: Callable[[
 
 def evaluation_of(partition: Partition, records: Iterable[LogEntry], decision: str) -> Evaluated | None:
     """Give the evaluation that made a decision; None: these records hold none of that id."""
-    offset = int(decision.split("-", 2)[1])
+    offset = log_offset_of(decision)
     upto = (record for record in records if record[0] <= offset)
     for each in events(partition, upto, lambda _: True):
         if isinstance(each, Evaluated) and each.inputs.decision == decision:

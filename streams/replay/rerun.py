@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from schemas.chain import uid_of
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId
 from streams.core.errors import CoreError
@@ -119,18 +120,18 @@ class _Side:
     def take(self, id_: str, value: bytes) -> None:
         """Remember a full record; a short one says nothing new."""
         if not _is_short(value):
-            self._fulls[_uid(id_)] = value
+            self._fulls[uid_of(id_)] = value
 
     def engine(self, id_: str) -> str:
         """The engine that made a record, or the full one it repeats."""
-        full = self._fulls.get(_uid(id_))
+        full = self._fulls.get(uid_of(id_))
         return "1" if full is None else str(_BODY.decode(full).engine)
 
     def whole(self, id_: str, value: bytes) -> bytes:
         """The decision as a full record, where the full one it repeats is known."""
         if not _is_short(value):
             return value
-        full = self._fulls.get(_uid(id_))
+        full = self._fulls.get(uid_of(id_))
         if full is None:
             return value
         short = msgspec.json.decode(value, type=ShortDecision)
@@ -140,10 +141,6 @@ class _Side:
 
 def _is_short(value: bytes) -> bool:
     return b'"sameAs":' in value[:512]
-
-
-def _uid(id_: str) -> str:
-    return id_.split("-", 2)[2].removesuffix("-c")
 
 
 class _Replay:

@@ -3,10 +3,11 @@
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from schemas.chain import links_of
 from streams.core.ledger import DecisionRecord
 from streams.core.partition import Partition
 from streams.replay.archive import DECISIONS, LOG
-from streams.replay.checker import LINKS, log_offset_of
+from streams.replay.checker import log_offset_of
 from streams.replay.segments import ArchivedRecord, ArchiveError
 from streams.replay.sources import Source
 
@@ -54,7 +55,7 @@ async def _standing(source: Source, partition: int, decision_id: str, seq: int) 
     wanted = log_offset_of(decision_id)
     async with aclosing(source.records(DECISIONS, partition, await source.first_decision(partition, seq))) as records:
         async for record in records:
-            links = LINKS.decode(record.value)
+            links = links_of(record.value)
             if links.id == decision_id:
                 return record
             if log_offset_of(links.id) > wanted:
