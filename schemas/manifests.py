@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import yaml
@@ -144,17 +145,22 @@ def _scalar(node: yaml.ScalarNode) -> Any:
         raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag}") from None
 
 
-def _integer(text: str) -> int:
+def _integer(text: str) -> int | float:
+    """Give an integer; one beyond 64 bits becomes a double, as in Go."""
     digits = text.replace("_", "")
     sign, bare = (-1 if digits.startswith("-") else 1), digits.lstrip("+-")
     # A leading zero alone means octal, as YAML 1.1 has it.
     octal = len(bare) > 1 and bare.startswith("0") and bare.isdigit()
-    return sign * int(bare, 8 if octal else 0)
+    number = sign * int(bare, 8 if octal else 0)
+    return number if -(2**63) <= number < 2**64 else float(number)
 
 
 def _float(text: str) -> float | str:
-    """Give a number; the infinities and NaN, which JSON lacks, stay text."""
-    return text if "." in text[:2] and text[-1:].isalpha() else float(text.replace("_", ""))
+    """Give a number; the infinities and NaN, which JSON lacks, stay text, and so does what is beyond a double."""
+    if "." in text[:2] and text[-1:].isalpha():
+        return text
+    number = float(text.replace("_", ""))
+    return number if isfinite(number) else text
 
 
 def _describe(value: Any) -> str:
@@ -165,7 +171,7 @@ def _describe(value: Any) -> str:
 
 _CONVERT: dict[str, Any] = {
     "tag:yaml.org,2002:null": lambda _: None,
-    "tag:yaml.org,2002:bool": lambda text: text.lower() in ("true", "yes", "on"),
+    "tag:yaml.org,2002:bool": lambda text: text.lower() in ("true", "yes", "y", "on"),
     "tag:yaml.org,2002:int": _integer,
     "tag:yaml.org,2002:float": _float,
 }
@@ -179,7 +185,7 @@ class _Loader(yaml.SafeLoader):
 
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN"),
-    ("bool", r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
+    ("bool", r"y|Y|yes|Yes|YES|n|N|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
     ("int", r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
     (
         "float",
