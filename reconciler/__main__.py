@@ -11,10 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from aiokafka.errors import KafkaError
+
 from reconciler.clusters import ClusterConfig, clusters_of
 from reconciler.config import ObserverConfig, ReconcilerConfig
 from reconciler.errors import ConfigError
 from reconciler.observe.run import run_observer
+from reconciler.publish import TopicMissingError
 from reconciler.run import run_reconciler
 from schemas.connection import KafkaSettings, SettingsError, gather
 
@@ -38,7 +41,7 @@ class JsonLines(logging.Formatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM; 2 for settings that cannot be used."""
+    """Run until SIGINT or SIGTERM; 1 for what Kafka does not do, 2 for settings that cannot be used."""
     options = _parser().parse_args(arguments)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
@@ -48,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, SettingsError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    except (KafkaError, TopicMissingError) as error:
+        print(f"Error: {options.part} cannot go on: {error}. Next: fleethpa topics check", file=sys.stderr)
+        return 1
     return 0
 
 

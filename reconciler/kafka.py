@@ -1,6 +1,8 @@
 """aiokafka clients of the reconciler and the observer."""
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -33,9 +35,10 @@ def _ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
     return context
 
 
-def producer(settings: KafkaSettings) -> AIOKafkaProducer:
-    """A producer, not started: all in-sync replicas acknowledge, retries keep order."""
-    return AIOKafkaProducer(
+@asynccontextmanager
+async def producer(settings: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
+    """A producer: all in-sync replicas acknowledge, retries keep order."""
+    client = AIOKafkaProducer(
         acks="all",
         enable_idempotence=True,
         linger_ms=5,
@@ -43,6 +46,8 @@ def producer(settings: KafkaSettings) -> AIOKafkaProducer:
         max_request_size=MAX_REQUEST_BYTES,
         **_kwargs(settings),
     )
+    async with _started(client):
+        yield client
 
 
 def group_consumer(settings: KafkaSettings, group: str) -> AIOKafkaConsumer:
@@ -57,10 +62,23 @@ def group_consumer(settings: KafkaSettings, group: str) -> AIOKafkaConsumer:
     )
 
 
-def reader(
+@asynccontextmanager
+async def reader(
     settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest"
-) -> AIOKafkaConsumer:
-    """A reader of topics from their beginning or from now on, not started, in no group."""
-    return AIOKafkaConsumer(
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A reader of topics from their beginning or from now on, in no group."""
+    client = AIOKafkaConsumer(
         *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **_kwargs(settings)
     )
+    async with _started(client):
+        yield client
+
+
+@asynccontextmanager
+async def _started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
+    """Stop it also where it cannot start: the driver's own context leaves it open then, and complains of it later."""
+    try:
+        await client.start()
+        yield
+    finally:
+        await client.stop()
