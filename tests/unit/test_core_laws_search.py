@@ -323,11 +323,12 @@ def test_a_common_factor_of_usage_and_request_changes_no_utilization(
 ) -> None:
     """Usage and requests times a factor give the same proposal and percentage, short of 2^63 / 100.
 
-    Where pods are missing it needs requests times max(100, target) to be whole percents: what a missing pod counts as
+    Where pods have no sample it needs requests times max(100, target) to be whole percents: what such a pod counts as
     is truncated pod by pod.
     """
     groups = [*counted, *others, *missing]
-    whole = all((group.request_milli or 0) * max(100, target) % 100 == 0 for group in missing)
+    filled = [group for group in groups if group.usage_milli is None]
+    whole = all((group.request_milli or 0) * max(100, target) % 100 == 0 for group in filled)
     assume(whole)
     small = made_of(resource(percent=target), groups, current)
     large = made_of(resource(percent=target), [times(group, factor) for group in groups], current)
