@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fleethpa.output import words
+from fleethpa.output.metricline import metric_line
 from fleethpa.output.table import layout, paint
 from fleethpa.output.times import age, parse_time_ms, rfc3339, shown, span
 from schemas.decisions import Decision, MetricDecision, Step
@@ -165,70 +166,6 @@ def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
         return False
     first = next((m for m in decision.metrics if m.proposal == decision.raw_desired_replicas), None)
     return first is metric
-
-
-def _metric(decision: Decision, metric: MetricDecision, winner: bool) -> str:
-    if metric.error:
-        return f"{metric.reason or 'failed'}: {words.first_line(metric.error)}"
-    parts = [_formula(decision, metric), _judgement(metric), _samples(decision, metric), "◀ winner" if winner else ""]
-    return "   ".join(part for part in parts if part)
-
-
-def _formula(decision: Decision, metric: MetricDecision) -> str:
-    value, target, unit = _compared(metric)
-    if value is None or target is None:
-        return ""
-    quotient = f"{value}{unit}/{target}{unit}"
-    if not metric.ratio:
-        return quotient
-    ratio = float(metric.ratio)
-    return f"{quotient} = {ratio:.3f}   {_rounding(decision, metric, ratio)}"
-
-
-def _compared(metric: MetricDecision) -> tuple[str | None, str | None, str]:
-    if metric.target_utilization is not None and metric.utilization is not None:
-        return str(metric.utilization), str(metric.target_utilization), "%"
-    if metric.value is None or metric.target is None:
-        return None, None, ""
-    return words.number(metric.value), words.number(metric.target), ""
-
-
-def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
-    counted = metric.pods_used + metric.pods_not_ready + metric.pods_missing
-    for count in (metric.pods_used, counted, decision.current_replicas):
-        exact = count * ratio
-        if count and metric.proposal is not None and metric.proposal - 1 < exact <= metric.proposal + 1e-9:
-            return f"ceil({count} × {ratio:.3f} = {exact:.2f})"  # noqa: RUF001  # the sign of a product
-    return ""
-
-
-def _judgement(metric: MetricDecision) -> str:
-    filled = " with missing pods filled in" if metric.pods_missing or metric.pods_not_ready else ""
-    texts = {
-        "withinTolerance": f"within tolerance{filled}: no change",
-        "directionFlip": "with missing pods filled in the direction flips: no change",
-        "countGuard": "the result would go against the direction: no change",
-    }
-    if metric.note:
-        return texts.get(metric.note, metric.note)
-    return "outside tolerance" if metric.ratio else ""
-
-
-def _samples(decision: Decision, metric: MetricDecision) -> str:
-    made_ms = parse_time_ms(decision.time)
-    parts = []
-    if metric.pods_used:
-        parts.append(f"{metric.pods_used} {'pod' if metric.pods_used == 1 else 'pods'} used")
-    for count, text in (
-        (metric.pods_not_ready, "not ready"),
-        (metric.pods_missing, "missing"),
-        (metric.pods_ignored, "ignored"),
-    ):
-        if count:
-            parts.append(f"{count} {text}")
-    if metric.newest is not None:
-        parts.append(f"newest {span(max(0, made_ms - metric.newest))}")
-    return ", ".join(parts)
 
 
 def _step_name(step: Step) -> str:

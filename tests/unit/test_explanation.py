@@ -1,0 +1,82 @@
+"""The page of an explanation: every number on it follows from those beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from fleethpa.decisions import Recorded, expand_all
+from fleethpa.output.explanation import explanation
+from schemas.decisions import MetricDecision
+from streams.core.partition import Partition
+from tests.generated_log import Fleet as Generated
+from tests.generated_log import partition_log
+from tests.unit.cli_kit import Fleet
+
+
+def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
+    partition, values = Partition.empty(0), list[bytes]()
+    for each in partition_log(Generated(hpas=20, namespaces=2, minutes=4, metrics=metrics, seed=seed)):
+        values += [made.value for made in partition.apply(*each)]
+    for recorded in expand_all(0, enumerate(values))[0]:
+        if recorded.decision.kind == "evaluation":
+            yield recorded, explanation(recorded.decision, None, now_ms=recorded.time_ms)
+
+
+def test_the_numbers_that_explain_prints_add_up() -> None:
+    products = 0
+    for recorded, lines in _explained(metrics=3, seed=0):
+        for line in lines:
+            if found := re.search(r"^\S+ +(\d+) .*ceil\(.* = ([\d.]+)\)", line):
+                assert math.ceil(float(found[2])) == int(found[1]), line
+                products += 1
+        outs = [step.out for step in recorded.decision.steps] or [recorded.decision.final_desired_replicas]
+        ins = [step.in_ for step in recorded.decision.steps if step.step != "metrics"]
+        assert ins == outs[: len(ins)]
+        assert outs[-1] == recorded.decision.final_desired_replicas
+    assert products > 500
+
+
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        pytest.param(
+            {"value": 6_002, "target": 10_000, "ratio": "0.6002", "pods_used": 5, "proposal": 4},
+            "6.002/10 = 0.600   ceil(5 × 0.600 = 3.001)   outside tolerance",  # noqa: RUF001
+            id="a product is shown with the decimals that round it up",
+        ),
+        pytest.param(
+            {"value": 11_071, "target": 10_000, "ratio": "1.1071", "proposal": 4},
+            "11.071/10 = 1.107   ceil(3 × 1.107 = 3.32)   outside tolerance",  # noqa: RUF001
+            id="of an external average the pods are those that the scale tells",
+        ),
+        pytest.param(
+            {"utilization": 18, "target_utilization": 80, "value": 1, "ratio": "0.225", "pods_used": 5, "proposal": 3}
+            | {"pods_missing": 1},
+            "18%/80% = 0.225   ceil(5 × 0.225 + 1 missing × 1.250 = 2.38)   "  # noqa: RUF001
+            "outside tolerance, missing pods taken to use all that they request",
+            id="missing pods count on the way down",
+        ),
+        pytest.param(
+            {"value": 20_000, "target": 10_000, "ratio": "2.0", "pods_used": 2, "proposal": 4, "pods_missing": 1},
+            "20/10 = 2.000   ceil(2 × 2.000 = 4.00)   outside tolerance, missing pods taken to use nothing",  # noqa: RUF001
+            id="missing pods use nothing on the way up",
+        ),
+    ],
+)
+def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str, Any], line: str) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    decision = structs.replace(
+        fleet.decisions()[0].decision,
+        current_replicas=6,
+        observed={"specReplicas": 6, "statusReplicas": 3},
+        metrics=[MetricDecision(type="External", name="queue", **metric)],
+    )
+    text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
+    assert line in text, text
