@@ -29,20 +29,27 @@ class OtherSessions:
     def __init__(self, own: frozenset[str]) -> None:
         self._own = own
         self._heard: dict[tuple[str, str], int] = {}
+        self._released: set[str] = set()
 
     def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat stood on the topic; one that watches nothing says farewell."""
         if beat.session in self._own:
             return
-        released = not beat.watches and not beat.problems
-        self._heard[cluster, beat.session] = now_ms - SILENCE_MS if released else now_ms
+        self._heard[cluster, beat.session] = now_ms
+        if not beat.watches and not beat.problems:
+            self._released.add(cluster)
 
     def fallen_silent(self, now_ms: int) -> set[str]:
-        """Clusters of sessions that have been silent for long enough, each told once."""
+        """Clusters of sessions that have been silent for long enough, each told once; after a farewell also at once.
+
+        The farewell and the lists that answer it stand on different topics, so the fold may meet the lists first and
+        ignore them: those that are sent when the silence is over are surely taken.
+        """
         silent = [key for key, heard in self._heard.items() if now_ms - heard >= SILENCE_MS]
         for key in silent:
             del self._heard[key]
-        return {cluster for cluster, _ in silent}
+        released, self._released = self._released, set()
+        return released | {cluster for cluster, _ in silent}
 
 
 async def follow_others(

@@ -134,10 +134,13 @@ def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() 
     assert others.fallen_silent(10 * SILENCE_MS) == set()
 
 
-def test_a_session_that_says_farewell_is_silent_at_once() -> None:
+def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
     others = OtherSessions(frozenset())
     others.hear("east", Heartbeat(session="theirs"), 5)
     assert others.fallen_silent(5) == {"east"}
+    assert others.fallen_silent(6) == set()
+    assert others.fallen_silent(5 + SILENCE_MS) == {"east"}
+    assert others.fallen_silent(10 * SILENCE_MS) == set()
 
 
 # --- timetable --------------------------------------------------------------------------------------------------------
