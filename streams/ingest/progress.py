@@ -1,11 +1,14 @@
 """Where each assigned source partition stands: read, written, committed."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams.ingest.errors import IngestError
+
+log = logging.getLogger("fleethpa.ingest")
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
     for tp in tps:
         committed = await consumer.committed(tp)
         _check_committed(tp, committed, ends[tp])
+        _tell_expired(tp, committed, begins[tp])
         start = max(committed or 0, begins[tp])
         places[tp] = Place(start, ends[tp], start, start)
     return places
@@ -47,6 +51,15 @@ async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
 def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> None:
     if committed is not None and committed > end:
         raise made_again(tp, end, committed)
+
+
+def _tell_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
+    if committed is not None and committed < begin:
+        # Nothing brings them back; observers tell everything again within minutes, pushed samples are lost.
+        log.warning(
+            "records expired before they were read",
+            extra={"partition": f"{tp.topic}-{tp.partition}", "count": begin - committed},
+        )
 
 
 def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:

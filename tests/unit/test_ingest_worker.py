@@ -12,6 +12,7 @@ from streams.ingest.errors import IngestError
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.formats import SAMPLE
 from streams.ingest.metrics import IngestMetrics
+from streams.ingest.progress import starting_places
 
 PODS = TopicPartition(topics.PODS, 1)
 Batch = dict[TopicPartition, list[ConsumerRecord]]
@@ -68,3 +69,36 @@ def test_what_waits_of_all_partitions_together_is_bounded(
     worker.on_partitions_assigned([TopicPartition(topics.PODS, number) for number in range(partitions)])
     worker._hold(records(1, size=held))
     assert (PODS in worker._consumer.stopped) is pauses
+
+
+class Stood:
+    """A consumer of which only the offsets are asked."""
+
+    def __init__(self, begin: int, committed: int | None, end: int) -> None:
+        self._begin, self._committed, self._end = begin, committed, end
+
+    async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self._begin)
+
+    async def end_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self._end)
+
+    async def committed(self, tp: TopicPartition) -> int | None:
+        return self._committed
+
+
+@pytest.mark.parametrize(
+    ("begin", "committed", "start", "told"),
+    [
+        pytest.param(0, None, 0, [], id="a new group begins at the beginning"),
+        pytest.param(40, None, 40, [], id="of what there is"),
+        pytest.param(40, 60, 60, [], id="a group goes on where it was"),
+        pytest.param(40, 25, 40, [15], id="what expired unread is told"),
+    ],
+)
+async def test_where_reading_starts(
+    begin: int, committed: int | None, start: int, told: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    places = await starting_places(Stood(begin, committed, 100), [PODS])
+    assert (places[PODS].next, places[PODS].end) == (start, 100)
+    assert [record.__dict__["count"] for record in caplog.records] == told
