@@ -132,7 +132,7 @@ def _steps(decision: Decision) -> Iterator[Row]:
     yield "current", str(decision.current_replicas), _current(decision)
     for metric in decision.metrics:
         proposal = "-" if metric.proposal is None else str(metric.proposal)
-        yield words.short_name(metric), proposal, _metric(decision, metric, _is_winner(decision, metric))
+        yield words.short_name(metric), proposal, metric_line(decision, metric, _is_winner(decision, metric))
     if len(decision.metrics) > 1 and decision.raw_desired_replicas is not None:
         yield "max of metrics", str(decision.raw_desired_replicas), ""
     for step in decision.steps:
