@@ -30,7 +30,7 @@ def get() -> None:
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-w", "--watch", is_flag=True, help="Go on and print what changes.")
-@click.option("--problem", is_flag=True, help="Only those at max, stale, paused, refused or not scaling.")
+@click.option("--problem", is_flag=True, help="Only those at max, paused, refused, fought over or not scaling.")
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
