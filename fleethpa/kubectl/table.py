@@ -83,7 +83,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | int]], *, 
     head = [column.upper() for column in columns]
     lines = [*([head] if headers else []), *([_cell(cell) for cell in row] for row in whole)]
     lines[0] = _widest(lines[0], head if headers else whole[0], whole)
-    return align("".join("\t".join(line) + "\n" for line in lines), min_width=6, padding=3)
+    return align("".join("\t".join(line) + "\n" for line in lines), min_width=6, padding=3, remember_widths=True)
 
 
 def _widest(line: Sequence[str], given: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -99,7 +99,8 @@ def _cell(cell: str | int) -> str:
 
 
 def _all_labels(labels: Json) -> str:
-    return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or "<none>"
+    # By the whole text: "app-x=1" comes before "app=1".
+    return ",".join(sorted(f"{key}={value}" for key, value in labels.items())) or "<none>"
 
 
 def _target_cell(metric: Json, status: Json) -> str:

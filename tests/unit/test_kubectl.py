@@ -85,6 +85,20 @@ def test_label_columns_are_headed_by_the_name_part() -> None:
     assert text.splitlines()[1].endswith("<unknown>   a")
 
 
+def test_labels_are_in_order_of_their_whole_text() -> None:
+    labels = {"app": "a", "app-x": "b", "app.kubernetes.io/name": "c", "app2": "d", "b": "e"}
+
+    text = hpa_table([hpa(labels=labels)], NOW_MS, show_labels=True)
+
+    assert text.splitlines()[1].endswith("   app-x=b,app.kubernetes.io/name=c,app2=d,app=a,b=e")
+
+
+def test_a_column_stays_as_wide_as_it_was_before_a_row_without_it() -> None:
+    text = print_table(["A", "B"], [["a\tlong name", "c"], ["x", "y"], ["a\tb", "c"]])
+
+    assert text.splitlines()[-1] == "a             b           c"
+
+
 def test_a_cell_shows_its_first_line_and_no_control_sequence() -> None:
     assert print_table(["A", "B"], [["x\x1b[2J", "one\ntwo"]]) == "A        B\nx^[[2J   one...\n"
 
