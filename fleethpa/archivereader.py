@@ -13,7 +13,7 @@ from fleethpa.errors import CommandError, usage
 from fleethpa.readers import BEYOND_MS, Enough, LogRecordAt
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import ArchivedRecord, ArchiveError, reading
 from streams.replay.snapshots import read_snapshot, snapshots
 from streams.replay.sources import ArchiveSource
 
@@ -51,9 +51,11 @@ class ArchiveReader:
 
     def __init__(self, root: Path) -> None:
         self.root, self.name, self.read = root, str(root), 0
-        if not root.is_dir():
-            raise usage(f"--from {root}: no such folder", cause="--from takes `kafka` or the folder of an archive.")
         try:
+            with reading(root):
+                there, is_folder = root.exists(), root.is_dir()
+            if not is_folder:
+                raise ArchiveError("is a file, not a folder" if there else "no such folder")
             self.partitions = open_archive(root).partitions
         except ArchiveError as error:
             raise usage(f"--from {root}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error

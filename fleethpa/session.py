@@ -91,8 +91,17 @@ class Session:
 
     @property
     def source(self) -> str:
-        """What `--from` names: `kafka` or a folder."""
-        return str(self.options.get("source") or "kafka")
+        """What `--from` names: `kafka` or a folder.
+
+        Raises:
+            CommandError: an empty text, as a variable that is not set gives it (exit 2).
+        """
+        given = self.options.get("source")
+        if given is not None and not given.strip():
+            from fleethpa.errors import usage
+
+            raise usage("--from names nothing", cause="--from takes `kafka` or the folder of an archive.")
+        return "kafka" if given is None else str(given)
 
     def out(self, text: str) -> None:
         """Write data to stdout."""

@@ -35,7 +35,7 @@ def audit_verify(
     from streams.replay.verify import verify, verify_partition
 
     source = source_of(session)
-    since_ms = moment(since, session.now_ms(), "--since")
+    since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since lies beyond the newest record", cause="The window is empty.")
     heads = _heads(session, public_key, checkpoints)
@@ -57,15 +57,14 @@ def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
     from fleethpa.connection import connecting
     from streams.replay.segments import ArchiveError
 
-    async def run() -> list[Report]:
+    async def run() -> tuple[list[Report], str]:
         async with connecting(session.config.servers):
-            found: list[Report] = await work()
-            return found
+            try:
+                return await work(), ""
+            except ArchiveError as error:
+                return [], str(error)
 
-    try:
-        return session.run(run()), ""
-    except ArchiveError as error:
-        return [], str(error)
+    return session.run(run())
 
 
 def _heads(session: Session, public_key: str | None, folder: str | None) -> list[Heads]:

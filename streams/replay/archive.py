@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from streams.replay.durable import read_struct, write_atomically
-from streams.replay.segments import ArchiveError
+from streams.replay.segments import ArchiveError, reading
 
 VERSION = 1
 LOG = "log"
@@ -56,9 +56,13 @@ def open_archive(root: Path) -> ArchiveInfo:
         ArchiveError: no archive, or one of another version.
     """
     path = root / "archive.json"
-    if not path.exists():
+    with reading(path):
+        there = path.exists()
+    if not there:
         raise ArchiveError(f"{root} is no fleethpa archive (no archive.json); make one: fleethpa archive --to DIR")
     info = read_struct(path, ArchiveInfo)
     if info.v != VERSION:
         raise ArchiveError(f"{path}: version {info.v}; this program reads version {VERSION}")
+    if info.partitions < 1:
+        raise ArchiveError(f"{path}: {info.partitions} partitions; an archive has one at least")
     return info

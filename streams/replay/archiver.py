@@ -19,7 +19,7 @@ from streams.core.rows import partition_key, row_kind
 from streams.replay.archive import DECISIONS, LOG, create
 from streams.replay.manifests import Manifest
 from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, ArchiveError
+from streams.replay.segments import ArchivedRecord, ArchiveError, reading
 from streams.replay.signing import CheckpointWriter
 from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
 from streams.replay.writer import PartitionWriter
@@ -57,7 +57,8 @@ class Lock:
 def is_written(root: Path) -> bool:
     """Whether a process writes this archive now."""
     try:
-        file = (root / _LOCK).open("rb")
+        with reading(root / _LOCK):
+            file = (root / _LOCK).open("rb")
     except FileNotFoundError:
         return False
     with file:

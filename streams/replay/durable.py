@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from schemas.codec import WireError, decode
-from streams.replay.segments import ArchiveError
+from streams.replay.segments import ArchiveError, reading
 
 T = TypeVar("T")
 UNFINISHED = ".tmp"
@@ -51,10 +51,11 @@ def read_small(path: Path) -> bytes:
     """Read a small file whole.
 
     Raises:
-        ArchiveError: it is missing.
+        ArchiveError: it is missing or cannot be read.
     """
     try:
-        return path.read_bytes()
+        with reading(path):
+            return path.read_bytes()
     except FileNotFoundError as error:
         raise ArchiveError(f"{path} is missing") from error
 

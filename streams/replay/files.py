@@ -7,10 +7,10 @@ from pathlib import Path
 from schemas.codec import encode
 from streams.replay.archive import DECISIONS, LOG, open_archive
 from streams.replay.archiver import is_written
-from streams.replay.durable import UNFINISHED
+from streams.replay.durable import UNFINISHED, read_small
 from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Manifest
 from streams.replay.reader import PartitionReader
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, record_digest, torn_bytes
+from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
 from streams.replay.signing import Heads
 from streams.replay.snapshots import snapshots
 
@@ -26,17 +26,23 @@ def check_layout(root: Path) -> int:
         ArchiveError: something is missing or does not belong there.
     """
     info = open_archive(root)
-    if (root / "archive.json").read_bytes() != encode(info):
+    if read_small(root / "archive.json") != encode(info):
         raise ArchiveError(f"{root / 'archive.json'}: is not in canonical form")
-    if odd := sorted(path.name for path in root.iterdir() if path.name not in _ROOT):
+    if odd := sorted(_names(root) - _ROOT):
         raise ArchiveError(f"{root / odd[0]} does not belong to the archive")
     wanted = {str(number) for number in range(info.partitions)}
     for topic in (LOG, DECISIONS):
-        found = {path.name for path in (root / topic).iterdir()} if (root / topic).is_dir() else set()
+        found = _names(root / topic)
         if found != wanted:
             odd = sorted(found ^ wanted)
             raise ArchiveError(f"{root / topic / odd[0]} is missing or does not belong to {info.partitions} partitions")
     return info.partitions
+
+
+def _names(folder: Path) -> set[str]:
+    """What a folder holds; nothing where it is none."""
+    with reading(folder):
+        return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since_ms: int | None = None) -> int:
@@ -85,8 +91,7 @@ def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
     wanted = {HEAD_FILE, OPEN_FILE}
     for manifest in manifests:
         wanted |= {manifest.file, manifest.file.replace(".seg", ".json")}
-    odd = sorted(path.name for path in reader.folder.iterdir() if path.name not in wanted)
-    if odd:
+    if odd := sorted(_names(reader.folder) - wanted):
         raise ArchiveError(
             f"{reader.folder / odd[0]} is not named by HEAD.json: it was put there, or the writer was killed just then "
             "(then `fleethpa archive --to` goes on from it)"
@@ -162,7 +167,7 @@ def check_snapshots(root: Path, partition: int) -> None:
     """
     # In this order: a writer may add a snapshot meanwhile, and closes the segment before it.
     folder = root / "snapshots" / str(partition)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = _names(folder)
     stored = snapshots(root, partition)
     ends = {manifest.last_offset for manifest in PartitionReader(root, LOG, partition).manifests()}
     for offset, path in stored[1:] if stored and PartitionReader(root, LOG, partition).first_offset() else stored:

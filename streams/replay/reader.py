@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode
-from streams.replay.durable import read_small, read_struct, sha256_hex, struct_in
+from streams.replay.durable import read_small, sha256_hex, struct_in
 from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
 from streams.replay.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
 
@@ -56,14 +56,15 @@ class PartitionReader:
         manifests: list[Manifest] = []
         previous = ""
         for number, path in enumerate(sorted(self.folder.glob("[0-9]*.json"))):
-            manifest = read_struct(path, Manifest)
+            data = read_small(path)
+            manifest = struct_in(path, data, Manifest)
             if (manifest.topic, manifest.partition) != (self.topic, self.partition):
                 raise ArchiveError(f"{path}: is the manifest of {manifest.topic}-{manifest.partition}")
             if manifest.segment != number or manifest.previous != previous:
                 raise ArchiveError(f"{path}: does not follow the manifest before it (segment {manifest.segment})")
-            if path.read_bytes() != encode(manifest):
+            if data != encode(manifest):
                 raise ArchiveError(f"{path}: is not in canonical form")
-            previous = sha256_hex(path.read_bytes())
+            previous = sha256_hex(data)
             manifests.append(manifest)
         return manifests
 

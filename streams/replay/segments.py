@@ -8,6 +8,7 @@ nothing that is checked.
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +22,21 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 class ArchiveError(ValueError):
     """An archive that is damaged or not what it should be; the text names the file, the record and what differs."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell a file or folder that is there and cannot be read as a fault of the archive that it belongs to.
+
+    Raises:
+        ArchiveError: permissions, a folder in a file's place, a disk that fails. (A missing file: FileNotFoundError.)
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 class MissingTopicError(LookupError):
@@ -84,7 +100,7 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
     position = 0
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         while (found := _next_frame(file)) is not None:
             lengths, packed = found
             if len(packed) < lengths[0]:
@@ -99,7 +115,7 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
 def torn_bytes(path: Path) -> int:
     """How many bytes at the end of a segment file are no whole frame."""
     end = 0
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         while (found := _next_frame(file)) is not None:
             lengths, packed = found
             if len(packed) < lengths[0]:

@@ -153,7 +153,7 @@ def read_checkpoints(root: Path, public: Ed25519PublicKey | None, *, written: bo
         heads = _read(path, public)
         if heads.number != number or path.name != f"{number:012d}.json" or heads.previous != previous:
             raise ArchiveError(f"{path}: does not follow the checkpoint before it")
-        previous = sha256_hex(path.read_bytes())
+        previous = sha256_hex(read_small(path))
         made.append(heads)
     _check_newest(root, written=written)
     return made
@@ -174,12 +174,12 @@ def _check_newest(root: Path, *, written: bool) -> None:
     if data != encode(newest) or newest.number not in (len(files) - 1, len(files) - 2):
         raise ArchiveError(f"{path}: names checkpoint {newest.number}, there are {len(files)}: one was left out")
     named = files[newest.number]
-    if sha256_hex(named.read_bytes()) != newest.sha256:
+    if sha256_hex(read_small(named)) != newest.sha256:
         raise ArchiveError(f"{named}: is not the checkpoint that {_HEAD} names")
 
 
 def _read(path: Path, public: Ed25519PublicKey | None) -> Heads:
-    data = path.read_bytes()
+    data = read_small(path)
     try:
         checkpoint = decode(data, Checkpoint)
         heads = decode(checkpoint.signed.encode(), Heads)

@@ -7,7 +7,7 @@ from pathlib import Path
 import cramjam
 import msgspec
 
-from streams.replay.durable import write_atomically
+from streams.replay.durable import read_small, write_atomically
 from streams.replay.segments import ArchiveError
 
 
@@ -27,7 +27,7 @@ def read_snapshot(path: Path) -> dict[bytes, bytes]:
     Raises:
         ArchiveError: damaged.
     """
-    data = path.read_bytes()
+    data = read_small(path)
     try:
         plain = bytes(cramjam.zstd.decompress(data[32:]))
         rows = msgspec.msgpack.decode(plain, type=list[tuple[bytes, bytes]])
@@ -40,4 +40,5 @@ def read_snapshot(path: Path) -> dict[bytes, bytes]:
 
 def snapshots(root: Path, partition: int) -> list[tuple[int, Path]]:
     """The snapshots of a log partition: (applied offset, file), oldest first."""
-    return [(int(path.stem), path) for path in sorted((root / "snapshots" / str(partition)).glob("[0-9]*.rows"))]
+    found = sorted((root / "snapshots" / str(partition)).glob("[0-9]*.rows"))
+    return [(int(path.stem), path) for path in found if path.stem.isdecimal()]

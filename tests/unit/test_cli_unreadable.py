@@ -1,0 +1,125 @@
+"""An archive of which a file cannot be read: every verb names it, none speaks of Kafka or of a fault of fleethpa."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import orjson
+import pytest
+
+from streams.replay.archive import DECISIONS
+from tests.archive_kit import ENFORCING, topics_of, write_archive
+from tests.generated_log import Fleet
+from tests.published import fits
+from tests.unit.cli_kit import Cli
+
+FLEET = Fleet(hpas=2, namespaces=1, minutes=1, partitions=1, metrics=1, seed=2, settings=ENFORCING)
+APP = "c0/ns0/app0"
+VERBS = [
+    ("get", "hpa", "-A"),
+    ("get", "hpa", "-A", "--at", "20s"),
+    ("decisions", "-A"),
+    ("explain", APP),
+    ("what-if", APP, "--set", "maxReplicas=9"),
+    ("backtest", APP, "--set", "maxReplicas=9"),
+    ("history", APP),
+    ("replay", "--jobs", "1"),
+    ("export", "decisions", "-o", "jsonl"),
+]
+PLACES = ["archive.json", "decisions/0/HEAD.json", "decisions/0/*.seg", "log/0/*.seg", "log/0/0*.json", "snapshots/0/*"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=20_000)
+
+
+@pytest.fixture
+def root(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "archive"))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+def obstruct(root: Path, place: str) -> list[str]:
+    """Put folders where files are: reading them fails, also for root."""
+    paths = sorted(root.glob(place))
+    for path in paths:
+        path.unlink()
+        path.mkdir()
+    assert paths
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_file_that_cannot_be_read_is_named_with_exit_2(run: Cli, root: Path, place: str) -> None:
+    paths = obstruct(root, place)
+    failed = []
+    for verb in VERBS:
+        result = run(*verb, "--from", str(root))
+        if result.exit_code == 0:  # it did not need that file
+            continue
+        failed.append(verb)
+        assert result.exit_code == 2, (verb, result.output)
+        assert any(path in result.stderr for path in paths), (verb, result.stderr)
+        assert not any(word in result.stderr for word in ("Kafka at", "internal error", "--out")), result.stderr
+    assert len(failed) >= 3
+
+
+@pytest.mark.parametrize("place", [*PLACES[1:], "log/0"])
+def test_a_verification_tells_an_archive_that_cannot_be_read_as_a_fault(run: Cli, root: Path, place: str) -> None:
+    if place == "log/0":
+        shutil.rmtree(root / place)
+        paths = [str(root / place)]
+    else:
+        paths = obstruct(root, place)
+    result = run("audit", "verify", "--jobs", "1", "--from", str(root), "-o", "json")
+    assert result.exit_code == 1, result.output
+    document = fits("AuditReport", result.stdout)
+    assert not document["ok"]
+    assert any(path in fault for path in paths for fault in document["faults"])
+    assert not result.stderr
+
+
+@pytest.mark.parametrize("partitions", [0, -3])
+def test_an_archive_has_at_least_one_partition(run: Cli, root: Path, partitions: int) -> None:
+    (root / "archive.json").write_text(f'{{"v":1,"partitions":{partitions}}}')
+    result = run("get", "hpa", "-A", "--from", str(root))
+    assert result.exit_code == 2
+    assert f"{partitions} partitions" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["snapshots/0/9abc.rows", "snapshots/0/7.rows.bak"])
+def test_a_file_that_is_none_of_the_archives_is_passed_over_until_it_is_verified(
+    run: Cli, root: Path, name: str
+) -> None:
+    (root / name).touch()
+    assert run("get", "hpa", "-A", "--from", str(root)).exit_code == 0
+    result = run("audit", "verify", "--jobs", "1", "--from", str(root))
+    assert result.exit_code == 1, result.output
+    assert f"{name} does not belong" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("", "--from names nothing"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")],
+)
+def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source: str, said: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    result = run("get", "hpa", "-A", "--from", source.format(file=file))
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+
+
+def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(run: Cli, root: Path) -> None:
+    id_ = str(orjson.loads(topics_of(FLEET)[DECISIONS, 0][0].value)["id"])
+    obstruct(root, "log/0/*.seg")
+    result = run("verify", id_, "--from", str(root))
+    assert (result.exit_code, id_ in result.stderr, ".seg" in result.stderr) == (2, True, True), result.output
