@@ -15,7 +15,7 @@ from reconciler.core.inbox import Position, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite
 from reconciler.discovery import Discovery
-from reconciler.errors import ApiError, ClusterError
+from reconciler.errors import ApiError, ClusterError, UnreachableError
 from reconciler.telemetry import ReconcilerMetrics, result_of
 from schemas.decisions import Decision
 
@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 GIVE_UP_MS = 20_000
 """So long a status or an event is tried; the next decision brings the status again."""
+DOWN_FOR_MS = 5_000
+"""So long after a cluster gave no answer for all that time, nothing else is tried there: a queue of statuses that are
+given up one by one would hold up the offsets of all clusters for many minutes.
+"""
 EVENTS_KEPT = 50
 TIDY_MS = 60_000
 """How often the budgets of all objects are looked at."""
@@ -53,11 +57,15 @@ class Shower:
     def __init__(self, client: ClusterClient, *, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self._client, self._discovery = client, Discovery(client)
         self._metrics, self._clock = metrics, clock
-        self._budget, self._tidied_ms = EventBudget(), 0
+        self._budget, self._tidied_ms, self._down_ms = EventBudget(), 0, -DOWN_FOR_MS
 
     async def show(self, showing: Showing) -> None:
         """Write what differs. What fails is counted and logged, not raised: nothing waits for it."""
-        deadline_ms = self._clock() + GIVE_UP_MS
+        now_ms = self._clock()
+        if now_ms - self._down_ms < DOWN_FOR_MS:
+            self._count("all", result_of(0))
+            return
+        deadline_ms = now_ms + GIVE_UP_MS
         if showing.status is not None:
             await self._try("status", self._write_status, showing.status, deadline_ms)
         for decision in showing.events:
@@ -82,6 +90,8 @@ class Shower:
                 if isinstance(step, Retry):
                     await asyncio.sleep(step.after_ms / 1000)
                     continue
+                if isinstance(error, UnreachableError):
+                    self._down_ms = self._clock()
                 self._count(what, result_of(error.trouble().status))
                 log.warning(
                     "could not be shown", extra={"cluster": self._client.name, "what": what, "error": str(error)}
