@@ -82,6 +82,13 @@ def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> 
     assert "T00:02" not in page
 
 
+def test_decisions_takes_a_time_as_audit_list_does(run: Cli, root: Path) -> None:
+    since = ("--since", "2026-01-01T00:02:30Z", "-A", "-o", "json", "--from", str(root))
+    listed, audited = (orjson.loads(run(*verb, *since).stdout)["items"] for verb in (["decisions"], ["audit", "list"]))
+    assert listed == audited
+    assert listed[0]["time"] >= "2026-01-01T00:02:30Z"
+
+
 @pytest.mark.parametrize("said", [["c0/ns0/app0@1m"], ["c0/ns0/app0", "--at", "1m"]])
 def test_explain_takes_a_moment_as_every_other_verb_does(run: Cli, root: Path, said: list[str]) -> None:
     result = run("explain", *said, "--from", str(root), "-o", "json")
@@ -268,6 +275,9 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["get", "hpa", "-A", "--at", "2026-01-01T00:01:00"], 2, "with its zone", id="at a time of no zone"
         ),
+        pytest.param(["decisions", "-A", "--limited-by", "Nope"], 2, "is not one of", id="no limit of that name"),
+        pytest.param(["decisions", "-A", "--since", "soon"], 2, "is no time", id="decisions since no time"),
+        pytest.param(["decisions", "-A", "--reason", "Nope"], 0, "No decisions of any namespace match", id="no such"),
         pytest.param(["explain", "c0/ns0/app0@"], 2, "names no time", id="explain at nothing"),
         pytest.param(["explain", "c0/ns0/app0@1m", "--at", "2m"], 2, "exclude each other", id="explain at two moments"),
         pytest.param(["what-if", "c0/ns0/app0@noon", "--set", "maxReplicas=9"], 2, "is no time", id="what-if then"),
