@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ import click
 from fleethpa.errors import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
 from fleethpa.session import group_options
 
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 VERBS: Final = {
     "get": ("fleethpa.commands.get", "get", "List HPAs or clusters."),
     "describe": (
@@ -152,15 +154,23 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        return _broken_pipe()
+        return _stdout_is_gone(OK)
+    except OSError as error:
+        if error.errno not in _FULL:
+            return _internal(error, debug)
+        return _fail(f"Error: the output cannot be written: {error.strerror}", _stdout_is_gone(USAGE), debug)
     # The last resort: a bug is told without a traceback, unless the user asks for it.
     except Exception as error:
-        text = CommandError(
-            f"internal error: {type(error).__name__}: {error}",
-            cause="This is a fault of fleethpa.",
-            next_step="run it again with --debug and report what it prints",
-        ).text()
-        return _fail(text, INTERNAL, debug)
+        return _internal(error, debug)
+
+
+def _internal(error: Exception, debug: bool) -> int:
+    text = CommandError(
+        f"internal error: {type(error).__name__}: {error}",
+        cause="This is a fault of fleethpa.",
+        next_step="run it again with --debug and report what it prints",
+    ).text()
+    return _fail(text, INTERNAL, debug)
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -180,12 +190,15 @@ def _fail(text: str, code: int, debug: bool) -> int:
     return code
 
 
-def _broken_pipe() -> int:
-    # The reader has gone (`| head`): nothing more can be written, not even by the interpreter's own flush at exit.
+def _stdout_is_gone(code: int) -> int:
+    """Nothing more can be written (`| head`, a full disk), not even by the interpreter's own flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return OK
+    return code
 
 
 def main() -> None:
     """Entry point of the console script."""
+    # A job that was started with closed streams has none; its exit code still counts.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(run(sys.argv[1:]))

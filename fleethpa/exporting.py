@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,6 +17,10 @@ from fleethpa.output.formats import to_json_line
 from schemas.keys import HpaId
 
 BATCH: Final = 5_000
+MOST_HELD: Final = 20_000
+"""Rows that wait for their files, at most."""
+MOST_OPEN: Final = 100
+"""Files that are open at a time, at most: systems allow some hundreds."""
 PARTITION_KEYS: Final = ("cluster", "namespace", "date", "hour")
 
 COLUMNS: Final[tuple[tuple[str, str, Callable[[Recorded], Any]], ...]] = (
@@ -149,58 +153,93 @@ class ParquetSheet:
 
 
 class Export:
-    """Rows go to one file, or (partitioned) to `key=value/…` folders as Hive, DuckDB and Spark read them."""
+    """Rows go to one file, or (partitioned) to `key=value/…` folders as Hive, DuckDB and Spark read them.
+
+    Files get their names at the end: what fails leaves none, and none that stood there before is lost. Of a folder
+    that has been left for others the next file is `decisions-1`, for only some files are open at a time.
+    """
 
     def __init__(self, format_: str, out: Path | None, keys: tuple[str, ...]) -> None:
         self._format, self._out, self._keys = format_, out, keys
         self._waiting: dict[tuple[str, ...], list[Recorded]] = {}
         self._sheets: dict[tuple[str, ...], Sheet] = {}
-        self._exit = ExitStack()
-        self.rows = 0
+        self._begun: dict[tuple[str, ...], int] = {}
+        self._unnamed: list[tuple[Path, Path]] = []
+        self._held = self.rows = 0
         self.hpas: set[HpaId] = set()
         """Whose decisions were taken."""
 
     @property
     def files(self) -> int:
         """How many files were made."""
-        return len(self._sheets)
+        return sum(self._begun.values())
 
     def __enter__(self) -> Export:
         if not self._keys:
             self._sheet(())
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for key in list(self._waiting):
-            self._flush(key)
-        self._exit.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush_all()
+                self._close_all()
+                while self._unnamed:
+                    made, path = self._unnamed.pop()
+                    made.replace(path)
+        finally:
+            with suppress(OSError):
+                self._close_all()
+            for made, _path in self._unnamed:
+                made.unlink(missing_ok=True)
 
     def add(self, recorded: Recorded) -> None:
         """Take a row."""
         key = tuple(f"{name}={_key(name, recorded)}" for name in self._keys)
         waiting = self._waiting.setdefault(key, [])
         waiting.append(recorded)
+        self._held += 1
         self.rows += 1
         self.hpas.add(recorded.hpa)
         if len(waiting) >= BATCH:
             self._flush(key)
+        elif self._held >= MOST_HELD:
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for key in list(self._waiting):
+            self._flush(key)
 
     def _flush(self, key: tuple[str, ...]) -> None:
-        self._sheet(key).write(self._waiting.pop(key))
+        rows = self._waiting.pop(key)
+        self._held -= len(rows)
+        self._sheet(key).write(rows)
+
+    def _close_all(self) -> None:
+        while self._sheets:
+            self._sheets.popitem()[1].close()
 
     def _sheet(self, key: tuple[str, ...]) -> Sheet:
         if key not in self._sheets:
-            path = self._out
-            if self._keys:
-                assert self._out is not None
-                folder = self._out.joinpath(*key)
-                folder.mkdir(parents=True, exist_ok=True)
-                path = folder / f"decisions.{self._format}"
-            self._sheets[key] = self._made(path)
-            self._exit.callback(self._sheets[key].close)
+            if len(self._sheets) >= MOST_OPEN:
+                self._sheets.pop(next(iter(self._sheets))).close()
+            self._sheets[key] = self._made(self._path(key))
         return self._sheets[key]
 
+    def _path(self, key: tuple[str, ...]) -> Path | None:
+        number = self._begun.get(key, 0)
+        self._begun[key] = number + 1
+        if not self._keys or self._out is None:
+            return self._out
+        folder = self._out.joinpath(*key)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"decisions{f'-{number}' if number else ''}.{self._format}"
+
     def _made(self, path: Path | None) -> Sheet:
+        if path is not None and (path.is_file() or not path.exists()):  # not /dev/stdout, nor a named pipe
+            unnamed = path.with_name(f".{path.name}.tmp")
+            self._unnamed.append((unnamed, path))
+            path = unnamed
         if self._format == "parquet":
             assert path is not None
             return ParquetSheet(path)

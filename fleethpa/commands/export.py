@@ -66,7 +66,8 @@ def export_decisions(
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise usage(f"--out {out}: {error}") from error
+        where = f"--out {path}" if path else "stdout"
+        raise usage(f"{where} cannot be written: {error.strerror or error}") from error
     session.note(f"{made.rows:,} decisions in {made.files} file{'s' if made.files != 1 else ''}")
     return OK
 

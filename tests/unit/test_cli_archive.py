@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,34 @@ def test_a_second_key_is_never_made_over_the_first(run: Cli) -> None:
     assert run("audit", "keygen").exit_code == 0
     again = run("audit", "keygen")
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
+
+
+def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_path: Path) -> None:
+    broken, out = tmp_path / "archive", tmp_path / "out.parquet"
+    shutil.copytree(root, broken)
+    last = max((broken / "decisions" / "1").glob("*.seg"))
+    last.write_bytes(last.read_bytes()[:-3])
+    out.write_text("of last week")
+    assert run("export", "decisions", "--out", str(out), "--from", str(broken)).exit_code == 2
+    assert run("export", "decisions", "nobody", "-n", "ns0", "--out", str(out), "--from", str(root)).exit_code == 4
+    assert out.read_text() == "of last week"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
+
+
+@pytest.mark.parametrize("output", ["parquet", "csv", "jsonl"])
+def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
+    run: Cli, root: Path, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.setattr("fleethpa.exporting.MOST_OPEN", 1)
+    monkeypatch.setattr("fleethpa.exporting.MOST_HELD", 5)
+    result = run(
+        "export", "decisions", "-o", output, "--partition-by", "cluster,namespace", "--out", str(tmp_path / "out"),
+        "--from", str(root),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    files = list((tmp_path / "out").rglob("*.*"))
+    assert {path.stem for path in files} >= {"decisions", "decisions-1"}
+    assert f"{decisions_of(made):,} decisions in {len(files)} files" in result.stderr
+    reader = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[output]
+    found = duckdb.sql(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')").fetchall()
+    assert found == [(decisions_of(made),)]

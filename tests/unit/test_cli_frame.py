@@ -289,6 +289,21 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert (process.returncode, process.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_disk_that_is_full_is_no_fault_of_fleethpa() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run([sys.executable, "-m", "fleethpa", "version"], stdout=full, stderr=subprocess.PIPE)
+    assert process.returncode == 2
+    assert process.stderr == b"Error: the output cannot be written: No space left on device\n"
+
+
+def test_a_closed_stdout_is_nobody_to_tell() -> None:
+    process = subprocess.run(
+        ["sh", "-c", '"$0" -m fleethpa version >&-', sys.executable], stderr=subprocess.PIPE, check=False
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
 def test_help_imports_nothing_heavy_and_starts_fast() -> None:
     code = (
         "import sys; from fleethpa.cli import run; run(['get', '--help']);"
