@@ -1,5 +1,5 @@
-"""One API client per member cluster, by raw paths; with `credentials` the only module that imports the Kubernetes
-client.
+"""One API client per member cluster, by raw paths; with `credentials` and `execplugin` the only modules that import
+the Kubernetes client.
 
 Every cluster has its own Configuration and ApiClient, never the process-wide default. Credentials are read again as
 they run out: file tokens each minute, exec plugins when their token ends, everything after a 401.
@@ -8,19 +8,16 @@ they run out: file tokens each minute, exec plugins when their token ends, every
 import asyncio
 import json
 import logging
-import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 from kubernetes.aio.client import ApiClient
 
 from reconciler.core.apierrors import error_text, status_body
-from reconciler.credentials import IN_CLUSTER, ClusterConfig, Credentials
+from reconciler.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
 from reconciler.errors import ApiError, ConfigError, UnreachableError
 
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
@@ -36,36 +33,6 @@ _MERGE_PATCH = "application/merge-patch+json"
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
 
 
-def clusters_of(
-    kubeconfig: str, contexts: tuple[str, ...] = (), names: Mapping[str, str] | None = None
-) -> list[ClusterConfig]:
-    """The clusters of a kubeconfig: the named contexts or all, each called as its context unless `names` maps it.
-
-    Raises:
-        ConfigError: the file cannot be read, or has no such context.
-    """
-    files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
-    known = list(dict.fromkeys(each.get("name", "") for file in files for each in file.get("contexts") or ()))
-    if missing := [context for context in contexts if context not in known]:
-        raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
-    found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
-    if bad := [each.name for each in found if not each.name or "/" in each.name or each.name == "*"]:
-        raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: map its context to one without a slash")
-    if len({each.name for each in found}) < len(found):
-        raise ConfigError("two contexts have the same cluster name")
-    return found
-
-
-def _kubeconfig(path: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"kubeconfig {path} is not a mapping")
-    return document
-
-
 class ClusterClient:
     """Asks one API server."""
 
@@ -77,18 +44,39 @@ class ClusterClient:
         self._token_until = 0.0
         self._loaded_at = -_RELOAD_PAUSE_S
         self._retired: list[ApiClient] = []
+        self._made_of: tuple[Any, ...] = ()
 
     async def get(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """GET."""
         return await self.request("GET", path, timeout_s=timeout_s)
 
-    async def get_object(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+    async def get_patiently(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """GET that waits and asks again where the server says when, as long as `timeout_s` holds.
+
+        Source: client-go rest/with_retry.go `IsNextRetry`: 429 and 5xx with a Retry-After header, for every client of
+        upstream's controllers; a server that only throttles gives them no error.
+        """
+        ends = time.monotonic() + timeout_s
+        while True:
+            try:
+                return await self.get(path, timeout_s=max(0.1, ends - time.monotonic()))
+            except ApiError as error:
+                pause_s = (error.retry_after_ms or 0) / 1000
+                is_asked = pause_s > 0 and (error.status == 429 or error.status >= 500)
+                if not is_asked or time.monotonic() + pause_s >= ends:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def get_object(
+        self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, patiently: bool = False
+    ) -> dict[str, Any]:
         """GET of an object or a list, which always has a resource version.
 
         Raises:
             UnreachableError: something else answered, such as a proxy with a page of its own.
         """
-        found = await self.get(path, timeout_s=timeout_s)
+        get = self.get_patiently if patiently else self.get
+        found = await get(path, timeout_s=timeout_s)
         metadata = found.get("metadata")
         if not (isinstance(metadata, dict) and metadata.get("resourceVersion")):
             raise UnreachableError(f"GET {path}: the answer is no object of Kubernetes: {str(found)[:200]}")
@@ -210,11 +198,11 @@ class ClusterClient:
         return self._api
 
     async def _load(self) -> None:
-        """Read the credentials; the first time also make the client. Only the token moves on later reads."""
+        """Read the credentials. A token moves alone; where anything else changed, the client is made anew."""
         try:
             configuration, self._token_until = await self._credentials.load()
-            if self._api is None:
-                self._api = self._credentials.client(configuration)
+            if self._api is None or self._made_of != identity(configuration):
+                await self._renew(configuration)
         except ConfigError as error:
             if self._api is None:
                 raise
@@ -222,22 +210,28 @@ class ClusterClient:
             log.warning("credentials not read again", extra={"cluster": self.name, "error": str(error)})
             self._token_until = time.monotonic() + _RELOAD_PAUSE_S
             return
-        self._api.configuration.api_key = configuration.api_key
+        if self._api is not None:
+            self._api.configuration.api_key = configuration.api_key
 
     async def _reload(self) -> None:
-        """After a 401: make the client anew, certificates included; running requests keep the old one."""
+        """After a 401: make the client anew, certificates included."""
         async with self._loading:
             if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
                 return
             self._loaded_at = time.monotonic()
             configuration, self._token_until = await self._credentials.load()
-            fresh = self._credentials.client(configuration)
-            if self._api is not None:
-                self._retired.append(self._api)
-            self._api = fresh
-            for old in self._retired[:-1]:
-                await old.close()
-            self._retired = self._retired[-1:]
+            await self._renew(configuration)
+
+    async def _renew(self, configuration: Any) -> None:
+        """Make the client anew; running requests keep the old one."""
+        fresh = self._credentials.client(configuration)
+        self._made_of = identity(configuration)
+        if self._api is not None:
+            self._retired.append(self._api)
+        self._api = fresh
+        for old in self._retired[:-1]:
+            await old.close()
+        self._retired = self._retired[-1:]
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:

@@ -4,10 +4,11 @@ What goes wrong here is one cluster's trouble: a plugin that fails or hangs, a c
 just being written. Each is told as a `ConfigError` of that cluster, and none ends the process.
 """
 
-import asyncio
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,24 +16,23 @@ import aiohttp
 import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config
-from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from reconciler.errors import ConfigError
+from reconciler.execplugin import PluginLoader
 
 IN_CLUSTER = ""
 """The context name that stands for the pod's own service account."""
 
 CONNECTIONS = 512
 TOKEN_PERIOD_S = 60.0
-LOAD_TIMEOUT_S = 30.0
-"""How long an exec plugin may take; what waits for the credentials of this cluster waits so long."""
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
-"""After a failure the next try waits, twice as long each time: a plugin that hangs leaves a process behind."""
+"""After a failure the next try waits, twice as long each time: not every request is to run a plugin that fails."""
 
 _FAULTS = (
     ConfigException,
-    OSError,  # files, and certificates: ssl.SSLError is one
+    OSError,  # files, time-outs, and certificates: ssl.SSLError is one
     ValueError,
     KeyError,
     TypeError,  # a kubeconfig whose parts are not what they should be
@@ -49,6 +49,36 @@ class ClusterConfig:
     name: str
     kubeconfig: str = ""
     context: str = IN_CLUSTER
+
+
+def clusters_of(
+    kubeconfig: str, contexts: tuple[str, ...] = (), names: Mapping[str, str] | None = None
+) -> list[ClusterConfig]:
+    """The clusters of a kubeconfig: the named contexts or all, each called as its context unless `names` maps it.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such context.
+    """
+    files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
+    known = list(dict.fromkeys(each.get("name", "") for file in files for each in file.get("contexts") or ()))
+    if missing := [context for context in contexts if context not in known]:
+        raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
+    found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
+    if bad := [each.name for each in found if not each.name or "/" in each.name or each.name == "*"]:
+        raise ConfigError(f"{bad[0]!r} cannot be a cluster's name: map its context to one without a slash")
+    if len({each.name for each in found}) < len(found):
+        raise ConfigError("two contexts have the same cluster name")
+    return found
+
+
+def _kubeconfig(path: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"kubeconfig {path} is not a mapping")
+    return document
 
 
 class Credentials:
@@ -69,10 +99,7 @@ class Credentials:
         if time.monotonic() < self._again_at:
             raise ConfigError(self._failure)
         try:
-            async with asyncio.timeout(LOAD_TIMEOUT_S):
-                configuration, lasts_s = await self._configuration()
-        except TimeoutError as error:
-            raise self._failed(f"no answer of the exec plugin within {LOAD_TIMEOUT_S:g} s") from error
+            configuration, lasts_s = await self._configuration()
         except _FAULTS as error:
             raise self._failed(str(error) or type(error).__name__) from error
         self._pause_s = FIRST_PAUSE_S
@@ -103,9 +130,8 @@ class Credentials:
         if self._config.context == IN_CLUSTER:
             load_incluster_config(client_configuration=configuration, try_refresh_token=False)
         else:
-            loader = KubeConfigLoader(_merged(self._config.kubeconfig), active_context=self._config.context)
+            loader = PluginLoader(_merged(self._config.kubeconfig), active_context=self._config.context)
             await loader.load_and_set(configuration)
-            _check_plugin(loader)
             lasts_s = _lifetime_s(loader)
         if _is_loopback(configuration.host):
             configuration.client_session_kwargs = {"trust_env": False}
@@ -126,13 +152,10 @@ def _merged(kubeconfig: str) -> Any:
     return known[1]
 
 
-def _check_plugin(loader: Any) -> None:
-    """The client logs a plugin's failure and goes on without credentials: as nobody, who is forbidden everything."""
-    user = loader._user
-    if user is None or "exec" not in user:
-        return
-    if not (getattr(loader, "token", None) or getattr(loader, "cert_file", None)):
-        raise ConfigException(f"exec plugin {user['exec']['command']} gave none; run it by hand to see why")
+def identity(configuration: Configuration) -> tuple[Any, ...]:
+    """What a client is made of beside its token: the server's address, and the certificates with their age."""
+    files = filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file))
+    return (configuration.host, *((path, os.stat(path).st_mtime_ns) for path in files if os.path.exists(path)))
 
 
 def _lifetime_s(loader: Any) -> float:

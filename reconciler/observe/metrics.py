@@ -90,7 +90,7 @@ class MetricsPoller:
 
     async def _get(self, path: str) -> dict[str, Any]:
         async with self._slots:
-            return await self._client.get(path, timeout_s=self._timeout_s)
+            return await self._client.get_patiently(path, timeout_s=self._timeout_s)
 
 
 _NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError)

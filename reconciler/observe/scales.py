@@ -142,7 +142,7 @@ class ScaleWatcher:
             return
         try:
             resource = await self.discovery.resource(target.kind, target.group)
-            raw = await self._client.get_object(resource.path(namespace, target.name, "scale"))
+            raw = await self._client.get_object(resource.path(namespace, target.name, "scale"), patiently=True)
         except ApiError as error:
             self._state.unread(namespace, None)
             await self.observed(namespace, scale_failure(target, error.message, self._session))

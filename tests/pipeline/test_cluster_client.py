@@ -1,5 +1,6 @@
 """One API client per cluster: credentials that change, errors that are told as they are, contexts that are named."""
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from kubernetes.aio.config.kube_config import KubeConfigMerger
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.faults import Fault
 from fleethpa.dev.cluster.kubeconfig import kubeconfig, write_kubeconfig
-from reconciler import clusters, credentials
+from reconciler import clusters, credentials, execplugin
 from reconciler.clusters import ClusterClient, ClusterConfig, clusters_of
 from reconciler.errors import ApiError, ConfigError, UnreachableError
 
@@ -62,26 +63,72 @@ async def test_a_plugin_that_fails_is_told_and_nobody_is_asked_without_credentia
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             for _ in range(2):
-                with pytest.raises(ConfigError, match=r"cluster east: .* exec plugin .*plugin gave none"):
+                with pytest.raises(
+                    ConfigError, match=r"cluster east: .* exec plugin .*plugin ended with 1: no session"
+                ):
                     await client.get(PODS)
             assert not sim.api.audit
         finally:
             await client.close()
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        pytest.param("echo '{}'", "wrote no ExecCredential with a status", id="an object without a status"),
+        pytest.param("echo '{\"status\":{}}'", "gave neither a token nor a certificate", id="an empty status"),
+        pytest.param("echo token", "cannot be loaded", id="no JSON"),
+        pytest.param("exit 3", "ended with 3: it said nothing", id="a failure without a word"),
+    ],
+)
+async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, says: str) -> None:
+    async with SimulatedCluster("east") as sim:
+        plugin = _plugin(tmp_path, body)
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        with pytest.raises(ConfigError, match=says):
+            await client.get(PODS)
+
+
+async def test_a_plugin_that_is_not_installed_is_told(tmp_path: Path) -> None:
+    async with SimulatedCluster("east") as sim:
+        plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        with pytest.raises(ConfigError, match="no-such-plugin"):
+            await client.get(PODS)
+
+
 async def test_a_plugin_that_hangs_is_given_up_and_not_run_for_every_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "LOAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(execplugin, "TIMEOUT_S", 0.3)
     async with SimulatedCluster("east") as sim:
         runs = tmp_path / "runs"
-        plugin = _plugin(tmp_path, f"echo run >> {runs}; exec sleep 3")
+        plugin = _plugin(tmp_path, f"echo $$ >> {runs}; exec sleep 30")
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         try:
             for _ in range(3):
-                with pytest.raises(ConfigError, match=r"no answer of the exec plugin within 0\.3 s"):
+                with pytest.raises(ConfigError, match=r"plugin gave no answer within 0\.3 s"):
                     await client.get(PODS)
-            assert runs.read_text() == "run\n"
+            [number] = runs.read_text().split()  # it ran once
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(number), 0)  # and is gone
+        finally:
+            await client.close()
+
+
+async def test_a_cluster_whose_address_changes_in_the_kubeconfig_is_followed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "TOKEN_PERIOD_S", 0.0)
+    async with SimulatedCluster("east") as old, SimulatedCluster("east") as new:
+        path = write_kubeconfig(tmp_path / "k", [old])
+        client = ClusterClient(ClusterConfig("east", str(path), "east"))
+        try:
+            await client.get(PODS)
+            write_kubeconfig(tmp_path / "k", [new])
+            await client.get(PODS)
+            await client.get(PODS)
+            assert (len(old.api.audit), len(new.api.audit)) == (1, 2)
         finally:
             await client.close()
 
@@ -192,6 +239,33 @@ async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
             await sim.stop_api(abort=True)
             with pytest.raises(UnreachableError):
                 await client.get(PODS)
+        finally:
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "timeout_s", "says"),
+    [
+        pytest.param({"status": 429, "retry_after_s": 1, "remaining": 1}, 5.0, "", id="throttled once"),
+        pytest.param({"status": 503, "retry_after_s": 1, "remaining": 1}, 5.0, "", id="busy once, and says until when"),
+        pytest.param({"status": 503, "remaining": 1}, 5.0, "not now", id="busy, and does not say until when"),
+        pytest.param({"status": 429, "retry_after_s": 9}, 0.5, "not now", id="throttled for longer than there is time"),
+    ],
+)
+async def test_a_server_that_says_when_to_ask_again_is_asked_again_then(
+    tmp_path: Path, fault: dict[str, Any], timeout_s: float, says: str
+) -> None:
+    async with SimulatedCluster("east") as sim:
+        client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
+        sim.add_fault(Fault(**fault, message="not now"))
+        try:
+            if says:
+                with pytest.raises(ApiError, match=says):
+                    await client.get_patiently(PODS, timeout_s=timeout_s)
+                assert len(sim.api.audit) == 1
+            else:
+                assert (await client.get_patiently(PODS, timeout_s=timeout_s))["kind"] == "PodList"
+                assert [each.code for each in sim.api.audit] == [fault["status"], 200]
         finally:
             await client.close()
 

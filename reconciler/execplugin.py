@@ -1,0 +1,81 @@
+"""Exec plugins of a kubeconfig, which give a token or a certificate.
+
+The Kubernetes client logs a plugin's failure and goes on without credentials, as nobody, who is forbidden everything;
+and it waits for ever for one that hangs. Here a failure is told in the plugin's own words, and a plugin that hangs is
+killed.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.dateutil import parse_rfc3339
+from kubernetes.aio.config.exec_provider import ExecProvider
+from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader
+
+TIMEOUT_S = 30.0
+"""What waits for the credentials of this cluster waits so long."""
+_TOLD_BYTES = 500
+
+
+class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
+    """The client's loader, with plugins that are run here."""
+
+    async def load_from_exec_plugin(self) -> bool:
+        """Run the plugin and take over what it gives.
+
+        Raises:
+            ConfigException: it failed, hung, or gave nothing.
+        """
+        plugin = ExecProvider(self._user["exec"])
+        status = await ask(plugin)
+        if token := status.get("token"):
+            self.token = f"Bearer {token}"
+        elif status.get("clientCertificateData") and status.get("clientKeyData"):
+            self.cert_file = self._file(status, "clientCertificateData")
+            self.key_file = self._file(status, "clientKeyData")
+        else:
+            raise ConfigException(f"exec plugin {plugin.args[0]} gave neither a token nor a certificate with its key")
+        if expires := status.get("expirationTimestamp"):
+            self.exec_plugin_expiry = parse_rfc3339(expires)
+        return True
+
+    def _file(self, status: dict[str, Any], key: str) -> str:
+        found = FileOrData(
+            status, None, data_key_name=key, base64_file_content=False, temp_file_path=self._temp_file_path
+        )
+        return str(found.as_file())
+
+
+async def ask(plugin: ExecProvider) -> dict[str, Any]:
+    """Run a plugin; the `status` of the ExecCredential that it writes.
+
+    Raises:
+        ConfigException: it cannot be run, failed, hung, or wrote something else.
+    """
+    name = plugin.args[0]
+    asked = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    process = await asyncio.create_subprocess_exec(
+        *plugin.args,
+        env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            written, complaint = await process.communicate()
+    except TimeoutError as error:
+        raise ConfigException(f"exec plugin {name} gave no answer within {TIMEOUT_S:g} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        said = complaint.decode("utf-8", "replace").strip()[-_TOLD_BYTES:]
+        raise ConfigException(f"exec plugin {name} ended with {process.returncode}: {said or 'it said nothing'}")
+    status = json.loads(written).get("status")
+    if not isinstance(status, dict):
+        raise ConfigException(f"exec plugin {name} wrote no ExecCredential with a status")
+    return status
