@@ -38,7 +38,7 @@ def audit_verify(
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since lies beyond the newest record", cause="The window is empty.")
-    heads = _heads(session, public_key, checkpoints)
+    heads, unsigned = _heads(session, public_key, checkpoints)
     pool = Pool(verify_partition, jobs or jobs_for(source))
 
     async def work() -> list[Report]:
@@ -48,7 +48,8 @@ def audit_verify(
     began = time.monotonic()
     reports, fault = _checked(session, work)
     took_s = time.monotonic() - began
-    document = _document(source, sorted(reports, key=lambda r: r.partition), heads, fault, since_ms)
+    reports.sort(key=lambda report: report.partition)
+    document = _document(source, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
     session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
 
@@ -67,7 +68,8 @@ def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
     return session.run(run())
 
 
-def _heads(session: Session, public_key: str | None, folder: str | None) -> list[Heads]:
+def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
+    """The signed checkpoints to hold the records to, and what is wrong with them."""
     from streams.replay.segments import ArchiveError
     from streams.replay.verify import checkpoints_of
 
@@ -77,27 +79,40 @@ def _heads(session: Session, public_key: str | None, folder: str | None) -> list
             "--public-key needs signed checkpoints", next_step="name the archive that has them: --checkpoints DIR"
         )
     if not root:
-        return []
-    if public_key and not Path(public_key).is_file():
-        raise usage(f"--public-key {public_key}: no such file", next_step="fleethpa audit keygen")
+        return [], ""
+    if folder and not Path(folder).is_dir():
+        raise usage(f"--checkpoints {folder}: no such folder", next_step="name the archive that has them")
+    if public_key:
+        _check_key(public_key)
     try:
-        return checkpoints_of(Path(root), Path(public_key) if public_key else None)
+        found = checkpoints_of(Path(root), Path(public_key) if public_key else None)
     except ArchiveError as error:
-        if public_key:
-            from fleethpa.errors import CommandError
+        return [], f"the signed checkpoints do not hold: {error}"
+    if folder and not found:
+        raise usage(f"--checkpoints {folder}: holds no signed checkpoint", next_step="fleethpa audit keygen")
+    return found, ""
 
-            raise CommandError(f"the signed checkpoints do not hold: {error}") from error
-        raise usage(str(error)) from error
+
+def _check_key(file: str) -> None:
+    from streams.replay.segments import ArchiveError
+    from streams.replay.signing import read_public
+
+    if not Path(file).is_file():
+        raise usage(f"--public-key {file}: no such file", next_step="fleethpa audit keygen")
+    try:
+        read_public(Path(file))
+    except ArchiveError as error:
+        raise usage(f"--public-key {error}", next_step="fleethpa audit keygen") from error
 
 
 def _document(
-    source: Source, reports: list[Report], heads: list[Heads], fault: str, since_ms: int | None
+    source: Source, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
 ) -> dict[str, Any]:
     import msgspec
 
     from fleethpa.output.times import rfc3339
 
-    faults = [fault] if fault else [report.fault for report in reports if report.fault]
+    faults = [*faults, *(report.fault for report in reports if report.fault)]
     total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
     return {
         "ok": not faults,

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from streams.replay.archive import DECISIONS
+from streams.replay.signing import CheckpointWriter, make_key, read_private
 from tests.archive_kit import ENFORCING, topics_of, write_archive
 from tests.generated_log import Fleet
 from tests.published import fits
@@ -123,3 +124,38 @@ def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(ru
     obstruct(root, "log/0/*.seg")
     result = run("verify", id_, "--from", str(root))
     assert (result.exit_code, id_ in result.stderr, ".seg" in result.stderr) == (2, True, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        pytest.param(("--checkpoints", "/no/such/folder"), "--checkpoints /no/such/folder: no such folder", id="none"),
+        pytest.param(("--checkpoints", "{empty}"), "holds no signed checkpoint", id="a folder without checkpoints"),
+        pytest.param(("--public-key", "{garbage}"), "no public key", id="a key file that is none"),
+    ],
+)
+def test_a_verification_is_never_held_to_less_than_was_asked(
+    run: Cli, root: Path, tmp_path: Path, flags: tuple[str, str], said: str
+) -> None:
+    places = {"empty": tmp_path / "empty", "garbage": tmp_path / "garbage"}
+    places["empty"].mkdir()
+    places["garbage"].write_text("nothing")
+    result = run("audit", "verify", "--from", str(root), flags[0], flags[1].format(**places))
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_checkpoints_that_do_not_hold_are_a_fault_with_or_without_a_key(
+    run: Cli, root: Path, tmp_path: Path, keyed: bool
+) -> None:
+    key, public = tmp_path / "audit.key", tmp_path / "audit.pub"
+    make_key(key, public)
+    CheckpointWriter(root, read_private(key)).write({"log/0": (3, "ab" * 32)})
+    (root / "checkpoints" / "000000000000.json").write_text("{}")
+    flags = ("--public-key", str(public)) if keyed else ()
+    result = run("audit", "verify", "--jobs", "1", "--from", str(root), "-o", "json", *flags)
+    assert result.exit_code == 1, result.output
+    faults = fits("AuditReport", result.stdout)["faults"]
+    assert len(faults) == 1
+    assert faults[0].startswith(f"the signed checkpoints do not hold: {root}/checkpoints/000000000000.json")
