@@ -102,12 +102,15 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
         layers.append(_dev_layer(environ))
     layers.append(("environment KUBECONFIG", _given({"kubeconfig": environ.get("KUBECONFIG")})))
     layers.append(("environment USER", _given({"author": environ.get("USER") or environ.get("LOGNAME")})))
-    merged: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for origin, values in layers:
-        for key in values.keys() - merged.keys():
-            merged[key], origins[key] = values[key], origin
+    merged, origins = _merged(layers)
     order = [origin for origin, _ in layers]
+
+    def above(one: str, other: str) -> bool:
+        return merged.keys() >= {one, other} and order.index(origins[one]) < order.index(origins[other])
+
+    if above("kubeconfig", "contexts"):
+        # They are contexts of the kubeconfig that their own place had in mind.
+        del merged["contexts"], origins["contexts"]
     return Config(
         brokers=merged.get("brokers", ""),
         kafka_config=merged.get("kafkaConfig", ""),
@@ -115,9 +118,18 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
         contexts=tuple(merged.get("contexts", ())),
         author=merged.get("author", "unknown"),
         origins=origins,
-        properties_first=merged.keys() >= {"brokers", "kafkaConfig"}
-        and order.index(origins["kafkaConfig"]) < order.index(origins["brokers"]),
+        properties_first=above("kafkaConfig", "brokers"),
     )
+
+
+def _merged(layers: list[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Each setting from the first layer that has it, and that layer's name."""
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, values in layers:
+        for key in values.keys() - merged.keys():
+            merged[key], origins[key] = values[key], origin
+    return merged, origins
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -180,6 +181,8 @@ class Cli:
         for name in ("FLEETHPA_BROKERS", "FLEETHPA_CONFIG", "NO_COLOR", "FLEETHPA_KAFKA_CONFIG", "KUBECONFIG"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("USER", "anna")
+        if "FLEETHPA_RUNTIME_DIR" not in os.environ:
+            monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", os.devnull)  # not the stack that may run beside the tests
         if fleet is not None:
 
             @asynccontextmanager

@@ -129,6 +129,18 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
     assert found.origins == {"brokers": "flag", "author": "environment", "kubeconfig": str(file)}
 
 
+def test_contexts_are_those_of_the_kubeconfig_that_their_place_had_in_mind(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("kubeconfig: /file\ncontexts: [a]\nbrokers: file:1\n")
+    environ = {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}
+    assert load({"config": str(file)}, environ).contexts == ("a",)
+    assert load({"config": str(file)}, environ | {"FLEETHPA_CONTEXTS": "b"}).contexts == ("b",)
+    assert load({"config": str(file), "kubeconfig": "/flag"}, environ).contexts == ()
+    runtime.publish(runtime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",)), environ)
+    found = load({"kubeconfig": "/flag"}, environ)
+    assert (found.brokers, found.kubeconfig, found.contexts) == ("127.0.0.1:9", "/flag", ())
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
