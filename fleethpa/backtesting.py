@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.changes import changed_spec, checked
 from fleethpa.errors import CommandError, not_found, usage
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from fleethpa.views import HpaView
     from streams.replay.backtest import Backtest, Model
     from streams.replay.inputs import Event
+
+
+MOST_HELD: Final = 300_000
+"""Evaluations that are held at a time, some 4 KB each: a week of seven HPAs at 15 s."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def wishes(
 
 
 def _of_files(files: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
-    found = []
+    found: list[Wish] = []
     manifests = read_input(files).hpas
     if not manifests:
         raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
@@ -69,6 +74,11 @@ def _of_files(files: tuple[str, ...], selection: Selection, views: list[HpaView]
                 f"no HPA {'/'.join(place)} in the log",
                 cause="A candidate needs a recording of the HPA of its namespace and name.",
                 next_step="fleethpa get hpa -A",
+            )
+        if twice := [view.id for view in same if any(wish.hpa == view.id for wish in found)]:
+            raise usage(
+                f"{manifest.source}: there is another candidate for {twice[0]}",
+                cause="One backtest tries one candidate for each HPA.",
             )
         found += [Wish(view.id, body) for view in same]
     return found
@@ -88,35 +98,58 @@ def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[Hp
     ]
 
 
-async def events_by_hpa(reader: Reader, wanted: set[HpaId], count: int, window: Window) -> dict[HpaId, list[Event]]:
-    """Read the log of the partitions that hold these HPAs, from the nearest snapshot on.
+async def events_by_hpa(
+    reader: Reader, wanted: set[HpaId], count: int, window: Window
+) -> AsyncGenerator[dict[HpaId, list[Event]], None]:
+    """What became of HPAs, some at a time, in the order of log partitions and names.
+
+    The log is read from the nearest snapshot on. Where a partition's HPAs are more than can be held, half of them are
+    left for another reading of it.
 
     Raises:
         CommandError: the log does not reach back (exit 2).
     """
+    by_partition: dict[int, list[HpaId]] = {}
+    for hpa in sorted(wanted):
+        by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
+    for number, left in sorted(by_partition.items()):
+        while left:
+            found = await _held(reader, left, number, window)
+            yield found
+            left = left[len(found) :]
+
+
+async def _held(reader: Reader, hpas: list[HpaId], number: int, window: Window) -> dict[HpaId, list[Event]]:
+    """The events of the first of some HPAs: of as many as can be held."""
     from fleethpa.replaying import events_of
     from streams.replay.inputs import Evaluated
 
-    numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in wanted})
-    found: dict[HpaId, list[Event]] = {hpa: [] for hpa in wanted}
-    for event in await events_of(reader, wanted.__contains__, numbers, window.since_ms, window.until_ms):
-        found[event.inputs.hpa if isinstance(event, Evaluated) else event.hpa].append(event)
+    found: dict[HpaId, list[Event]] = {hpa: [] for hpa in hpas}
+    held = 0
+    async with aclosing(events_of(reader, found.__contains__, number, window.since_ms, window.until_ms)) as events:
+        async for event in events:
+            hpa = event.inputs.hpa if isinstance(event, Evaluated) else event.hpa
+            if hpa not in found:  # left for later within its record
+                continue
+            found[hpa].append(event)
+            held += 1
+            while held > MOST_HELD and len(found) > 1:
+                for _ in range(len(found) // 2):
+                    held -= len(found.popitem()[1])
     return found
 
 
 async def run_all(reader: Reader, found: list[Wish], count: int, window: Window, model: Model) -> list[Backtest]:
-    """Try every candidate, one log partition after the other: only one partition's inputs are held at a time.
+    """Try every candidate, some HPAs at a time.
 
     Raises:
         CommandError: as `events_by_hpa` and `run`.
     """
-    by_partition: dict[int, list[Wish]] = {}
-    for wish in found:
-        by_partition.setdefault(partition_for(wish.hpa.namespace_key, count), []).append(wish)
+    by_hpa = {wish.hpa: wish for wish in found}
     made: dict[HpaId, Backtest] = {}
-    for _, some in sorted(by_partition.items()):
-        events = await events_by_hpa(reader, {wish.hpa for wish in some}, count, window)
-        made |= {result.hpa: result for result in run(some, events, model)}
+    async with aclosing(events_by_hpa(reader, set(by_hpa), count, window)) as parts:
+        async for events in parts:
+            made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
     return [made[wish.hpa] for wish in found]
 
 

@@ -86,29 +86,28 @@ async def evaluated(reader: Reader, recorded: Recorded) -> Evaluated:
 
 
 async def events_of(
-    reader: Reader, wanted: Callable[[HpaId], bool], partitions: list[int], since_ms: int, until_ms: int | None
-) -> list[Event]:
-    """What became of HPAs from a time on: evaluations with their inputs, and ends of writes.
+    reader: Reader, wanted: Callable[[HpaId], bool], number: int, since_ms: int, until_ms: int | None
+) -> AsyncGenerator[Event, None]:
+    """What became of HPAs of a log partition from a time on: evaluations with their inputs, and ends of writes.
 
     Raises:
         CommandError: the log does not reach back to the start (exit 2).
     """
     from streams.replay.inputs import events
 
-    found: list[Event] = []
-    for number in partitions:
-        partition, batches = await fold_from(reader, number, time_ms=since_ms)
-        try:
-            async with aclosing(batches):
-                async for batch in batches:
-                    # The first of that time ends it: timestamps may step back, log time does not.
-                    upto = list(takewhile(lambda record: until_ms is None or record[1] < until_ms, batch))
-                    found += [_slim(each) for each in events(partition, upto, wanted) if _time(each) >= since_ms]
-                    if len(upto) < len(batch):
-                        break
-        except LogGoneError as error:
-            raise CommandError(str(error), code=2) from error
-    return found
+    partition, batches = await fold_from(reader, number, time_ms=since_ms)
+    try:
+        async with aclosing(batches):
+            async for batch in batches:
+                # The first of that time ends it: timestamps may step back, log time does not.
+                upto = list(takewhile(lambda record: until_ms is None or record[1] < until_ms, batch))
+                for each in events(partition, upto, wanted):
+                    if _time(each) >= since_ms:
+                        yield _slim(each)
+                if len(upto) < len(batch):
+                    break
+    except LogGoneError as error:
+        raise CommandError(str(error), code=2) from error
 
 
 def _slim(event: Event) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +16,7 @@ from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
+    from schemas.keys import HpaId
     from streams.replay.shadowreport import ShadowReport
 
 _SHOWN: Final = 10
@@ -56,9 +58,11 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
     async with session.reader() as reader:
         views = chosen(await read_state(reader), selection)
         count = await reader.count()
-        events = await events_by_hpa(reader, {view.id for view in views}, count, Window(begin, end))
-    made = [compare(view.id, events[view.id]) for view in views]
-    found = [report for report in made if report is not None]
+        made: dict[HpaId, ShadowReport | None] = {}
+        async with aclosing(events_by_hpa(reader, {v.id for v in views}, count, Window(begin, end))) as parts:
+            async for events in parts:
+                made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
+    found = [report for view in views if (report := made[view.id]) is not None]
     if not found:
         raise not_found(
             f"no HPA of {selection} was in shadow beside a native controller in this window",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 
 from fleethpa.failif import parse_fail_if
 from fleethpa.output.stepplot import step_plot
+from fleethpa.replaying import events_of
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.replay.archive import LOG
@@ -86,6 +89,33 @@ def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     assert "all 8 HPAs" in text
     assert "This model cannot know:" in text
     assert "█ both" in text
+
+
+def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "-o", "json")
+    at_once = ask(*arguments).stdout
+    readings, most = 0, 40
+
+    async def counted(*arguments: Any) -> AsyncGenerator[Any, None]:
+        nonlocal readings
+        readings += 1
+        async with aclosing(events_of(*arguments)) as events:
+            async for event in events:
+                yield event
+
+    monkeypatch.setattr("fleethpa.replaying.events_of", counted)
+    monkeypatch.setattr("fleethpa.backtesting.MOST_HELD", most)
+    assert ask(*arguments).stdout == at_once
+    assert readings > SMALL.partitions
+
+
+def test_two_candidates_for_one_hpa_are_refused(ask: Any, tmp_path: Path) -> None:
+    body = ask("backtest", APP, "--set", "maxReplicas=3", *SINCE, "--emit-yaml").stdout
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(body, encoding="utf-8")
+    result = ask("backtest", "-f", str(tmp_path), *SINCE)
+    assert result.exit_code == 2
+    assert f"b.yaml: there is another candidate for {APP}" in result.stderr
 
 
 def test_the_deployed_spec_in_the_open_loop_is_the_recording(ask: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,7 +59,8 @@ async def _tried(told: Told, reader: ArchiveReader) -> None:
 
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {reader.root}`: the last minutes, once more."
     told.screen.act(8, "Another spec is tried on what has just happened", what)
-    events = await events_by_hpa(reader, {EAST}, reader.partitions, Window(0, 1 << 62))
+    async with aclosing(events_by_hpa(reader, {EAST}, reader.partitions, Window(0, 1 << 62))) as parts:
+        events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
     wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")})
