@@ -294,7 +294,7 @@ MORE = ("--set", "maxReplicas=3")
         pytest.param(("history", "app1", "-n", "ns1"), 2, "names 2 HPAs", id="history: two of that name"),
         pytest.param(("replay", "--hpa", "ns1/app1"), 2, "names no HPA", id="replay: not a whole name"),
         pytest.param(("backtest", "-f", "/no/such.yaml"), 2, "/no/such.yaml", id="backtest: missing file"),
-        pytest.param(("audit", "verify", "--public-key", "/no/key", "--checkpoints", "/no/dir"), 2, "no such file",
+        pytest.param(("audit", "verify", "--public-key", "/no/key", "--checkpoints", "/no/dir"), 2, "no such folder",
                      id="audit verify: missing file"),
         pytest.param(("get", "hpa", "--config", "/no/such.yaml"), 2, "/no/such.yaml", id="any: missing configuration"),
     ],
