@@ -162,7 +162,7 @@ async def test_trouble_that_stays_ends_as_failed_with_its_text(app: App, fault: 
 
 async def test_a_proxy_that_answers_in_the_servers_place_is_trouble_and_no_end(app: App) -> None:
     app.sim.add_fault(Fault(path=app.scale, status=200, message="please log in"))
-    ended = await app.ends(ttl_ms=1_000)
+    ended = await app.ends(ttl_ms=3_000)
     assert ended.result == "failed"
     assert "no object of Kubernetes" in ended.error
     assert "please log in" in ended.error
