@@ -1,11 +1,11 @@
 """aiokafka clients of the reconciler and the observer."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from schemas import connection
 from schemas.connection import KafkaSettings, SettingsError
@@ -72,6 +72,14 @@ async def reader(
     )
     async with _started(client):
         yield client
+
+
+async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether everything below these ends has been read."""
+    for partition, end in ends.items():
+        if await consumer.position(partition) < end:
+            return False
+    return True
 
 
 @asynccontextmanager

@@ -3,8 +3,6 @@
 import logging
 from collections.abc import Callable
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-
 from reconciler import kafka
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
@@ -21,23 +19,16 @@ async def follow_settings(
     """Hand every settings entry to `apply`, for ever; `caught_up` is called once all that stood at the start is in."""
     async with kafka.reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-        told = await _reached(consumer, ends)
+        told = await kafka.has_reached(consumer, ends)
         if told:
             caught_up()
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     _apply(record.value, apply)
-            if not told and await _reached(consumer, ends):
+            if not told and await kafka.has_reached(consumer, ends):
                 told = True
                 caught_up()
-
-
-async def _reached(consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
-    for partition, end in ends.items():
-        if await consumer.position(partition) < end:
-            return False
-    return True
 
 
 def _apply(value: bytes, apply: Callable[[SettingsSet], None]) -> None:

@@ -3,15 +3,20 @@ HPAs.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from aiokafka import ConsumerRecord
+from msgspec import structs
+
 from reconciler import kafka
+from reconciler.config import Clock
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.hpa import ManifestError, hpa_from_manifest
+from schemas.keys import HpaId
 from schemas.topics import AUTOSCALERS
 from schemas.validation import validate_create
 
@@ -19,31 +24,89 @@ log = logging.getLogger(__name__)
 
 _CENTRAL = b'"central"'
 
+RENEW_MS = 24 * 3_600_000
+"""So old the record of a central HPA is said again: records expire, and an observer that starts knows only what the
+topic holds.
+"""
+
+Body = AutoscalerSet | AutoscalerDeleted
 Told = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 """cluster, namespace, name, and the manifest; None: it was deleted."""
+Say = Callable[[HpaId, Body], Awaitable[None]]
+"""Write a record of a central HPA to the topic."""
 
 
-async def follow_central(settings: KafkaSettings, told: Told) -> None:
-    """Tell every change of a central HPA, for ever, from the beginning of the topic on."""
+class CentralHpas:
+    """The newest record of each central HPA of some clusters.
+
+    To say an unchanged one again changes nothing. A user may change or delete it just before, unseen; then the topic
+    holds that and behind it the old one, and what the user said is said once more.
+    """
+
+    def __init__(self, clusters: Collection[str], session: str) -> None:
+        self._clusters, self._session = clusters, session
+        self._known: dict[HpaId, tuple[int, AutoscalerSet]] = {}
+
+    def set(self, hpa: HpaId, body: AutoscalerSet, time_ms: int) -> Body | None:
+        """A record that stands on the topic; what is to be said because ours undid something, if anything."""
+        if hpa.cluster not in self._clusters:
+            return None
+        _, newest = self._known.get(hpa, (0, None))
+        if body.session == self._session:
+            if newest is None:
+                why = "it was deleted while its record was renewed"
+                return AutoscalerDeleted(name=hpa.name, origin="central", author="observer", reason=why)
+            if newest.hpa != body.hpa:
+                return self._again(newest)
+        self._known[hpa] = (time_ms, body)
+        return None
+
+    def deleted(self, hpa: HpaId) -> None:
+        """It was deleted."""
+        self._known.pop(hpa, None)
+
+    def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
+        """The records to be said again, each once a period."""
+        due = [(hpa, body) for hpa, (time_ms, body) in self._known.items() if now_ms - time_ms >= RENEW_MS]
+        for hpa, body in due:
+            self._known[hpa] = (now_ms, body)
+        return [(hpa, self._again(body)) for hpa, body in due]
+
+    def _again(self, body: AutoscalerSet) -> AutoscalerSet:
+        return structs.replace(body, mode=None, session=self._session)
+
+
+async def follow_central(settings: KafkaSettings, told: Told, known: CentralHpas, say: Say, clock: Clock) -> None:
+    """Tell every change of a central HPA, for ever, from the beginning of the topic on; keep their records alive."""
     async with kafka.reader(settings, AUTOSCALERS) as consumer:
+        ends = await consumer.end_offsets(list(consumer.assignment()))
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    await _tell(record.value, told)
+                    await _tell(record, told, known, say)
+            if await kafka.has_reached(consumer, ends):
+                for hpa, body in known.due(clock()):
+                    await say(hpa, body)
 
 
-async def _tell(value: bytes, told: Told) -> None:
-    if _CENTRAL not in value:
+async def _tell(stood: ConsumerRecord, told: Told, known: CentralHpas, say: Say) -> None:
+    if _CENTRAL not in (stood.value or b""):
         return  # most of the topic is what observers themselves tell
     try:
-        record = decode(value, PublicRecord)
+        record = decode(stood.value, PublicRecord)
     except WireError:
         return  # ingest rejects it, with position and reason
     for entry in record.entries:
         if isinstance(entry, AutoscalerSet) and entry.origin == "central":
-            if (hpa := _usable(entry.hpa, record.namespace)) is not None:
-                await told(record.cluster, record.namespace, hpa["metadata"]["name"], hpa)
+            if (manifest := _usable(entry.hpa, record.namespace)) is None:
+                continue
+            hpa = HpaId(record.cluster, record.namespace, manifest["metadata"]["name"])
+            if (undone := known.set(hpa, entry, stood.timestamp)) is None:
+                await told(*hpa, manifest)
+            else:
+                await say(hpa, undone)
         elif isinstance(entry, AutoscalerDeleted) and entry.origin == "central":
+            known.deleted(HpaId(record.cluster, record.namespace, entry.name))
             await told(record.cluster, record.namespace, entry.name, None)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -10,7 +11,7 @@ from reconciler import kafka
 from reconciler.clusters import ClusterClient
 from reconciler.config import ObserverConfig
 from reconciler.core.settings import GuardSettings
-from reconciler.observe.central import follow_central
+from reconciler.observe.central import CentralHpas, follow_central
 from reconciler.observe.cluster import ClusterObserver
 from reconciler.observe.native import prove_native_absent
 from reconciler.observe.outlet import Outlet
@@ -19,8 +20,10 @@ from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.telemetry import ObserverMetrics
 from reconciler.web import Health, first_error, serve, tell_when_ready
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
+from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import SETTINGS
+from schemas.topics import AUTOSCALERS, SETTINGS
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class Observer:
                     tasks.append(group.create_task(observer.run()))
                     if self._config.prove_native_absent:
                         tasks.append(group.create_task(self._prove(client, publisher)))
-                tasks += [group.create_task(self._follow_central()), group.create_task(self._follow_others())]
+                tasks += [group.create_task(self._follow_central(publisher)), group.create_task(self._follow_others())]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
@@ -77,12 +80,16 @@ class Observer:
     async def _follow_settings(self) -> None:
         await follow_settings(self._config.kafka, self._settings.apply, lambda: None)
 
-    async def _follow_central(self) -> None:
+    async def _follow_central(self, publisher: Publisher) -> None:
         async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.central(namespace, name, hpa)
 
-        await follow_central(self._config.kafka, told)
+        async def say(hpa: HpaId, body: AutoscalerSet | AutoscalerDeleted) -> None:
+            await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
+
+        known = CentralHpas(self._clusters.keys(), f"central-{uuid.uuid4().hex[:12]}")
+        await follow_central(self._config.kafka, told, known, say, self._config.clock)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

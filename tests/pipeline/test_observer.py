@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaProducer
 from fleethpa.dev.cluster.faults import Denial, Fault
 from fleethpa.dev.cluster.resources import by_kind
 from reconciler.config import ObserverConfig
+from reconciler.observe import central
 from reconciler.observe.run import Observer
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
@@ -296,6 +297,22 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
             await topics.until(lambda: scales(made, "web"), "the scale")
             await topics.until(lambda: len(pods_now(made)) == 2, "the pods")
             await topics.until(lambda: any(a.usages for a in answered(made, "resource")), "usages")
+
+
+async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(central, "RENEW_MS", 500)
+    async with rig(tmp_path) as made:
+        topics = made.topics
+        async with observed(made):
+            await _apply_central(made, hpa("central", "web"))
+            await topics.until(lambda: len(topics.of(AutoscalerSet)) >= 3, "the record, and twice again")
+            await _write_central(made, AutoscalerDeleted(name="central", origin="central"))
+            await topics.until(lambda: topics.of(AutoscalerDeleted), "the deletion")
+        first, *again = topics.of(AutoscalerSet)
+        assert not first.session
+        assert all(each.session and each.hpa == first.hpa and each.author == "me" for each in again)
 
 
 @pytest.mark.parametrize(
