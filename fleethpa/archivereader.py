@@ -71,8 +71,8 @@ class ArchiveReader:
         return found
 
     def _newest(self, number: int) -> Mapping[bytes, bytes]:
-        stored = snapshots(self.root, number)
         try:
+            stored = snapshots(self.root, number)
             return read_snapshot(stored[-1][1]) if stored else {}
         except ArchiveError as error:
             raise damaged(error, self.root) from error

@@ -22,12 +22,15 @@ def client_settings(config: Config) -> KafkaSettings:
 @asynccontextmanager
 async def connecting(brokers: str) -> AsyncIterator[None]:
     """Turn what the driver raises while connecting into a CommandError (exit 3; wrong settings: 2)."""
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
     try:
         yield
     except SettingsError as error:
         raise usage("the Kafka settings cannot be used", cause=str(error)) from error
+    except IncompatibleBrokerVersion as error:
+        cause = "The embedded broker of `fleethpa dev` knows no administration; use Apache Kafka for this."
+        raise unreachable(f"the broker at {brokers} does not know such a request: {error}", cause=cause) from error
     except (KafkaError, OSError) as error:
         cause = "No broker answers there, or it refuses this user, or TLS does not fit."
         step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.checks import Check
 from fleethpa.errors import CommandError
 from fleethpa.output.times import span
+from fleethpa.output.words import counted
 
 if TYPE_CHECKING:
     from fleethpa.access import Access
@@ -124,7 +125,8 @@ def _cluster(cluster: ClusterView) -> Iterator[Check]:
         )
     for watch, text in sorted(cluster.problems.items()):
         yield Check("warning", "clusters", cluster.name, f"{watch}: {words.first_line(text)}", step)
-    yield Check("ok", "clusters", cluster.name, f"heard, {cluster.hpas} HPAs in {cluster.namespaces} namespaces")
+    held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
+    yield Check("ok", "clusters", cluster.name, f"heard, {held}")
 
 
 def _hpas(state: FleetState) -> Iterator[Check]:
@@ -136,8 +138,8 @@ def _hpas(state: FleetState) -> Iterator[Check]:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield Check("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
     modes = {mode: sum(view.mode == mode for view in state.hpas.values()) for mode in ("enforce", "shadow", "off")}
-    counted = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
-    yield Check("ok", "hpas", "-", f"{len(state.hpas)} HPAs{f': {counted}' if counted else ''}")
+    listed = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
+    yield Check("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
 
 
 async def _access(session: Session, state: FleetState | None) -> AsyncIterator[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fleethpa.decisions import Recorded
     from streams.core.probe import EvaluationInputs
     from streams.replay.answer import Answer
+
+
+_UNASKED: Final = "no metric is looked at: the count is out of bounds, 0, or unknown, which decides alone"
 
 
 @click.command("what-if")
@@ -102,7 +105,7 @@ def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]
         f"{after.current} → {after.final}   winner {selected}   (recorded {before.current} → {before.final})"
         + (f"   limited by {held}" if held else ""),
         "",
-        *layout(rows),
+        *(layout(rows) if len(rows) > 1 else [_UNASKED]),
     ]
 
 
@@ -111,7 +114,13 @@ def _proposal(metric: Any) -> str:
 
 
 def _note(metric: Any) -> str:
-    return metric.calculation.kept or f"ratio {metric.calculation.ratio:.3f}"
+    made = metric.calculation
+    kept = {
+        "withinTolerance": "within tolerance",
+        "directionFlip": "the direction would flip",
+        "countGuard": "the count would go against the direction",
+    }
+    return f"ratio {made.ratio:.3f}" + (f": {kept.get(made.kept, made.kept)}" if made.kept else "")
 
 
 def _document(

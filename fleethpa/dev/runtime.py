@@ -36,19 +36,32 @@ def folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def publish(stack: DevStack, environ: Mapping[str, str]) -> list[Path]:
-    """Write the file where other terminals look, unless another stack runs; returns what was written."""
-    written = []
+    """Write the file where other terminals look, unless another stack runs; returns what was written.
+
+    Raises:
+        OSError: none of the folders can be written.
+    """
+    written, refused = list[Path](), list[OSError]()
     for folder in folders(environ):
         other = _read(folder / FILE)
         if other is not None and other.pid != stack.pid and _alive(other.pid):
             continue
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = folder / FILE
-        part = path.with_suffix(f".{stack.pid}")
-        part.write_bytes(orjson.dumps(asdict(stack), option=orjson.OPT_INDENT_2))
-        part.replace(path)
-        written.append(path)
+        try:
+            written.append(_write(stack, folder))
+        except OSError as error:  # a folder that only the owner of the checkout may write, for one
+            refused.append(error)
+    if refused and not written:
+        raise refused[0]
     return written
+
+
+def _write(stack: DevStack, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / FILE
+    part = path.with_suffix(f".{stack.pid}")
+    part.write_bytes(orjson.dumps(asdict(stack), option=orjson.OPT_INDENT_2))
+    part.replace(path)
+    return path
 
 
 def withdraw(stack: DevStack, environ: Mapping[str, str]) -> None:

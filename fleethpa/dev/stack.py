@@ -19,7 +19,7 @@ from fleethpa.config import Config
 from fleethpa.dev import runtime
 from fleethpa.dev.runtime import DevStack
 from fleethpa.dev.supervisor import Child, Supervisor
-from fleethpa.errors import CommandError, unreachable
+from fleethpa.errors import CommandError, unreachable, usage
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ class Stack:
 
     async def _start(self) -> None:
         plan = self._plan
-        plan.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            plan.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise usage(f"--dir {plan.folder} cannot be made: {error.strerror}") from error
         brokers = plan.brokers or await asyncio.to_thread(self._broker)
         kubeconfig = await self._clusters()
         self.config = Config(

@@ -8,7 +8,7 @@ import cramjam
 import msgspec
 
 from streams.replay.durable import read_small, write_atomically
-from streams.replay.segments import ArchiveError
+from streams.replay.segments import ArchiveError, reading
 
 
 def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mapping[bytes, bytes]) -> Path:
@@ -40,5 +40,7 @@ def read_snapshot(path: Path) -> dict[bytes, bytes]:
 
 def snapshots(root: Path, partition: int) -> list[tuple[int, Path]]:
     """The snapshots of a log partition: (applied offset, file), oldest first."""
-    found = sorted((root / "snapshots" / str(partition)).glob("[0-9]*.rows"))
+    folder = root / "snapshots" / str(partition)
+    with reading(folder):
+        found = sorted(folder.glob("[0-9]*.rows"))
     return [(int(path.stem), path) for path in found if path.stem.isdecimal()]

@@ -182,6 +182,27 @@ def test_a_second_stack_does_not_hide_the_first(tmp_path: Path) -> None:
     assert runtime.find(environ) == first
 
 
+def test_a_stack_is_published_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").touch()  # no folder can be made there, also by root
+    stack = runtime.DevStack(os.getpid(), "127.0.0.1:9", "")
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    assert [path.parent for path in runtime.publish(stack, environ)] == [tmp_path / "run" / "fleethpa"]
+    assert runtime.find(environ) == stack
+    with pytest.raises(OSError, match="build"):
+        runtime.publish(stack, {"FLEETHPA_RUNTIME_DIR": "build/dev"})
+
+
+def test_a_stacks_folder_that_cannot_be_made_is_named(
+    run: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path / "file" / "dev"))
+    result = run("dev")
+    assert result.exit_code == 2, result.output
+    assert "file/dev cannot be made: Not a directory" in result.stderr
+
+
 def test_client_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=k:9\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"

@@ -77,6 +77,14 @@ def test_what_if_answers_with_another_spec_and_other_values(ask: Any) -> None:
     assert "winner" in text
 
 
+def test_what_if_says_when_no_metric_is_looked_at_and_what_kept_the_count(ask: Any) -> None:
+    text = ask("what-if", APP, "--set", "minReplicas=1", "--set", "maxReplicas=1").stdout
+    assert "no metric is looked at" in text
+    assert "METRIC" not in text
+    kept = ask("what-if", APP, "--set", "cpu=1000%", "--set", "memory=1000%", "--metric", "cpu=1000%").stdout
+    assert "ratio 1.000: within tolerance" in kept, kept
+
+
 @pytest.mark.parametrize("model", ["closed", "open"])
 def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "--model", model)
