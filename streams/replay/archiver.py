@@ -173,6 +173,9 @@ class Archiver:
             StateError: the rows are not whole.
         """
         fold = Fold(self.root, partition, rows)
+        # An earlier start that was killed before any record came has left rows from which the log does not go on.
+        for _, path in snapshots(self.root, partition):
+            path.unlink()
         write_snapshot(self.root, partition, fold.partition.applied_offset, fold.rows)
         self._pairs[partition].fold = fold
 

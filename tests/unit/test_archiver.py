@@ -71,6 +71,17 @@ def test_an_archive_that_grows_while_it_is_verified_is_found_right(
     archiver.finish()
 
 
+def test_a_late_beginning_that_was_killed_leaves_nothing_behind(made: Topics, tmp_path: Path) -> None:
+    partition = Partition.empty(0)
+    for record in made[LOG, 0][:20]:
+        partition.apply(record.offset, record.timestamp_ms, record.value)
+    killed = Archiver(tmp_path, 1, Limits())
+    killed.begin_with(0, dict(partition.checkpoint()))
+    killed.release()
+    report = verify_partition(Task(ArchiveSource(begun_late(tmp_path, made, 60)), 0))
+    assert (report.fault, report.start) == ("", 59)
+
+
 def begun_late(root: Path, made: Topics, at: int) -> Path:
     """An archive of a log that has lost its first `at` records, begun from the decider's rows."""
     partition = Partition.empty(0)
