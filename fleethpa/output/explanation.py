@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleethpa.output import words
 from fleethpa.output.metricline import metric_line
-from fleethpa.output.table import layout, paint
+from fleethpa.output.table import clean, layout, paint
 from fleethpa.output.times import age, parse_time_ms, rfc3339, shown, span
 from schemas.decisions import Decision, MetricDecision, Step
 
@@ -30,13 +30,13 @@ def explanation(
 
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer.
     """
-    steps = layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])
+    steps = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])]
     return [
         *_head(decision, ending, now_ms, time_style, color, would),
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
         "",
-        *_tail(decision, would),
+        *map(clean, _tail(decision, would)),
     ]
 
 
@@ -51,7 +51,7 @@ def _head(
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    result = paint(_result(decision, would), _style(decision), color=color)
+    result = paint(clean(_result(decision, would)), _style(decision), color=color)
     when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
     return [
         f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",

@@ -42,6 +42,16 @@ def test_the_numbers_that_explain_prints_add_up() -> None:
     assert products > 500
 
 
+def test_what_a_cluster_says_moves_no_cursor() -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(after_ms=16_000)
+    fleet.observe(3, 300, error="\x1b[2J\x1b]0;title\x07no\rway\ttab")
+    lines = explanation(fleet.decisions()[-1].decision, None, now_ms=fleet.now_ms)
+    assert any("no way" in line for line in lines)
+    assert all(character.isprintable() for line in lines for character in line)
+
+
 @pytest.mark.parametrize(
     ("metric", "line"),
     [
