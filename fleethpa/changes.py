@@ -134,14 +134,16 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
         known = [words.short(metric.name) for metric in inputs.autoscaler.metrics]
         if name not in known:
             raise usage(f"--metric {name}: the HPA has no such metric", cause=f"It has {', '.join(known)}.")
-        number = varied(inputs, known.index(name))
-        if number is None:
+        # Several may bear one name (of other containers, with other selectors): each is varied.
+        numbers = [number for at, each in enumerate(known) if each == name and (number := varied(inputs, at))]
+        if not numbers:
             raise usage(
                 f"--metric {name}: it has no value in this evaluation", cause="A failed metric cannot be varied."
             )
-        wanted = _number(inputs, number, name, value)
-        inputs = number.at(inputs, wanted)
-        said.append(f"{name}: {number.what} {quantity(number.now, name)} → {quantity(wanted, name)}")
+        for number in numbers:
+            wanted = _number(inputs, number, name, value)
+            inputs = number.at(inputs, wanted)
+            said.append(f"{name}: {number.what} {quantity(number.now, name)} → {quantity(wanted, name)}")
     return inputs, said
 
 

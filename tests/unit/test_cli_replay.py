@@ -85,6 +85,23 @@ def test_what_if_says_when_no_metric_is_looked_at_and_what_kept_the_count(ask: A
     assert "ratio 1.000: within tolerance" in kept, kept
 
 
+def test_what_if_varies_every_metric_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    target = {"type": "Utilization", "averageUtilization": 60}
+    metrics = [
+        {"type": "Resource", "resource": {"name": "cpu", "target": target}},
+        {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "main", "target": target}},
+    ]
+    fleet.append(AutoscalerSet(hpa=hpa(metrics=metrics)))
+    fleet.append(after_ms=16_000)
+    fleet.observe(3, 300)
+    text = Cli(monkeypatch, fleet)("what-if", "east/shop/checkout", "--metric", "cpu=+100%").stdout
+    assert text.count("  with cpu: the total of the 3 counted pods 900m → 1800m") == 2, text
+    assert text.splitlines()[-2].split()[:3] == ["cpu", "3", "6"]
+    assert text.splitlines()[-1].split()[:3] == ["cpu", "3", "6"]
+
+
 @pytest.mark.parametrize("model", ["closed", "open"])
 def test_backtest_compares_any_number_of_hpas(ask: Any, model: str) -> None:
     arguments = ("backtest", "-A", "--set", "cpu=200%", "--set", "memory=200%", *SINCE, "--model", model)
