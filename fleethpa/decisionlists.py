@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from fleethpa.decisions import Recorded, document
+from fleethpa.output import words
 from fleethpa.output.formats import to_json_line
 from fleethpa.output.table import Column
 from fleethpa.output.times import shown
@@ -32,9 +33,13 @@ def first_columns(session: Session) -> tuple[Column[Recorded], ...]:
     return (
         Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
         Column("HPA", lambda r: str(r.hpa)),
-        Column("FROM", lambda r: str(r.decision.current_replicas)),
-        Column("TO", lambda r: str(r.decision.final_desired_replicas)),
+        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
+        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
     )
+
+
+def _replicas(recorded: Recorded, count: int) -> str:
+    return str(count) if words.scale_is_known(recorded.decision) else "-"
 
 
 async def follow(

@@ -70,6 +70,8 @@ def _result(decision: Decision, would: Counterfactuals | None) -> str:
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
     before, after = decision.current_replicas, decision.final_desired_replicas
+    if not words.scale_is_known(decision):
+        return f"NO CHANGE, the replicas are not known ({words.why(decision)})"
     if before != after:
         return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}"
     if decision.error:
@@ -129,7 +131,8 @@ def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
 
 
 def _steps(decision: Decision) -> Iterator[Row]:
-    yield "current", str(decision.current_replicas), _current(decision)
+    known = words.scale_is_known(decision)
+    yield "current", str(decision.current_replicas) if known else "-", _current(decision)
     for metric in decision.metrics:
         proposal = "-" if metric.proposal is None else str(metric.proposal)
         yield words.short_name(metric), proposal, metric_line(decision, metric, _is_winner(decision, metric))
@@ -138,7 +141,7 @@ def _steps(decision: Decision) -> Iterator[Row]:
     for step in decision.steps:
         if step.step != "metrics":
             yield _step_name(step), str(step.out), _step(decision, step)
-    yield "final", str(decision.final_desired_replicas), _final(decision)
+    yield "final", str(decision.final_desired_replicas) if known else "-", _final(decision)
 
 
 def _final(decision: Decision) -> str:
@@ -152,6 +155,8 @@ def _final(decision: Decision) -> str:
 
 def _current(decision: Decision) -> str:
     observed = decision.observed
+    if not words.scale_is_known(decision):
+        return "the scale could not be read"
     parts = ["from scale.spec"]
     if "specReplicas" in observed and "statusReplicas" in observed:
         parts = [f"scale.spec {observed['specReplicas']}, scale.status {observed['statusReplicas']}"]

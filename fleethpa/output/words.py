@@ -52,8 +52,15 @@ def ratio(text: str) -> str:
     return f"{float(text):.3f}" if text else ""
 
 
+def scale_is_known(decision: Decision) -> bool:
+    """Whether the replicas of a decision are numbers: of a scale that could not be read there are none."""
+    return decision.reason != "FailedGetScale" or "specReplicas" in decision.observed
+
+
 def change(decision: Decision) -> str:
-    """`4 → 8`, or the count that stays."""
+    """`4 → 8`, or the count that stays; `-` where it is not known."""
+    if not scale_is_known(decision):
+        return "-"
     before, after = decision.current_replicas, decision.final_desired_replicas
     return f"{before} → {after}" if before != after else str(after)
 

@@ -31,17 +31,24 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
     sign = "≤" if flip.direction == "lower" else "≥"
     name = words.short(flip.name)
     if flip.percent:
-        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {quantity(flip.now, name)} ({flip.shown_now}%)"
+        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {about(flip.now, name)} ({flip.shown_now}%)"
         return f"  {name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
     if flip.shown != flip.value:
-        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {quantity(flip.now, name)}"
+        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {about(flip.now, name)}"
         return f"  {name} {sign} {quantity(flip.shown, name)} on average", f"→ {flip.answer}", detail
-    detail = f"{flip.varied}; was {quantity(flip.now, name)}"
+    detail = f"{flip.varied}; was {about(flip.now, name)}"
     return f"  {name} {sign} {quantity(flip.value, name)}", f"→ {flip.answer}", detail
 
 
 def _unmoved(each: Unmoved) -> tuple[str, str, str]:
     return f"  {words.short(each.name)}", "-", f"no {each.direction} value changes it"
+
+
+def about(milli: int, metric: str) -> str:
+    """A recorded value as people read it: memory that is no whole number of Ki in Mi, to a tenth."""
+    if metric == "memory" and milli % (1000 * 1024):
+        return f"{milli / 1000 / 2**20:.1f}Mi"
+    return quantity(milli, metric)
 
 
 def quantity(milli: int, metric: str) -> str:

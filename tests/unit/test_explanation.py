@@ -12,11 +12,12 @@ from msgspec import structs
 
 from fleethpa.decisions import Recorded, expand_all
 from fleethpa.output.explanation import explanation
+from fleethpa.output.would import about
 from schemas.decisions import MetricDecision
 from streams.core.partition import Partition
 from tests.generated_log import Fleet as Generated
 from tests.generated_log import partition_log
-from tests.unit.cli_kit import Fleet
+from tests.unit.cli_kit import Cli, Fleet
 
 
 def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
@@ -40,6 +41,27 @@ def test_the_numbers_that_explain_prints_add_up() -> None:
         assert ins == outs[: len(ins)]
         assert outs[-1] == recorded.decision.final_desired_replicas
     assert products > 500
+
+
+def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(after_ms=60_000)  # no heartbeat: the scale counts as not read
+    run = Cli(monkeypatch, fleet)
+    text = run("explain", "east/shop/checkout", "--no-counterfactuals").stdout
+    assert "NO CHANGE, the replicas are not known (failed to query scale subresource" in text
+    assert re.search(r"^current +- +the scale could not be read$", text, re.MULTILINE), text
+    for verb in (("decisions",), ("audit", "list")):
+        last = run(*verb, "-A", "--no-headers", "--last", "1").stdout
+        assert last.split()[1:4] == ["east/shop/checkout", "-", "-"], last
+
+
+@pytest.mark.parametrize(
+    ("milli", "metric", "text"),
+    [(939_482_645_923, "memory", "896.0Mi"), (2**20 * 1000, "memory", "1Mi"), (598, "cpu", "598m")],
+)
+def test_what_was_is_said_in_units_that_people_read(milli: int, metric: str, text: str) -> None:
+    assert about(milli, metric) == text
 
 
 def test_what_a_cluster_says_moves_no_cursor() -> None:
