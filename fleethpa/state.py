@@ -102,7 +102,8 @@ class _Builder:
         elif isinstance(body, Command):
             self._take_command(key, body, now_ms)
         elif isinstance(body, AutoscalerSet):
-            self._take_object(key, body)
+            if not body.renewed:
+                self._take_object(key, body)
         elif isinstance(body, AutoscalerList):
             self._take_list(key, body)
         elif isinstance(body, AutoscalerDeleted):

@@ -16,7 +16,8 @@ class AutoscalerSet(
 
     `origin` `central`: lives only in fleethpa; uid and generation are given by the fold. `mode` sets its mode with it
     (central only). `manager`: field manager that last wrote the spec in the cluster, where the API shows it;
-    `managerTime` when. No decision depends on it.
+    `managerTime` when. No decision depends on it. `renewed`: an observer says a central one again, before its record
+    expires, for observers that start later; the fold passes it over, so it can undo nothing.
     """
 
     hpa: dict[str, Any]
@@ -27,6 +28,7 @@ class AutoscalerSet(
     session: str = ""
     manager: str = ""
     manager_time: int = 0
+    renewed: bool = False
 
 
 class AutoscalerDeleted(

@@ -29,51 +29,49 @@ RENEW_MS = 24 * 3_600_000
 topic holds.
 """
 
-Body = AutoscalerSet | AutoscalerDeleted
 Told = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 """cluster, namespace, name, and the manifest; None: it was deleted."""
-Say = Callable[[HpaId, Body], Awaitable[None]]
+Say = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
 """Write a record of a central HPA to the topic."""
 
 
 class CentralHpas:
-    """The newest record of each central HPA of some clusters.
+    """The newest record of each central HPA of some clusters; None of one that was deleted.
 
-    To say an unchanged one again changes nothing. A user may change or delete it just before, unseen; then the topic
-    holds that and behind it the old one, and what the user said is said once more.
+    A renewed record is believed only of an HPA of which nothing else is known: a user may have changed or deleted it
+    just before, unseen by whoever renewed it.
     """
 
-    def __init__(self, clusters: Collection[str], session: str) -> None:
-        self._clusters, self._session = clusters, session
-        self._known: dict[HpaId, tuple[int, AutoscalerSet]] = {}
+    def __init__(self, clusters: Collection[str]) -> None:
+        self._clusters = clusters
+        self._known: dict[HpaId, tuple[int, AutoscalerSet | None]] = {}
 
-    def set(self, hpa: HpaId, body: AutoscalerSet, time_ms: int) -> Body | None:
-        """A record that stands on the topic; what is to be said because ours undid something, if anything."""
+    def set(self, hpa: HpaId, body: AutoscalerSet, time_ms: int) -> bool:
+        """A record that stands on the topic; whether it says something new."""
         if hpa.cluster not in self._clusters:
-            return None
-        _, newest = self._known.get(hpa, (0, None))
-        if body.session == self._session:
-            if newest is None:
-                why = "it was deleted while its record was renewed"
-                return AutoscalerDeleted(name=hpa.name, origin="central", author="observer", reason=why)
-            if newest.hpa != body.hpa:
-                return self._again(newest)
+            return False
+        if body.renewed and hpa in self._known:
+            _, newest = self._known[hpa]
+            if newest is not None and newest.hpa == body.hpa:
+                self._known[hpa] = (time_ms, newest)
+            return False
         self._known[hpa] = (time_ms, body)
-        return None
+        return True
 
-    def deleted(self, hpa: HpaId) -> None:
+    def deleted(self, hpa: HpaId, time_ms: int) -> None:
         """It was deleted."""
-        self._known.pop(hpa, None)
+        self._known[hpa] = (time_ms, None)
 
     def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
-        """The records to be said again, each once a period."""
-        due = [(hpa, body) for hpa, (time_ms, body) in self._known.items() if now_ms - time_ms >= RENEW_MS]
+        """The records to be said again, each once a period. Without its mode: a command may have changed it since."""
+        due = [
+            (hpa, body)
+            for hpa, (time_ms, body) in self._known.items()
+            if body is not None and now_ms - time_ms >= RENEW_MS
+        ]
         for hpa, body in due:
             self._known[hpa] = (now_ms, body)
-        return [(hpa, self._again(body)) for hpa, body in due]
-
-    def _again(self, body: AutoscalerSet) -> AutoscalerSet:
-        return structs.replace(body, mode=None, session=self._session)
+        return [(hpa, structs.replace(body, mode=None, renewed=True)) for hpa, body in due]
 
 
 async def follow_central(settings: KafkaSettings, told: Told, known: CentralHpas, say: Say, clock: Clock) -> None:
@@ -83,13 +81,13 @@ async def follow_central(settings: KafkaSettings, told: Told, known: CentralHpas
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    await _tell(record, told, known, say)
+                    await _tell(record, told, known)
             if await kafka.has_reached(consumer, ends):
                 for hpa, body in known.due(clock()):
                     await say(hpa, body)
 
 
-async def _tell(stood: ConsumerRecord, told: Told, known: CentralHpas, say: Say) -> None:
+async def _tell(stood: ConsumerRecord, told: Told, known: CentralHpas) -> None:
     if _CENTRAL not in (stood.value or b""):
         return  # most of the topic is what observers themselves tell
     try:
@@ -101,12 +99,10 @@ async def _tell(stood: ConsumerRecord, told: Told, known: CentralHpas, say: Say)
             if (manifest := _usable(entry.hpa, record.namespace)) is None:
                 continue
             hpa = HpaId(record.cluster, record.namespace, manifest["metadata"]["name"])
-            if (undone := known.set(hpa, entry, stood.timestamp)) is None:
+            if known.set(hpa, entry, stood.timestamp):
                 await told(*hpa, manifest)
-            else:
-                await say(hpa, undone)
         elif isinstance(entry, AutoscalerDeleted) and entry.origin == "central":
-            known.deleted(HpaId(record.cluster, record.namespace, entry.name))
+            known.deleted(HpaId(record.cluster, record.namespace, entry.name), stood.timestamp)
             await told(record.cluster, record.namespace, entry.name, None)
 
 

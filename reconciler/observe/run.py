@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -20,7 +19,7 @@ from reconciler.publish import Publisher
 from reconciler.settings import follow_settings
 from reconciler.telemetry import ObserverMetrics
 from reconciler.web import Health, first_error, serve, tell_when_ready
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
@@ -85,10 +84,10 @@ class Observer:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.central(namespace, name, hpa)
 
-        async def say(hpa: HpaId, body: AutoscalerSet | AutoscalerDeleted) -> None:
+        async def say(hpa: HpaId, body: AutoscalerSet) -> None:
             await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
-        known = CentralHpas(self._clusters.keys(), f"central-{uuid.uuid4().hex[:12]}")
+        known = CentralHpas(self._clusters.keys())
         await follow_central(self._config.kafka, told, known, say, self._config.clock)
 
     async def _follow_others(self) -> None:

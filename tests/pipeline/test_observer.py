@@ -311,8 +311,8 @@ async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
             await _write_central(made, AutoscalerDeleted(name="central", origin="central"))
             await topics.until(lambda: topics.of(AutoscalerDeleted), "the deletion")
         first, *again = topics.of(AutoscalerSet)
-        assert not first.session
-        assert all(each.session and each.hpa == first.hpa and each.author == "me" for each in again)
+        assert not first.renewed
+        assert all(each.renewed and each.hpa == first.hpa and each.author == "me" for each in again)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,8 @@ async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> No
     assert (await read_state(fleet.reader())).hpas[CHECKOUT].origin == "central"
     fleet.append(AutoscalerDeleted(name="checkout", origin="central"))
     assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+    fleet.append(AutoscalerSet(hpa=hpa(), origin="central", renewed=True))
+    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
 
 
 async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:
