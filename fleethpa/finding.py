@@ -35,6 +35,9 @@ def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
 
 def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     """What to say where a selection means no HPA, with the next step."""
+    known = sorted(state.clusters)
+    if known and not any(map(selection.cluster_matches, known)):
+        return f"No HPAs found: no cluster matches {','.join(selection.clusters)}; known are {', '.join(known)}."
     where = f"in namespace {selection.namespace}" if selection.namespace else "in any namespace"
     if selection.namespace and state.hpas:
         return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere: fleethpa {verb} -A"
