@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import click
 
 from fleethpa import selection as selecting
@@ -15,8 +18,10 @@ from fleethpa.selection import Selection
 from fleethpa.session import Session, command_options, travel_option
 from fleethpa.state import read_state
 from fleethpa.views import HpaView
+from schemas.keys import HpaId
 
 LAST_DECISIONS = 10
+RECENT_MS = 3_600_000
 WHY_WIDTH = 100
 """Upstream's errors repeat themselves; `explain` has them whole."""
 
@@ -34,7 +39,8 @@ def describe(session: Session, selection: Selection) -> None:
         async with session.reader() as reader:
             state = await read_state(reader)
             views = chosen(state, selection)
-            return [(view, await _last(reader, view)) for view in views]
+            last = await _last(reader, views)
+            return [(view, last[view.id]) for view in views]
 
     found = session.run(work())
     if not found:
@@ -42,14 +48,25 @@ def describe(session: Session, selection: Selection) -> None:
     session.out("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
 
 
-async def _last(reader: Reader, view: HpaView) -> list[Recorded]:
-    def of_hpa(decisions: list[Recorded]) -> list[Recorded]:
-        return [recorded for recorded in decisions if recorded.hpa == view.id]
+async def _last(reader: Reader, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
+    """The last decisions of some HPAs, oldest first, read once; of a young HPA no more than the last hour is read."""
+    of_partition: dict[int, set[HpaId]] = {}
+    for view in views:
+        if view.partition >= 0:
+            of_partition.setdefault(view.partition, set()).add(view.id)
+    since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
 
-    if view.partition < 0:
-        return []
-    tail = await reader.tail(lambda _, decisions: len(of_hpa(decisions)) >= LAST_DECISIONS, [view.partition])
-    return of_hpa(tail.get(view.partition, []))[-LAST_DECISIONS:]
+    def enough(number: int, decisions: list[Recorded]) -> bool:
+        counts = Counter(recorded.hpa for recorded in decisions)
+        reached = bool(decisions) and decisions[0].time_ms < since_ms
+        return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
+
+    found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
+    for number, tail in (await reader.tail(enough, of_partition)).items():
+        for recorded in tail:
+            if recorded.hpa in of_partition[number]:
+                found[recorded.hpa].append(recorded)
+    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in found.items()}
 
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:

@@ -116,6 +116,27 @@ def test_names_are_looked_up_before_the_whole_past_is_read(
     assert asked[-1][1] < len(made[DECISIONS, 0])
 
 
+def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_past(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    asked: list[int] = []
+    tail = ArchiveReader.tail
+
+    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(reader, enough, partitions, upto_ms)
+        asked.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    assert run("describe", "hpa", "-A", "--from", str(root)).stdout.count("Last decisions:") == FLEET.hpas
+    assert len(asked) == 2  # one of them for the state
+    monkeypatch.setattr("fleethpa.commands.describe.RECENT_MS", 30_000)
+    monkeypatch.setattr("fleethpa.commands.describe.LAST_DECISIONS", 1_000)
+    assert run("describe", "hpa", "-A", "--from", str(root)).exit_code == 0
+    assert asked[-1] < decisions_of(made)
+
+
 def test_a_long_past_is_expanded_a_few_times_only(
     tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
