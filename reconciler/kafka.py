@@ -1,7 +1,7 @@
 """aiokafka clients of the reconciler and the observer."""
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -71,6 +71,17 @@ async def reader(
         *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **_kwargs(settings)
     )
     async with _started(client):
+        yield client
+
+
+@asynccontextmanager
+async def marks(
+    settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """The committed offsets of a group that nobody is a member of: it only keeps where a reader is to begin."""
+    client = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **_kwargs(settings))
+    async with _started(client):
+        client.assign(list(partitions))
         yield client
 
 

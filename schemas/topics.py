@@ -18,6 +18,8 @@ CHANGELOG = f"{DECIDER_APP_ID}-{STATE_TABLE}-changelog"
 
 INGEST_GROUP = "fleethpa-ingest"
 RECONCILER_GROUP = "fleethpa-reconciler"
+OBSERVER_GROUPS = "fleethpa-observer-"
+"""How the names of the groups begin that keep from where observers read central HPAs."""
 
 PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a

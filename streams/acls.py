@@ -27,6 +27,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
     "observer": (
         *_topics((topics.SAMPLES, topics.PODS), "WRITE"),
         *_topics((topics.AUTOSCALERS, topics.SCALES, topics.SETTINGS), "READ", "WRITE"),
+        Acl("group", topics.OBSERVER_GROUPS, ("READ",), "prefixed"),
     ),
     "ingest": (
         *_topics(topics.PUBLIC_TOPICS, "READ"),

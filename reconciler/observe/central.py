@@ -2,11 +2,12 @@
 HPAs.
 """
 
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from aiokafka import ConsumerRecord
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import structs
 
 from reconciler import kafka
@@ -17,17 +18,18 @@ from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.hpa import ManifestError, hpa_from_manifest
 from schemas.keys import HpaId
-from schemas.topics import AUTOSCALERS
+from schemas.topics import AUTOSCALERS, OBSERVER_GROUPS
 from schemas.validation import validate_create
 
 log = logging.getLogger(__name__)
 
 _CENTRAL = b'"central"'
 
-RENEW_MS = 24 * 3_600_000
-"""So old the record of a central HPA is said again: records expire, and an observer that starts knows only what the
-topic holds.
+RENEW_MS = 3_600_000
+"""So old the record of a central HPA is said again: records expire, and an observer that starts reads back to the
+oldest record that still counts.
 """
+MARK_EVERY_MS = 60_000
 
 Told = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 """cluster, namespace, name, and the manifest; None: it was deleted."""
@@ -35,8 +37,17 @@ Say = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
 """Write a record of a central HPA to the topic."""
 
 
+class Stood(NamedTuple):
+    """The newest record of an HPA and where it stands; `body` None: a deletion."""
+
+    body: AutoscalerSet | None
+    time_ms: int
+    partition: int
+    offset: int
+
+
 class CentralHpas:
-    """The newest record of each central HPA of some clusters; None of one that was deleted.
+    """The newest record of each central HPA of some clusters.
 
     A renewed record is believed only of an HPA of which nothing else is known: a user may have changed or deleted it
     just before, unseen by whoever renewed it.
@@ -44,66 +55,113 @@ class CentralHpas:
 
     def __init__(self, clusters: Collection[str]) -> None:
         self._clusters = clusters
-        self._known: dict[HpaId, tuple[int, AutoscalerSet | None]] = {}
+        self._known: dict[HpaId, Stood] = {}
 
-    def set(self, hpa: HpaId, body: AutoscalerSet, time_ms: int) -> bool:
+    def take(self, hpa: HpaId, stood: Stood) -> bool:
         """A record that stands on the topic; whether it says something new."""
         if hpa.cluster not in self._clusters:
             return False
-        if body.renewed and hpa in self._known:
-            _, newest = self._known[hpa]
-            if newest is not None and newest.hpa == body.hpa:
-                self._known[hpa] = (time_ms, newest)
-            return False
-        self._known[hpa] = (time_ms, body)
-        return True
+        newest = self._known.get(hpa)
+        if newest is None or stood.body is None or not stood.body.renewed:
+            self._known[hpa] = stood
+            return True
+        if newest.body is not None and newest.body.hpa == stood.body.hpa:
+            self._known[hpa] = stood._replace(body=newest.body)
+        return False
 
-    def deleted(self, hpa: HpaId, time_ms: int) -> None:
-        """It was deleted."""
-        self._known[hpa] = (time_ms, None)
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a record is so old that it is to be said again, or a deletion that it no longer counts."""
+        return bool(self._old(now_ms))
 
     def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
         """The records to be said again, each once a period. Without its mode: a command may have changed it since."""
-        due = [
-            (hpa, body)
-            for hpa, (time_ms, body) in self._known.items()
-            if body is not None and now_ms - time_ms >= RENEW_MS
+        old = self._old(now_ms)
+        for hpa, stood in old.items():
+            if stood.body is None:
+                del self._known[hpa]
+            else:
+                self._known[hpa] = stood._replace(time_ms=now_ms)
+        return [
+            (hpa, structs.replace(stood.body, mode=None, renewed=True))
+            for hpa, stood in old.items()
+            if stood.body is not None
         ]
-        for hpa, body in due:
-            self._known[hpa] = (now_ms, body)
-        return [(hpa, structs.replace(body, mode=None, renewed=True)) for hpa, body in due]
+
+    def _old(self, now_ms: int) -> dict[HpaId, Stood]:
+        return {hpa: stood for hpa, stood in self._known.items() if now_ms - stood.time_ms >= RENEW_MS}
+
+    def marks(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """Partition → offset of the oldest record that still counts, or of the next one (`positions`), if none does."""
+        found = dict(positions)
+        for stood in self._known.values():
+            found[stood.partition] = min(found[stood.partition], stood.offset)
+        return found
 
 
-async def follow_central(settings: KafkaSettings, told: Told, known: CentralHpas, say: Say, clock: Clock) -> None:
-    """Tell every change of a central HPA, for ever, from the beginning of the topic on; keep their records alive."""
-    async with kafka.reader(settings, AUTOSCALERS) as consumer:
-        ends = await consumer.end_offsets(list(consumer.assignment()))
+def group_of(clusters: Iterable[str]) -> str:
+    """The consumer group that keeps the marks of an observer of these clusters."""
+    digest = hashlib.sha256("\0".join(sorted(clusters)).encode()).hexdigest()
+    return f"{OBSERVER_GROUPS}{digest[:12]}"
+
+
+async def follow_central(
+    settings: KafkaSettings, group: str, told: Told, known: CentralHpas, say: Say, clock: Clock
+) -> None:
+    """Tell every change of a central HPA, for ever; keep their records alive.
+
+    Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
+    """
+    async with (
+        kafka.reader(settings, AUTOSCALERS) as consumer,
+        kafka.marks(settings, group, consumer.assignment()) as marks,
+    ):
+        for partition in consumer.assignment():
+            if (mark := await marks.committed(partition)) is not None:
+                consumer.seek(partition, mark)
+        marked_ms = clock()
+        ends: Mapping[TopicPartition, int] | None = None
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     await _tell(record, told, known)
-            if await kafka.has_reached(consumer, ends):
+            # Nothing is said before all is read that stood when it was found to be due.
+            if ends is not None and await kafka.has_reached(consumer, ends):
+                ends = None
                 for hpa, body in known.due(clock()):
                     await say(hpa, body)
+            elif ends is None and known.is_due(clock()):
+                ends = await consumer.end_offsets(list(consumer.assignment()))
+            if clock() - marked_ms >= MARK_EVERY_MS:
+                marked_ms = clock()
+                await _mark(consumer, marks, known)
 
 
-async def _tell(stood: ConsumerRecord, told: Told, known: CentralHpas) -> None:
-    if _CENTRAL not in (stood.value or b""):
+async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: CentralHpas) -> None:
+    assigned = {partition.partition: partition for partition in consumer.assignment()}
+    found = known.marks({number: await consumer.position(partition) for number, partition in assigned.items()})
+    await marks.commit({assigned[number]: offset for number, offset in found.items()})
+
+
+async def _tell(record: ConsumerRecord, told: Told, known: CentralHpas) -> None:
+    if _CENTRAL not in (record.value or b""):
         return  # most of the topic is what observers themselves tell
     try:
-        record = decode(stood.value, PublicRecord)
+        public = decode(record.value, PublicRecord)
     except WireError:
         return  # ingest rejects it, with position and reason
-    for entry in record.entries:
+    for entry in public.entries:
+        manifest: dict[str, Any] | None = None
         if isinstance(entry, AutoscalerSet) and entry.origin == "central":
-            if (manifest := _usable(entry.hpa, record.namespace)) is None:
+            if (manifest := _usable(entry.hpa, public.namespace)) is None:
                 continue
-            hpa = HpaId(record.cluster, record.namespace, manifest["metadata"]["name"])
-            if known.set(hpa, entry, stood.timestamp):
-                await told(*hpa, manifest)
+            name, body = manifest["metadata"]["name"], entry
         elif isinstance(entry, AutoscalerDeleted) and entry.origin == "central":
-            known.deleted(HpaId(record.cluster, record.namespace, entry.name), stood.timestamp)
-            await told(record.cluster, record.namespace, entry.name, None)
+            name, body = entry.name, None
+        else:
+            continue
+        stood = Stood(body, record.timestamp, record.partition, record.offset)
+        if known.take(HpaId(public.cluster, public.namespace, name), stood):
+            await told(public.cluster, public.namespace, name, manifest)
 
 
 def _usable(manifest: dict[str, Any], namespace: str) -> dict[str, Any] | None:

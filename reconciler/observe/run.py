@@ -10,7 +10,7 @@ from reconciler import kafka
 from reconciler.clusters import ClusterClient
 from reconciler.config import ObserverConfig
 from reconciler.core.settings import GuardSettings
-from reconciler.observe.central import CentralHpas, follow_central
+from reconciler.observe.central import CentralHpas, follow_central, group_of
 from reconciler.observe.cluster import ClusterObserver
 from reconciler.observe.native import prove_native_absent
 from reconciler.observe.outlet import Outlet
@@ -88,7 +88,8 @@ class Observer:
             await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
         known = CentralHpas(self._clusters.keys())
-        await follow_central(self._config.kafka, told, known, say, self._config.clock)
+        group = group_of(self._clusters)
+        await follow_central(self._config.kafka, group, told, known, say, self._config.clock)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:

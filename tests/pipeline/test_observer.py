@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.dev.cluster.faults import Denial, Fault
 from fleethpa.dev.cluster.resources import by_kind
+from reconciler import kafka
 from reconciler.config import ObserverConfig
 from reconciler.observe import central
 from reconciler.observe.run import Observer
@@ -313,6 +314,27 @@ async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
         first, *again = topics.of(AutoscalerSet)
         assert not first.renewed
         assert all(each.renewed and each.hpa == first.hpa and each.author == "me" for each in again)
+
+
+async def test_an_observer_that_starts_reads_back_to_the_oldest_record_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(central, "RENEW_MS", 500)
+    monkeypatch.setattr(central, "MARK_EVERY_MS", 100)
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        partition = TopicPartition(AUTOSCALERS, partition_for(f"east/{NAMESPACE}", 4))
+        async with kafka.marks(made.kafka, central.group_of(made.sims), [partition]) as marks:
+            assert await marks.committed(partition) is None
+            async with observed(made):
+                await _apply_central(made, hpa("central", "web"))
+                async with asyncio.timeout(20):
+                    while not await marks.committed(partition):
+                        await topics.read()
+            seen = len(answered(made, "resource"))
+            async with observed(made):
+                await topics.until(lambda: any(a.usages for a in answered(made, "resource")[seen:]), "usages again")
 
 
 @pytest.mark.parametrize(
