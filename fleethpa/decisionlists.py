@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fleethpa.decisions import Recorded, document
+from fleethpa.filters import Filter
 from fleethpa.output import words
 from fleethpa.output.formats import to_json_line
 from fleethpa.output.table import Column
 from fleethpa.output.times import shown
 from fleethpa.readers import Reader
 from fleethpa.session import Session
+from fleethpa.state import read_state
+from schemas.keys import partition_for
 
 DEFAULT_LAST: Final = 50
 Test = Callable[[Recorded], bool]
@@ -21,6 +24,46 @@ def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> 
     """The newest `limit` (None: all) that match, oldest first."""
     found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq))
     return found[-limit:] if limit else found
+
+
+async def read_back(reader: Reader, wanted: Filter, limit: int | None) -> list[Recorded]:
+    """Decisions as far back as the newest `limit` that are wanted need it, or the time from which on they are.
+
+    Where an HPA, a namespace or clusters are named, the partitions of those that exist are read first: the others then
+    matter no further back than what was found there.
+    """
+
+    def enough(_: int, decisions: list[Recorded]) -> bool:
+        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
+
+    first = await _likely(reader, wanted)
+    found = _flat(await reader.tail(enough, first, wanted.until_ms))
+    if first is None or wanted.selection.places() is not None:
+        return found
+    matching = newest(found, wanted.matches, limit)
+    oldest_ms = matching[0].time_ms if limit is not None and len(matching) == limit else None
+
+    def far_enough(number: int, decisions: list[Recorded]) -> bool:
+        passed = oldest_ms is not None and bool(decisions) and decisions[0].time_ms < oldest_ms
+        return passed or enough(number, decisions)
+
+    others = [number for number in range(await reader.count()) if number not in first]
+    return found + (_flat(await reader.tail(far_enough, others, wanted.until_ms)) if others else [])
+
+
+def _flat(tails: Mapping[int, list[Recorded]]) -> list[Recorded]:
+    return [recorded for tail in tails.values() for recorded in tail]
+
+
+async def _likely(reader: Reader, wanted: Filter) -> list[int] | None:
+    """The partitions in which to look first; None: all at once, for a time bounds them or everything is asked for."""
+    selection = wanted.selection
+    if (places := selection.places()) is not None:
+        return sorted({partition_for(place, await reader.count()) for place in places})
+    if wanted.since_ms is not None or not (selection.refs or selection.namespace or selection.clusters):
+        return None
+    living = [hpa for hpa in (await read_state(reader)).hpas if selection.matches(hpa)]
+    return sorted({partition_for(hpa.namespace_key, await reader.count()) for hpa in living}) or None
 
 
 def positioned(recorded: Recorded) -> dict[str, Any]:

@@ -66,6 +66,12 @@ class Selection:
             return any(self._named(ref, hpa) for ref in self.refs)
         return self.namespace is None or hpa.namespace == self.namespace
 
+    def places(self) -> list[str] | None:
+        """The `cluster/namespace` of every named object; None where one leaves them open, or none is named."""
+        found = [(ref.cluster, ref.namespace or self.namespace) for ref in self.refs]
+        whole = [f"{cluster}/{namespace}" for cluster, namespace in found if cluster and namespace]
+        return whole if whole and len(whole) == len(found) else None
+
     def cluster_matches(self, cluster: str) -> bool:
         """Whether a cluster is meant by `-C`."""
         return not self.clusters or any(fnmatchcase(cluster, glob) for glob in self.clusters)

@@ -8,7 +8,7 @@ import click
 
 from fleethpa import filters
 from fleethpa import selection as selecting
-from fleethpa.decisionlists import DEFAULT_LAST, first_columns, follow, newest, positioned
+from fleethpa.decisionlists import DEFAULT_LAST, first_columns, follow, newest, positioned, read_back
 from fleethpa.decisions import Recorded
 from fleethpa.filters import Filter, window
 from fleethpa.finding import check_known
@@ -54,12 +54,8 @@ def audit_list(
 async def _found(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
 
-    def enough(_: int, decisions: list[Recorded]) -> bool:
-        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
-
     async with session.reader() as reader:
-        tails = await reader.tail(enough, upto_ms=wanted.until_ms)
-        everything = [recorded for tail in tails.values() for recorded in tail]
+        everything = await read_back(reader, wanted, limit)
         await check_known(reader, wanted.selection, (each.hpa for each in everything))
     endings = {r.decision.completes: r for r in everything if r.decision.completes}
     return newest(everything, wanted.matches, limit), endings

@@ -8,7 +8,7 @@ import click
 
 from fleethpa import selection as selecting
 from fleethpa.completing import hpa_names
-from fleethpa.decisionlists import DEFAULT_LAST, first_columns, newest, positioned
+from fleethpa.decisionlists import DEFAULT_LAST, first_columns, newest, positioned, read_back
 from fleethpa.decisionlists import follow as follow_on
 from fleethpa.decisions import Recorded
 from fleethpa.errors import usage
@@ -71,12 +71,8 @@ def decisions(
 async def _listed(session: Session, wanted: Filter, last: int | None) -> list[Recorded]:
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
 
-    def enough(_: int, decisions: list[Recorded]) -> bool:
-        return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
-
     async with session.reader() as reader:
-        tails = await reader.tail(enough)
-        everything = [recorded for tail in tails.values() for recorded in tail]
+        everything = await read_back(reader, wanted, limit)
         await check_known(reader, wanted.selection, (each.hpa for each in everything))
     return newest(everything, wanted.matches, limit)
 

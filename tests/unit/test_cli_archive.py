@@ -116,6 +116,30 @@ def test_names_are_looked_up_before_the_whole_past_is_read(
     assert asked[-1][1] < len(made[DECISIONS, 0])
 
 
+@pytest.mark.parametrize("verb", [["decisions"], ["audit", "list"]])
+def test_a_list_reads_other_partitions_no_further_back_than_it_must(
+    run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
+    read: dict[int, int] = {}
+    tail = ArchiveReader.tail
+
+    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(reader, enough, partitions, upto_ms)
+        read.update({number: len(decisions) for number, decisions in found.items()})
+        return found
+
+    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    home = partition_for("c0/ns0", 2)
+    other = 1 - home
+    for named in (["c0/ns0/app0"], ["app0", "-n", "ns0"], ["-n", "ns0"], ["-A", "-C", "c0"]):
+        read.clear()
+        result = run(*verb, *named, "--last", "3", "-o", "json", "--from", str(root))
+        assert len(fits("DecisionList", result.stdout)["items"]) == 3
+        assert read[home] < len(made[DECISIONS, home])
+        assert read.get(other, 0) < len(made[DECISIONS, other])
+
+
 def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_past(
     run: Cli, tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
