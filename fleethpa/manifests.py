@@ -82,15 +82,25 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
         yield "standard input", sys.stdin.read(MAX_BYTES)
         return
-    place = Path(path)
-    files = sorted(p for p in place.rglob("*") if p.suffix in SUFFIXES) if place.is_dir() else [place]
+    try:
+        files = _files(Path(path))
+    except OSError as error:
+        raise usage(f"-f {path} cannot be read", cause=error.strerror or str(error)) from error
     if not files:
-        raise usage(f"-f {path}: no manifests there", cause=f"A folder's {', '.join(SUFFIXES)} files are read.")
+        cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
+        raise usage(f"-f {path}: no manifests there", cause=cause)
     for file in files:
         try:
             yield str(file), file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise usage(f"-f {file} cannot be read", cause=getattr(error, "strerror", "") or str(error)) from error
+
+
+def _files(place: Path) -> list[Path]:
+    """The file, or a folder's own manifests, as kubectl's without -R: nothing of a whole checkout by accident."""
+    if not place.is_dir():
+        return [place]
+    return sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and path.is_file())
 
 
 def _documents(source: str, text: str) -> Iterator[Manifest]:

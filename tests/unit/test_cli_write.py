@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleethpa.errors import CommandError
 from fleethpa.manifests import check_hpa, read_input
 from fleethpa.settingwords import parse_settings
 from fleethpa.writer import Fate, Pending, _fates_in
@@ -206,11 +207,22 @@ def test_v1_v2beta2_lists_and_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"{v1}  targetCPUUtilizationPercentage: 55\n")
     (tmp_path / "b.json").write_text('{"kind":"List","apiVersion":"v1","items":[{"kind":"ConfigMap"}]}')
     (tmp_path / "notes.txt").write_text("not read")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "c.yaml").write_text(GOOD)
     found = read_input((str(tmp_path),))
+    assert len(found.hpas) == 1
     body, errors = check_hpa(found.hpas[0], "shop")
     assert (errors, body["apiVersion"]) == ([], "autoscaling/v2")
     assert body["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 55
     assert [other.body["kind"] for other in found.others] == ["ConfigMap"]
+
+
+def test_a_folder_without_manifests_of_its_own_says_so(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "c.yaml").write_text(GOOD)
+    with pytest.raises(CommandError, match="no manifests there") as caught:
+        read_input((str(tmp_path),))
+    assert "not those of folders in it" in caught.value.text()
 
 
 # --- delete -----------------------------------------------------------------------------------------------------------
