@@ -27,7 +27,7 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 # Files in their order: those of processes that mostly wait come early, and the short ones fill the gaps. Rewritten test
 # modules are cached, also where the environment forbids Python to: half of what collecting costs.
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow' -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow' --ignore tests/kafka --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
 	$(BIN)/pytest -q -m "slow and not kafka"

@@ -65,22 +65,24 @@ def told(case: dict[str, Any], scenario: LoggedScenario) -> None:
         assert scenario.memory() == case["memory"], case["id"]
 
 
-@pytest.mark.parametrize(
-    ("name", "least"), [("controller-boundary", 40), ("controller-random", 40), ("controller-trace", 1)]
-)
+@pytest.mark.parametrize("name", ["controller-boundary", "controller-random", "controller-trace"])
 @pytest.mark.parametrize(
     ("mode", "restored", "every"),
     [
-        pytest.param("enforce", False, 1, id="enforced"),
-        pytest.param("enforce", True, 4, id="enforced, read back from its rows after each record"),
-        pytest.param("shadow", False, 2, id="in shadow beside the native controller"),
+        pytest.param("enforce", False, 3, id="enforced"),
+        pytest.param("enforce", True, 12, id="enforced, read back from its rows after each record"),
+        pytest.param("shadow", False, 6, id="in shadow beside the native controller"),
     ],
 )
+@pytest.mark.parametrize(
+    "finer",
+    [pytest.param(1, id="a part of the cases"), pytest.param(3, id="three times as many", marks=pytest.mark.slow)],
+)
 def test_every_decision_of_the_log_is_upstreams(
-    mode: str, restored: bool, every: int, name: str, least: int, asked: set[str]
+    finer: int, mode: str, restored: bool, every: int, name: str, asked: set[str]
 ) -> None:
     ends: Counter[str] = Counter()
-    for case in islice(cases_of(name), 0, None, every):
+    for case in islice(cases_of(name), 0, None, every // finer):
         try:
             told(case, LoggedScenario(case, mode, asked, restored=restored))
         except UntoldError as end:
@@ -88,4 +90,5 @@ def test_every_decision_of_the_log_is_upstreams(
         else:
             ends["whole"] += 1
 
-    assert ends["whole"] >= least, ends
+    # A log cannot say all that a scenario of the controller alone can; half of them at least are told to their end.
+    assert 2 * ends["whole"] >= sum(ends.values()) > 0, ends
