@@ -34,6 +34,7 @@ DOWN_FOR_MS = 5_000
 """So long after a request without answer an expired wish is given up without another one."""
 _SHORTEST_TIMEOUT_S = 1.0
 _NEVER = (-DOWN_FOR_MS, "")
+_SUPERSEDED = End("superseded", "a newer decision took its place")
 
 
 class Actuator:
@@ -69,7 +70,7 @@ class Actuator:
     def _given_up(self, decision: Decision) -> End | None:
         late_ms = self._clock() - (decision.expires or 0)
         if not self._is_newest(decision):
-            return End("superseded", "a newer decision took its place")
+            return _SUPERSEDED
         if late_ms > LONG_STALE_MS:
             return End("stale", "its time to live passed long ago")
         since, error = self._down
@@ -98,7 +99,10 @@ class Actuator:
         )
         self._answered(200)
         run.raw, run.scale = raw, observed_scale(raw)
-        return plan(decision, scale=run.scale, hpa=hpa, guards=self._guards(), now_ms=self._clock())
+        action = plan(decision, scale=run.scale, hpa=hpa, guards=self._guards(), now_ms=self._clock())
+        if isinstance(action, End) and action.result == "refused" and not self._is_newest(decision):
+            return _SUPERSEDED  # the other hand may well be the newer decision's
+        return action
 
     async def _hpa(self, decision: Decision, timeout_s: float) -> ObservedHpa | Missing | None:
         if decision.origin == "central":
@@ -114,7 +118,7 @@ class Actuator:
     async def _write(self, run: "_Run", replicas: int) -> End:
         # Reading took time: once more, is it still wanted?
         if not self._is_newest(run.decision):
-            return End("superseded", "a newer decision took its place")
+            return _SUPERSEDED
         if self._clock() >= (run.decision.expires or 0):
             return End("stale", "its time to live passed before it could be written")
         body = {**run.raw, "spec": {**(run.raw.get("spec") or {}), "replicas": replicas}}

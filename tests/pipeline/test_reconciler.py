@@ -250,6 +250,19 @@ async def test_a_newer_decision_takes_an_older_ones_place(app: App) -> None:
     assert app.replicas == 6
 
 
+async def test_a_newer_decisions_write_is_no_other_hand_to_an_older_one_that_was_slow(app: App) -> None:
+    hangs = Fault(path=app.scale, method="GET", action="hang", remaining=1)
+    app.sim.add_fault(hangs)
+    older = await app.made.decider.publish(await app.decided(wants=5))
+    await app.made.topics.until(lambda: hangs.remaining == 0, "the older one's read hangs")
+    newer = await app.made.decider.publish(await app.decided(wants=6))
+    assert (await outcome(app.made, newer)).result == "applied"
+    app.sim.clear_faults(hangs.number)
+    told = await outcome(app.made, older)
+    assert (told.result, told.error) == ("superseded", "a newer decision took its place")
+    assert app.replicas == 6
+
+
 async def test_a_wish_past_its_time_to_live_is_stale(app: App) -> None:
     assert (await app.ends(ttl_ms=-1)).result == "stale"
     assert app.replicas == 2
