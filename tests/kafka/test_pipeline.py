@@ -96,7 +96,15 @@ async def test_two_of_each_share_the_partitions_and_the_clusters_follow(kafka: K
         await until(all_move, "the replicas of every target change", 240)
         for group in (topics.INGEST_GROUP, topics.RECONCILER_GROUP, topics.DECIDER_APP_ID):
             assert await _members(rig.settings, group) == 2
-        for name in ("observer-0", "ingest-0", "ingest-1", "reconciler-0", "reconciler-1", "decider-0", "decider-1"):
+        # First those that write what ingest reads: what they say last is to be in the log, too.
+        for name in ("observer-0", "reconciler-0", "reconciler-1"):
+            await rig.stop(name)
+
+        async def all_read() -> bool:
+            return not (await Run.read(rig.settings)).lost_inputs()
+
+        await until(all_read, "ingest has read everything", 60)
+        for name in ("ingest-0", "ingest-1", "decider-0", "decider-1"):
             await rig.stop(name)
     run = await Run.read(rig.settings)
     assert run.lost_inputs() == []
