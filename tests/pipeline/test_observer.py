@@ -1,6 +1,7 @@
 """The observer against simulated clusters and the embedded broker."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from reconciler import kafka
 from reconciler.config import ObserverConfig
 from reconciler.observe import central
 from reconciler.observe.run import Observer
+from reconciler.observe.scales import BURST_S
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
@@ -170,12 +172,13 @@ async def test_a_burst_of_changes_of_a_custom_resource_is_few_reads_of_its_scale
             def reads() -> int:
                 return sum("widgets/gear/scale" in each.path for each in sim.api.audit)
 
-            before = reads()
+            before, begun = reads(), time.monotonic()
             for number in range(30):
                 sim.apply(widget("gear", 3 + number))
                 await asyncio.sleep(0.01)  # events of their own, as a busy operator makes them
             await topics.until(lambda: scales(made, "gear")[-1].spec_replicas == 32, "the last scale")
-            assert reads() - before <= 10
+            # One at once, then at most one in so long a time, however slow the machine is.
+            assert reads() - before <= 2 + (time.monotonic() - begun) / BURST_S
 
 
 async def test_a_list_after_410_heals_missed_deletes_and_a_restarted_server_is_found_again(tmp_path: Path) -> None:
