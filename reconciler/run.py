@@ -152,17 +152,26 @@ class Reconciler:
             if consumer.assignment():
                 self.health.ready("decisions")
             for partition, records in batches.items():
+                known = self._progress.get(partition.partition)
+                if known is not None and records[0].offset < known.next:
+                    self.went_back(partition, (await consumer.end_offsets([partition]))[partition])
                 for record in records:
                     await self._take(partition.partition, record)
             await self._commit(consumer)
             for name, lane in self._lanes.items():
                 self._metrics.waiting.labels(name).set(len(lane.wishes))
 
+    def went_back(self, partition: TopicPartition, end: int) -> None:
+        """Reading went back in a partition that ends at `end`: what comes is read once more, or what was read is gone.
+
+        The first is for the inbox to find out. In a topic that was made again the numbers begin anew, too, and what was
+        seen before says nothing about them.
+        """
+        if end < self._progress[partition.partition].next:
+            log.warning("the decisions begin again", extra={"partition": partition.partition, "end": end})
+            self.revoked([partition])
+
     async def _take(self, partition: int, record: ConsumerRecord) -> None:
-        if (known := self._progress.get(partition)) is not None and record.offset < known.next:
-            # The topic was made again: its numbers begin anew, and what was seen before says nothing about them.
-            log.warning("the decisions begin again", extra={"partition": partition, "offset": record.offset})
-            self.revoked([TopicPartition(DECISIONS, partition)])
         progress = self._progress.setdefault(partition, Progress())
         progress.begin(record.offset)
         decision = self._decode(record)

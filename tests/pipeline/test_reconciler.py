@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from fleethpa.dev.cluster.cluster import SimulatedCluster
 from fleethpa.dev.cluster.faults import Denial, Fault
@@ -26,7 +26,7 @@ from schemas.entries import PublicRecord
 from schemas.outcomes import Outcome
 from schemas.scales import Target
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import SETTINGS
+from schemas.topics import DECISIONS, SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -441,35 +441,48 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
             assert {each.result for each in made.topics.of(Outcome)} == {"applied"}
 
 
-async def test_decisions_that_begin_again_at_number_one_are_not_taken_for_repeats() -> None:
-    # What a reader meets when the topic was made again: smaller offsets, and numbers that were seen before.
+def decision_record(offset: int, seq: int, name: str) -> ConsumerRecord[bytes, bytes]:
+    decision = Decision(
+        id=f"0-{offset}-{name}",
+        seq=seq,
+        prev="",
+        cluster="east",
+        namespace=NAMESPACE,
+        name=name,
+        uid="u",
+        time="2026-11-21T12:00:00.000Z",
+        input=InputPosition(partition=0, offset=0, hash=""),
+        scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        mode="enforce",
+        wants=5,
+    )
+    named: dict[str, Any] = {"timestamp": 0, "timestamp_type": 0, "key": None, "checksum": None, "headers": ()}
+    named |= {"serialized_key_size": -1, "serialized_value_size": -1}
+    return ConsumerRecord("d", 0, offset, value=encode(decision), **named)
+
+
+@pytest.mark.parametrize(
+    ("end", "again", "taken_again"),
+    [
+        pytest.param(9, (3, 1, "api"), True, id="a topic made again, whose numbers begin anew"),
+        pytest.param(902, (900, 50, "web"), False, id="records that are read once more"),
+    ],
+)
+async def test_reading_that_goes_back_takes_only_what_is_new(
+    end: int, again: tuple[int, int, str], taken_again: bool
+) -> None:
     part = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))
-    client = ClusterClient(ClusterConfig("east"))
     async with asyncio.TaskGroup() as group:
-        tasks = part._open_lane(client, group)
-        for task in tasks:
+        for task in part._open_lane(ClusterClient(ClusterConfig("east")), group):
             task.cancel()
-    for offset, seq, name in ((900, 50, "web"), (901, 50, "repeat"), (3, 1, "api")):
-        decision = Decision(
-            id=f"0-{offset}-{name}",
-            seq=seq,
-            prev="",
-            cluster="east",
-            namespace=NAMESPACE,
-            name=name,
-            uid="u",
-            time="2026-11-21T12:00:00.000Z",
-            input=InputPosition(partition=0, offset=0, hash=""),
-            scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            mode="enforce",
-            wants=5,
-        )
-        named: dict[str, Any] = {"timestamp": 0, "timestamp_type": 0, "key": None, "checksum": None, "headers": ()}
-        named |= {"serialized_key_size": -1, "serialized_value_size": -1}
-        await part._take(0, ConsumerRecord("d", 0, offset, value=encode(decision), **named))
-    assert part._lanes["east"].wishes.waiting("0-3-api") is not None
-    assert part._lanes["east"].wishes.waiting("0-901-repeat") is None
-    assert part._progress[0].committable == 3, "read again from there, after a restart"
+    for place in ((900, 50, "web"), (901, 50, "repeat")):
+        await part._take(0, decision_record(*place))
+    wishes = part._lanes["east"].wishes
+    assert wishes.take_back("0-900-web") is not None
+    assert len(wishes) == 0, "the second is a repeat"
+    part.went_back(TopicPartition(DECISIONS, 0), end)
+    await part._take(0, decision_record(*again))
+    assert len(wishes) == taken_again
 
 
 async def _until(found: Callable[[], bool]) -> None:
