@@ -1,1 +1,0 @@
-"""The development stack: embedded broker and simulated clusters."""

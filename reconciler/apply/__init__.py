@@ -1,0 +1,1 @@
+"""Decisions in, `/scale` writes, HPA status and Events, outcomes out."""

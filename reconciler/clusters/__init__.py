@@ -1,0 +1,1 @@
+"""The client of one member cluster: credentials, exec plugins, discovery, errors, permissions."""

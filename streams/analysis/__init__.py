@@ -1,0 +1,1 @@
+"""Questions to the past: what-if, backtest, counterfactuals, revisions, shadow report."""

@@ -1,0 +1,1 @@
+"""How the past is kept: segments, manifests, snapshots, signed checkpoints."""

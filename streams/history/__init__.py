@@ -1,0 +1,1 @@
+"""How the past is read, verified and replayed."""

@@ -1,1 +1,0 @@
-"""The same core over the log or an archive of it; needs no Kafka."""
