@@ -1,5 +1,5 @@
 """`python -m fleethpa`."""
 
-from fleethpa.cli import main
+from fleethpa.cli.main import main
 
 main()

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from aiokafka.errors import KafkaError
 
-from reconciler.clusters import ClusterConfig, clusters_of
-from reconciler.config import ObserverConfig, ReconcilerConfig
-from reconciler.errors import ConfigError
-from reconciler.observe.run import run_observer
-from reconciler.publish import TopicMissingError
-from reconciler.run import run_reconciler
+from reconciler.apply.publish import TopicMissingError
+from reconciler.apply.reconcilerconfig import ObserverConfig, ReconcilerConfig
+from reconciler.apply.reconcilerprocess import run_reconciler
+from reconciler.clusters.client import ClusterConfig, clusters_of
+from reconciler.clusters.clustererrors import ConfigError
+from reconciler.observer.observerprocess import run_observer
 from schemas.connection import KafkaSettings, SettingsError, gather
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

@@ -8,9 +8,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
+from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
 from schemas.topics import TOPICS
-from streams.kafka import aiokafka_kwargs
 
 STRIMZI_API = "kafka.strimzi.io/v1"
 _TOPIC_EXISTS = 36

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field, structs
 
 from schemas.autoscalers import Mode, Origin
-from schemas.quantity import format_milli
+from schemas.kubernetes.quantity import format_milli
 from schemas.scales import Target
 
 ENGINE = 1

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from schemas.quantity import wrap_i64
+from schemas.kubernetes.quantity import wrap_i64
 
 MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "External"]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from schemas.settings import ClusterSettings
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.archiver import Archiver, Limits
-from streams.replay.segments import ArchivedRecord
-from streams.replay.signing import CheckpointWriter
+from streams.archive.archiver import Archiver, Limits
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
+from streams.archive.signing import CheckpointWriter
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
 from tests.generated_log import Fleet, GeneratedRecord, generate
 
 SMALL = Fleet(hpas=8, namespaces=4, minutes=4, partitions=2, metrics=2, seed=3)

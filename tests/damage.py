@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import orjson
 
-from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.checker import Report
-from streams.replay.files import check_layout
-from streams.replay.segments import ArchivedRecord, ArchiveError, read_frames
-from streams.replay.signing import Heads
-from streams.replay.snapshots import read_snapshot
-from streams.replay.sources import ArchiveSource, Source
-from streams.replay.verify import Task, checkpoints_of, verify_partition
+from streams.archive.filecheck import check_layout
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord, ArchiveError, read_frames
+from streams.archive.signing import Heads
+from streams.archive.snapshots import read_snapshot
+from streams.history.decisioncheck import Report
+from streams.history.pastsources import ArchiveSource, Source
+from streams.history.verification import Task, checkpoints_of, verify_partition
+from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING, Topics, as_record
 from tests.generated_log import Fleet
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.signing import CheckpointWriter, make_key, read_private
-from streams.replay.verify import checkpoints_of
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.signing import CheckpointWriter, make_key, read_private
+from streams.history.verification import checkpoints_of
 from tests.archive_kit import Topics, topics_of, write_archive
 from tests.damage import (
     FLEET,

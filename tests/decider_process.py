@@ -13,9 +13,9 @@ from typing import NamedTuple, Self
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.kafka import read_range, reader, strict_producer
 from tests.playback import Log
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from streams.core.partition import Partition
+from streams.state.partition import Partition
 from tests.partition_kit import Record, disturbed_log, fold
 
 GOLDEN = Path(__file__).parent / "golden" / "partition.jsonl.gz"

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams.core.autoscaler import ControllerSettings, MetricSpec
-from streams.core.calculator import bounds
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete
-from streams.core.decide import decide
-from streams.core.evaluation import Calculation, Evaluation, History, Outcome, Result, ScaleApplied
-from streams.core.metrics import evaluate_metric
-from streams.core.observation import (
+from streams.hpa.autoscaler import ControllerSettings, MetricSpec
+from streams.hpa.calculator import bounds
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import Calculation, Evaluation, History, Outcome, Result, ScaleApplied
+from streams.hpa.metrics import evaluate_metric
+from streams.hpa.observation import (
     ExternalSamples,
     MetricAnswer,
     MetricFailure,
@@ -21,7 +20,8 @@ from streams.core.observation import (
     Scale,
     pod_samples,
 )
-from streams.core.requests import Container, PodTemplate
+from streams.hpa.reconcile import decide
+from streams.hpa.requests import Container, PodTemplate
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
 from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
 
 START_MS = 1_767_225_600_000
 CLUSTER, NAMESPACE = "eu", "shop"

@@ -6,9 +6,9 @@ from typing import Any
 import jsonschema
 import orjson
 
-import fleethpa
+import schemas
 
-SCHEMAS = Path(fleethpa.__file__).parent / "schemas"
+SCHEMAS = Path(schemas.__file__).parent / "json" / "output"
 
 
 def fits(kind: str, text: str) -> Any:

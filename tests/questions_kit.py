@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from runtime.kafkaclients import strict_producer
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -22,8 +23,7 @@ from schemas.entries import Body, Entry, LogRecord, Source
 from schemas.keys import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import CHANGELOG, DECISIONS, EMBEDDED_PARTITIONS, LOG
-from streams.core.partition import Partition
-from streams.kafka import strict_producer
+from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING, as_record
 from tests.generated_log import START_MS, Fleet, GeneratedRecord, generate
 from tests.partition_kit import make_hpa

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.dev.cluster.load import Load, Sine
-from fleethpa.dev.cluster.model import PodProfile, SimulatedWorkload
+from fleethpa.simulator.loadcurve import Load, Sine
+from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from schemas.autoscalers import AutoscalerSet
 from schemas.pods import Container, Pod, PodList
 from schemas.samples import Answers, MetricAnswer, PodUsage
 from schemas.scales import Heartbeat, ScaleSet, Target
-from streams.core.autoscaler import ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete
-from streams.core.decide import decide
-from streams.core.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.core.observation import Observation, PodRow, Scale, pod_samples
-from streams.core.observation import PodList as Pods
-from streams.core.requests import Container as Requests
-from streams.core.requests import PodTemplate
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
+from streams.hpa.observation import Observation, PodRow, Scale, pod_samples
+from streams.hpa.observation import PodList as Pods
+from streams.hpa.reconcile import decide
+from streams.hpa.requests import Container as Requests
+from streams.hpa.requests import PodTemplate
 from tests.partition_kit import START_MS, LogBuilder, make_hpa
 
 TEMPLATE = PodTemplate([Requests("main", {"cpu": "500m"})])

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.completing import hpa_names
-from fleethpa.errors import OK, CommandError, unreachable, usage
-from fleethpa.selection import parse_ref
-from fleethpa.session import Session, command_options
-from fleethpa.writing import Write, write_all, write_options
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
+from fleethpa.cli.common.selection import parse_ref
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import Write, write_all, write_options
 
 if TYPE_CHECKING:
-    from reconciler.clusters import ClusterClient
+    from reconciler.clusters.client import ClusterClient
     from schemas.keys import HpaId
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
@@ -47,7 +47,7 @@ def adopt(session: Session, /, name: str, folder: str, mode: Any, **written: Any
 
 
 async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written: dict[str, Any]) -> int:
-    from fleethpa.writer import open_writer
+    from fleethpa.cli.common.writer import open_writer
 
     client = _client(session, hpa.cluster)
     try:
@@ -91,8 +91,8 @@ def _ask(hpa: HpaId, yes: bool) -> None:
 
 
 def _client(session: Session, cluster: str) -> ClusterClient:
-    from fleethpa.parts import member_clusters
-    from reconciler.clusters import ClusterClient
+    from fleethpa.cli.common.parts import member_clusters
+    from reconciler.clusters.client import ClusterClient
 
     clusters = {each.name: each for each in member_clusters(session.config)}
     if cluster not in clusters:
@@ -107,7 +107,7 @@ def _path(hpa: HpaId) -> str:
 
 
 async def _read(client: ClusterClient, hpa: HpaId) -> dict[str, Any]:
-    from reconciler.errors import ApiError, ConfigError, UnreachableError
+    from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
 
     try:
         return await client.get(_path(hpa))
@@ -121,7 +121,7 @@ async def _read(client: ClusterClient, hpa: HpaId) -> dict[str, Any]:
 
 
 async def _delete(client: ClusterClient, hpa: HpaId, native: dict[str, Any]) -> None:
-    from reconciler.errors import ApiError, UnreachableError
+    from reconciler.clusters.clustererrors import ApiError, UnreachableError
 
     # Only the object that was saved: one made anew in between has not been exported.
     body = {"preconditions": {"uid": native["metadata"]["uid"]}}
@@ -136,7 +136,7 @@ async def _delete(client: ClusterClient, hpa: HpaId, native: dict[str, Any]) -> 
 
 
 def _save(file: Path, native: dict[str, Any]) -> None:
-    from fleethpa.output.formats import to_yaml
+    from fleethpa.cli.output.formats import to_yaml
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, USAGE, CommandError, usage
-from fleethpa.manifests import Input, Manifest, read_input
-from fleethpa.selection import DEFAULT_NAMESPACE, cluster_globs
-from fleethpa.session import Session, command_options
-from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, USAGE, CommandError, usage
+from fleethpa.cli.common.manifestfiles import Input, Manifest, read_input
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
-    from fleethpa.views import FleetState, HpaView
+    from fleethpa.cli.common.views import FleetState, HpaView
 
 
 @dataclass
@@ -56,8 +56,8 @@ def apply(
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there", cause=found)
 
     async def work() -> int:
-        from fleethpa.state import fleet_now
-        from fleethpa.writer import open_writer
+        from fleethpa.cli.common.fleetstate import fleet_now
+        from fleethpa.cli.common.writer import open_writer
 
         state = await fleet_now(session)
         targets = _clusters(state, clusters, session.config.contexts)
@@ -77,7 +77,7 @@ def apply(
 
 
 def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
-    from fleethpa.finding import matching_clusters
+    from fleethpa.cli.common.finding import matching_clusters
 
     named = cluster_globs(globs)
     found = matching_clusters(state, named, contexts)
@@ -135,7 +135,7 @@ def _plan(
 
 
 def _checked(manifest: Manifest, namespace: str, plan: Plan) -> dict[str, Any] | None:
-    from fleethpa.manifests import check_hpa
+    from fleethpa.cli.common.manifestfiles import check_hpa
 
     body, errors = check_hpa(manifest, namespace)
     if not errors:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.errors import OK, CommandError, unreachable, usage
-from fleethpa.output.formats import one
-from fleethpa.output.times import parse_duration_ms
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
-    from streams.replay.follow import ArchiveConfig
+    from streams.archive.follow import ArchiveConfig
 
 
 @click.command()
@@ -50,8 +50,8 @@ def archive(
 
     It goes on where it stopped, also after kill -9. SIGTERM closes the open segments.
     """
-    from streams.replay.archiver import Limits
-    from streams.replay.follow import ArchiveConfig
+    from streams.archive.archiver import Limits
+    from streams.archive.follow import ArchiveConfig
 
     config = ArchiveConfig(
         root=Path(folder),
@@ -71,13 +71,13 @@ def archive(
 
 
 def _settings(session: Session) -> KafkaSettings:
-    from fleethpa.connection import client_settings
+    from fleethpa.cli.common.brokerconnection import client_settings
 
     return client_settings(session.config)
 
 
 def _key(named: str | None) -> Path | None:
-    from fleethpa.auditkey import private_path
+    from fleethpa.cli.common.auditkey import private_path
 
     path = Path(named) if named else private_path()
     if path.exists():
@@ -90,10 +90,10 @@ def _key(named: str | None) -> Path | None:
 async def _run(session: Session, config: ArchiveConfig) -> dict[str, int]:
     from aiokafka.errors import KafkaError
 
-    from fleethpa.parts import announce, stop_on_signals
-    from streams.core.errors import CoreError
-    from streams.replay.follow import run_archive
-    from streams.replay.segments import ArchiveError
+    from fleethpa.cli.common.parts import announce, stop_on_signals
+    from streams.archive.follow import run_archive
+    from streams.archive.segments import ArchiveError
+    from streams.state.logerrors import CoreError
 
     stop = stop_on_signals()
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")

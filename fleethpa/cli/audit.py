@@ -8,10 +8,10 @@ from typing import Final
 import click
 
 COMMANDS: Final = {
-    "list": ("fleethpa.commands.audit_list", "audit_list"),
-    "tail": ("fleethpa.commands.audit_list", "audit_tail"),
-    "verify": ("fleethpa.commands.audit_verify", "audit_verify"),
-    "keygen": ("fleethpa.commands.audit_verify", "audit_keygen"),
+    "list": ("fleethpa.cli.audit_list", "audit_list"),
+    "tail": ("fleethpa.cli.audit_list", "audit_tail"),
+    "verify": ("fleethpa.cli.audit_verify", "audit_verify"),
+    "keygen": ("fleethpa.cli.audit_verify", "audit_keygen"),
 }
 """Name: module and attribute of the command, imported when it is called."""
 

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import click
 
-from fleethpa import filters
-from fleethpa import selection as selecting
-from fleethpa.decisionlists import DEFAULT_LAST, first_columns, follow, newest, positioned, read_back
-from fleethpa.decisions import Recorded
-from fleethpa.filters import Filter, window
-from fleethpa.finding import check_known
-from fleethpa.output import words
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common import filters
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.decisionlists import DEFAULT_LAST, first_columns, follow, newest, positioned, read_back
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.filters import Filter, window
+from fleethpa.cli.common.finding import check_known
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
 
 _WIDTHS: Final = (24, 28, 4, 4, 24, 12)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.output.formats import one
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import one
 
 if TYPE_CHECKING:
-    from streams.replay.checker import Report
-    from streams.replay.signing import Heads
-    from streams.replay.sources import Source
+    from streams.archive.signing import Heads
+    from streams.history.decisioncheck import Report
+    from streams.history.pastsources import Source
 
 
 @click.command("verify")
@@ -29,10 +29,10 @@ def audit_verify(
     session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
 ) -> int:
     """Check numbers, chain, log hashes, keys, headers, files, and make every decision again; exit 1 if one differs."""
-    from fleethpa.filters import moment
-    from fleethpa.sources import jobs_for, progress, source_of
-    from streams.replay.parallel import Pool
-    from streams.replay.verify import verify, verify_partition
+    from fleethpa.cli.common.filters import moment
+    from fleethpa.cli.common.sources import jobs_for, progress, source_of
+    from streams.history.parallel import Pool
+    from streams.history.verification import verify, verify_partition
 
     source = source_of(session)
     since_ms = moment(since, session.now_ms(), "--since") if since else None
@@ -55,8 +55,8 @@ def audit_verify(
 
 
 def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
-    from fleethpa.connection import connecting
-    from streams.replay.segments import ArchiveError
+    from fleethpa.cli.common.brokerconnection import connecting
+    from streams.archive.segments import ArchiveError
 
     async def run() -> tuple[list[Report], str]:
         async with connecting(session.config.servers):
@@ -70,8 +70,8 @@ def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
 
 def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
     """The signed checkpoints to hold the records to, and what is wrong with them."""
-    from streams.replay.segments import ArchiveError
-    from streams.replay.verify import checkpoints_of
+    from streams.archive.segments import ArchiveError
+    from streams.history.verification import checkpoints_of
 
     root = folder or (session.source if session.source != "kafka" else "")
     if public_key and not root:
@@ -94,8 +94,8 @@ def _heads(session: Session, public_key: str | None, folder: str | None) -> tupl
 
 
 def _check_key(file: str) -> None:
-    from streams.replay.segments import ArchiveError
-    from streams.replay.signing import read_public
+    from streams.archive.segments import ArchiveError
+    from streams.archive.signing import read_public
 
     if not Path(file).is_file():
         raise usage(f"--public-key {file}: no such file", next_step="fleethpa audit keygen")
@@ -110,7 +110,7 @@ def _document(
 ) -> dict[str, Any]:
     import msgspec
 
-    from fleethpa.output.times import rfc3339
+    from fleethpa.cli.output.times import rfc3339
 
     faults = [*faults, *(report.fault for report in reports if report.fault)]
     total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
@@ -174,8 +174,8 @@ def _changes(changes: list[dict[str, Any]]) -> str:
 @command_options()
 def audit_keygen(session: Session, key: str | None, output: str) -> None:
     """Make the Ed25519 key with which `fleethpa archive` signs checkpoints; the .pub file is for verifiers."""
-    from fleethpa.auditkey import private_path, public_path
-    from streams.replay.signing import make_key
+    from fleethpa.cli.common.auditkey import private_path, public_path
+    from streams.archive.signing import make_key
 
     private = Path(key) if key else private_path()
     public = public_path(private)

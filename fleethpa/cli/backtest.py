@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from fleethpa.backtesting import Window, Wish
-    from fleethpa.failif import FailIf
-    from streams.replay.backtest import Backtest
+    from fleethpa.cli.common.backtesting import Window, Wish
+    from fleethpa.cli.common.failif import FailIf
+    from streams.analysis.hpabacktest import Backtest
 
 _WIDEST = 120
 
@@ -59,7 +59,7 @@ def backtest(
     samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
     met, for use in CI.
     """
-    from fleethpa.failif import parse_fail_if
+    from fleethpa.cli.common.failif import parse_fail_if
 
     if not files and not settings:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
@@ -74,8 +74,8 @@ def backtest(
 
 
 def _window(session: Session, since: str, until: str | None) -> Window:
-    from fleethpa.backtesting import Window
-    from fleethpa.filters import closed_window
+    from fleethpa.cli.common.backtesting import Window
+    from fleethpa.cli.common.filters import closed_window
 
     begin, end = closed_window(since, until, session.now_ms())
     return Window(begin, end)
@@ -89,8 +89,8 @@ async def _results(
     window: Window,
     model: Any,
 ) -> tuple[list[Wish], list[Backtest]]:
-    from fleethpa.backtesting import run_all, wishes
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.backtesting import run_all, wishes
+    from fleethpa.cli.common.fleetstate import read_state
 
     async with session.reader() as reader:
         state = await read_state(reader)
@@ -113,9 +113,9 @@ def _show(
     output: str,
     emit: list[Wish] | None,
 ) -> None:
-    from fleethpa.backtesting import notes
-    from fleethpa.output import backtestpage as pages
-    from fleethpa.output.formats import API_VERSION, machine, to_yaml
+    from fleethpa.cli.common.backtesting import notes
+    from fleethpa.cli.output import backtestpage as pages
+    from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
     if output != "table":
         whole = {
@@ -147,8 +147,8 @@ def _manifest(wish: Wish) -> dict[str, Any]:
 
 
 def _write_html(session: Session, path: str, results: list[Backtest], failed: list[str]) -> None:
-    from fleethpa.backtesting import notes
-    from fleethpa.output.backtesthtml import report
+    from fleethpa.cli.common.backtesting import notes
+    from fleethpa.cli.output.backtesthtml import report
 
     try:
         Path(path).write_text(report(results, [notes(result) for result in results], failed), encoding="utf-8")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.errors import not_found
-from fleethpa.output.formats import render
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import not_found
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import render
 
 
 @click.group()
@@ -24,10 +24,10 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
     """Ask member clusters whether this user has the permissions; exit 1 where one that is needed is lacking."""
     import asyncio
 
-    from fleethpa.access import Access, review, wanted
-    from fleethpa.checks import line, listing, tell_sum
-    from fleethpa.doctoring import access_check
-    from fleethpa.parts import member_clusters
+    from fleethpa.cli.common.access import Access, review, wanted
+    from fleethpa.cli.common.doctoring import access_check
+    from fleethpa.cli.common.findings import line, listing, tell_sum
+    from fleethpa.cli.common.parts import member_clusters
 
     known = {each.name: each for each in member_clusters(session.config)}
     if missing := [name for name in names if name not in known]:
@@ -61,7 +61,7 @@ def rbac(session: Session, enforce: bool, namespaces: tuple[str, ...], service_a
     """
     import yaml
 
-    from reconciler.rbac import manifests
+    from reconciler.clusters.rbac import manifests
 
     documents = manifests(enforce=enforce, namespaces=namespaces, service_account=service_account, home=home)
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common.session import Session, command_options
 
 
 @click.command()
@@ -14,7 +14,7 @@ def completion(session: Session, shell: str) -> None:
     """Print the completion script of SHELL; add `source <(fleethpa completion bash)` to ~/.bashrc."""
     from click.shell_completion import get_completion_class
 
-    from fleethpa.cli import cli
+    from fleethpa.cli.main import cli
 
     kind = get_completion_class(shell)
     if kind is None:

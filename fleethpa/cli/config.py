@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import click
 
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
 
 _SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author")
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.completing import hpa_names
-from fleethpa.errors import usage
-from fleethpa.output.times import parse_duration_ms
-from fleethpa.scopes import Scope, scope_options, writes_of
-from fleethpa.session import Session, command_options
-from fleethpa.writing import confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import confirm, dry_run, write_all, write_options
+from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
     from schemas.autoscalers import Command
@@ -76,7 +76,7 @@ def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
 
 
 def _issue(session: Session, scope: Scope, command: Command, words: str, written: dict[str, Any]) -> int:
-    from fleethpa.writer import open_writer
+    from fleethpa.cli.common.writer import open_writer
 
     scope.check(command.command)
 

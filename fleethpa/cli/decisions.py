@@ -6,19 +6,19 @@ from typing import Final
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.completing import hpa_names
-from fleethpa.decisionlists import DEFAULT_LAST, first_columns, newest, positioned, read_back
-from fleethpa.decisionlists import follow as follow_on
-from fleethpa.decisions import Recorded
-from fleethpa.errors import usage
-from fleethpa.filters import LIMITS, Filter, moment
-from fleethpa.finding import check_known
-from fleethpa.output import words
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionlists import DEFAULT_LAST, first_columns, newest, positioned, read_back
+from fleethpa.cli.common.decisionlists import follow as follow_on
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.filters import LIMITS, Filter, moment
+from fleethpa.cli.common.finding import check_known
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
 
 _WIDTHS: Final = (24, 28, 4, 4, 11)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.completing import hpa_names
-from fleethpa.errors import CommandError, usage
-from fleethpa.manifests import read_input
-from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection
-from fleethpa.session import Session, command_options
-from fleethpa.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.manifestfiles import read_input
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
 
 
 @click.command()
@@ -39,7 +39,7 @@ def delete(
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels)
 
     async def work() -> int:
-        from fleethpa.writer import open_writer
+        from fleethpa.cli.common.writer import open_writer
 
         writes = await _writes(session, wanted, ignore_not_found, written["reason"])
         if written["dry_run"]:
@@ -60,8 +60,8 @@ def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
 
 
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[Write]:
-    from fleethpa.finding import chosen
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.finding import chosen
+    from fleethpa.cli.common.fleetstate import fleet_now
     from schemas.autoscalers import AutoscalerDeleted
 
     state = await fleet_now(session)

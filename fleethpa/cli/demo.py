@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.dev.stack import Stack
-    from fleethpa.dev.story.screen import Screen
-    from fleethpa.dev.story.told import Told
+    from fleethpa.demo.reports import Told
+    from fleethpa.demo.screen import Screen
+    from fleethpa.demo.stack import Stack
 
 NEXT = (
     "make dev                              the same stack for your own commands, kubectl included",
@@ -37,12 +37,12 @@ def demo(session: Session, folder: str) -> int:
 
 
 async def _demo(session: Session, folder: Path) -> int:
-    from fleethpa.dev.stack import Plan, Stack
-    from fleethpa.dev.story.acts import ACTS
-    from fleethpa.dev.story.archiving import Archiving
-    from fleethpa.dev.story.questions import asked
-    from fleethpa.dev.story.screen import Screen, wants_live
-    from fleethpa.dev.story.world import HPAS, SETTINGS, demo_fleet
+    from fleethpa.demo.acts import ACTS
+    from fleethpa.demo.closingquestions import asked
+    from fleethpa.demo.demoarchive import Archiving
+    from fleethpa.demo.scene import HPAS, SETTINGS, demo_fleet
+    from fleethpa.demo.screen import Screen, wants_live
+    from fleethpa.demo.stack import Plan, Stack
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = Plan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -69,11 +69,11 @@ async def _demo(session: Session, folder: Path) -> int:
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
     """Follow the decisions and the clusters of a stack, and tell them on the screen."""
-    from fleethpa.dev.story.told import Told
-    from fleethpa.dev.story.world import HPAS
-    from fleethpa.parts import member_clusters
-    from fleethpa.readers import open_reader
-    from reconciler.clusters import ClusterClient
+    from fleethpa.cli.common.parts import member_clusters
+    from fleethpa.cli.common.readers import open_reader
+    from fleethpa.demo.reports import Told
+    from fleethpa.demo.scene import HPAS
+    from reconciler.clusters.client import ClusterClient
 
     async with AsyncExitStack() as exits:
         clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
@@ -92,7 +92,7 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
 
 async def _until_calm(told: Told) -> None:
     """Wait until every HPA has real metrics and what it wants."""
-    from fleethpa.dev.story.told import until
+    from fleethpa.demo.reports import until
 
     def calm() -> bool:
         newest = [told.since(0, hpa)[-1:] for hpa in told.hpas]

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.completing import hpa_names
-from fleethpa.decisions import Recorded
-from fleethpa.output import words
-from fleethpa.output.table import layout
-from fleethpa.output.times import age, shown
-from fleethpa.readers import Reader
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, travel_option
-from fleethpa.state import read_state
-from fleethpa.views import HpaView
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, travel_option
+from fleethpa.cli.common.views import HpaView
+from fleethpa.cli.output import words
+from fleethpa.cli.output.table import layout
+from fleethpa.cli.output.times import age, shown
 from schemas.keys import HpaId
 
 LAST_DECISIONS = 10
@@ -33,7 +33,7 @@ WHY_WIDTH = 100
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:
     """Show HPAs as `kubectl describe hpa` does, then mode, inputs and last decisions."""
-    from fleethpa.finding import chosen
+    from fleethpa.cli.common.finding import chosen
 
     async def work() -> list[tuple[HpaView, list[Recorded]]]:
         async with session.reader() as reader:
@@ -71,7 +71,7 @@ async def _last(reader: Reader, views: Sequence[HpaView]) -> dict[HpaId, list[Re
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
-    from fleethpa.kubectl.description import describe as kubectl_describe
+    from fleethpa.cli.kubectl.hpadescription import describe as kubectl_describe
 
     head = kubectl_describe(view.hpa).rstrip("\n").splitlines()
     return [

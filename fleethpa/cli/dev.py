@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.errors import OK, usage
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.dev.stack import Plan, Stack
+    from fleethpa.demo.stack import Plan, Stack
 
 
 @click.command()
@@ -32,8 +32,8 @@ def dev(session: Session, context: str | None, folder: str, control_port: int) -
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> Plan:
-    from fleethpa.dev.cluster.fleet import default_fleet
-    from fleethpa.dev.stack import SHADOW_SETTINGS, Plan
+    from fleethpa.demo.stack import SHADOW_SETTINGS, Plan
+    from fleethpa.simulator.simulatedfleet import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
     brokers = str(session.options.get("brokers") or "") or _brokers_of(session, kafka_config)
@@ -62,8 +62,8 @@ def _brokers_of(session: Session, kafka_config: str) -> str:
 
 
 def _contexts(kubeconfig: str) -> list[str]:
-    from reconciler.clusters import clusters_of
-    from reconciler.errors import ConfigError
+    from reconciler.clusters.client import clusters_of
+    from reconciler.clusters.clustererrors import ConfigError
 
     try:
         return [cluster.context for cluster in clusters_of(kubeconfig)]
@@ -74,8 +74,8 @@ def _contexts(kubeconfig: str) -> list[str]:
 
 
 async def _serve(session: Session, plan: Plan) -> int:
-    from fleethpa.dev.stack import Stack
-    from fleethpa.parts import stop_on_signals
+    from fleethpa.cli.common.parts import stop_on_signals
+    from fleethpa.demo.stack import Stack
 
     stop = stop_on_signals()
     began = time.monotonic()

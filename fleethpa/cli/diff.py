@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.output.formats import Listing, render, to_yaml
-from fleethpa.output.table import Column, paint
-from fleethpa.selection import DEFAULT_NAMESPACE, cluster_globs
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import Listing, render, to_yaml
+from fleethpa.cli.output.table import Column, paint
 
 if TYPE_CHECKING:
-    from fleethpa.views import FleetState
+    from fleethpa.cli.common.views import FleetState
     from schemas.keys import HpaId
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ class Difference:
     @property
     def changes(self) -> list[str]:
         """What differs, in words."""
-        from streams.replay.history import differences
+        from streams.analysis.revisions import differences
 
         return differences(self.before or {}, self.after)
 
@@ -55,9 +55,9 @@ def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, nam
 
     The order of metrics does not count, and what is left out has its default.
     """
-    from fleethpa.finding import matching_clusters
-    from fleethpa.manifests import check_hpa, read_input
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.finding import matching_clusters
+    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.common.manifestfiles import check_hpa, read_input
 
     read = read_input(filenames)
     if not read.hpas:
@@ -99,7 +99,7 @@ def _differences(state: FleetState, body: Json, clusters: list[str], globs: tupl
 
 def _sorted(spec: Json) -> Json:
     """The spec, its metrics in an order that does not depend on how they were written."""
-    from streams.replay.candidate import metric_key
+    from streams.analysis.candidate import metric_key
 
     made = {name: spec[name] for name in sorted(spec)}
     return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})

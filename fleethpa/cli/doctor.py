@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.checks import Check, line, listing, tell_sum
-from fleethpa.doctoring import AREAS, examine
-from fleethpa.errors import usage
-from fleethpa.output.formats import render
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.doctoring import AREAS, examine
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.findings import Check, line, listing, tell_sum
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import render
 
 
 @click.command()

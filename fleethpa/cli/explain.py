@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa.completing import hpa_names
-from fleethpa.decisions import Recorded
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from fleethpa.readers import Reader
-    from streams.core.probe import EvaluationInputs
-    from streams.replay.counterfactual import Counterfactuals
+    from fleethpa.cli.common.readers import Reader
+    from streams.analysis.counterfactual import Counterfactuals
+    from streams.state.probe import EvaluationInputs
 
 
 @click.command()
@@ -33,8 +33,8 @@ def explain(
     that changed nothing is explained just so. What would have changed the answer is found by evaluating it again with
     other values on the inputs that the log gives.
     """
-    from fleethpa.finding import find_decision, name_and_moment
-    from fleethpa.output.explanation import explanation
+    from fleethpa.cli.common.finding import find_decision, name_and_moment
+    from fleethpa.cli.output.explanation import explanation
 
     name, at_ms = name_and_moment(session, what, at)
 
@@ -61,8 +61,8 @@ def explain(
 
 async def _again(session: Session, reader: Reader, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:
     """Evaluate it again: all steps of a short record, and what would have changed the answer."""
-    from fleethpa.replaying import LogGoneError, evaluated
-    from streams.replay.counterfactual import counterfactuals
+    from fleethpa.cli.common.replaying import LogGoneError, evaluated
+    from streams.analysis.counterfactual import counterfactuals
 
     if found.decision.kind != "evaluation":
         return found, None
@@ -80,20 +80,20 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
 
     from msgspec import structs
 
-    from streams.core import records
-    from streams.replay.answer import answer
+    from streams.analysis.answer import answer
+    from streams.state import decisionrecords
 
     evaluation = answer(inputs).evaluation
-    made = records.steps(evaluation) + [step for step in found.decision.steps if step.step == "guard"]
-    metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
+    made = decisionrecords.steps(evaluation) + [step for step in found.decision.steps if step.step == "guard"]
+    metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
     return replace(found, decision=structs.replace(found.decision, steps=made, metrics=metrics))
 
 
 def _document(recorded: Recorded, would: Counterfactuals | None, output: str) -> str:
     import msgspec
 
-    from fleethpa.decisions import document
-    from fleethpa.output.formats import one
+    from fleethpa.cli.common.decisionreading import document
+    from fleethpa.cli.output.formats import one
 
     body: dict[str, Any] = document(recorded.decision)
     if would is not None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.errors import OK, usage
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.exporting import Export
-    from fleethpa.filters import Filter
-    from streams.replay.sources import Source
+    from fleethpa.cli.common.exporting import Export
+    from fleethpa.cli.common.filters import Filter
+    from streams.history.pastsources import Source
 
 _BEFORE_MS: Final = 15 * 60_000
 """How far before the window reading begins: a short decision repeats a full one that is at most ten minutes older."""
@@ -47,10 +47,10 @@ def export_decisions(
     """Write decisions, one row each, short ones given back whole; all HPAs, unless some are named."""
     from dataclasses import replace
 
-    from fleethpa.exporting import Export
-    from fleethpa.filters import Filter
-    from fleethpa.filters import window as window_of
-    from fleethpa.sources import source_of
+    from fleethpa.cli.common.exporting import Export
+    from fleethpa.cli.common.filters import Filter
+    from fleethpa.cli.common.filters import window as window_of
+    from fleethpa.cli.common.sources import source_of
 
     window = window_of(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
@@ -73,7 +73,7 @@ def export_decisions(
 
 
 def _keys(text: str | None) -> tuple[str, ...]:
-    from fleethpa.exporting import PARTITION_KEYS
+    from fleethpa.cli.common.exporting import PARTITION_KEYS
 
     keys = tuple(part for part in (text or "").split(",") if part)
     if odd := [key for key in keys if key not in PARTITION_KEYS]:
@@ -82,8 +82,8 @@ def _keys(text: str | None) -> tuple[str, ...]:
 
 
 async def _write(session: Session, source: Source, wanted: Filter, made: Export) -> None:
-    from fleethpa.connection import connecting
-    from fleethpa.finding import check_known
+    from fleethpa.cli.common.brokerconnection import connecting
+    from fleethpa.cli.common.finding import check_known
 
     async with connecting(session.config.servers):
         for number in range(await source.partitions()):
@@ -96,8 +96,8 @@ async def _write(session: Session, source: Source, wanted: Filter, made: Export)
 
 async def _partition(source: Source, number: int, wanted: Filter, made: Export, before_ms: int | None) -> bool:
     """Write one partition; False if (before anything was written) an older full decision turned out to be needed."""
-    from fleethpa.decisions import Expander, place_of
-    from streams.replay.archive import DECISIONS
+    from fleethpa.cli.common.decisionreading import Expander, place_of
+    from streams.archive.layout import DECISIONS
 
     expander, first = Expander(), 0
     if wanted.since_ms is not None and before_ms is not None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.completing import hpa_names
-from fleethpa.errors import OK, PARTIAL, usage
-from fleethpa.output.formats import render
-from fleethpa.output.times import span
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option, travel_option
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import OK, PARTIAL, usage
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
+from fleethpa.cli.output.formats import render
+from fleethpa.cli.output.times import span
 
 if TYPE_CHECKING:
-    from fleethpa.views import FleetState, HpaView
+    from fleethpa.cli.common.views import FleetState, HpaView
 
 WATCH_EVERY_S: Final = 2.0
 
@@ -46,9 +46,9 @@ def get_hpa(
     output: str,
 ) -> int:
     """List HPAs with kubectl's columns, and CLUSTER and MODE."""
-    from fleethpa.finding import chosen, nothing_found
-    from fleethpa.output.hpatable import hpa_listing
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.finding import chosen, nothing_found
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.output.hpatable import hpa_listing
 
     if watch and session.at_ms is not None:
         raise usage("--at and --watch exclude each other", cause="The past does not change.")
@@ -89,8 +89,8 @@ async def _watch(
     import asyncio
     import time
 
-    from fleethpa.output.hpatable import visible
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.output.hpatable import visible
 
     seen = {view.id: visible(view) for view in before}
     while True:
@@ -125,9 +125,9 @@ def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) 
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
     """List clusters: whether their observer is heard, modes, problems."""
-    from fleethpa.finding import no_such_cluster
-    from fleethpa.output.clustertable import cluster_listing
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.finding import no_such_cluster
+    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.output.clustertable import cluster_listing
 
     state = session.run(fleet_now(session))
     views = [view for name, view in state.clusters.items() if not names or name in names]

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.errors import CommandError, not_found
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column
-from fleethpa.output.times import rfc3339, shown
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.failures import CommandError, not_found
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import rfc3339, shown
 
 if TYPE_CHECKING:
-    from fleethpa.readers import Reader
+    from fleethpa.cli.common.readers import Reader
     from schemas.keys import HpaId
-    from streams.replay.history import Revision
+    from streams.analysis.revisions import Revision
 
 
 @click.command()
@@ -33,7 +33,7 @@ def history(session: Session, selection: Selection, since: str | None, no_header
 
     An HPA that was deleted is found by its whole name, or by a part of it that no living one bears.
     """
-    from fleethpa.filters import moment
+    from fleethpa.cli.common.filters import moment
 
     since_ms = moment(since, session.now_ms(), "--since")
     hpa, found = session.run(_found(session, selection, since_ms))
@@ -52,9 +52,9 @@ def history(session: Session, selection: Selection, since: str | None, no_header
 
 
 async def _found(session: Session, selection: Selection, since_ms: int | None) -> tuple[HpaId, list[Revision]]:
-    from fleethpa.replaying import LogGoneError, fold_from
+    from fleethpa.cli.common.replaying import LogGoneError, fold_from
     from schemas.keys import partition_for
-    from streams.replay.history import history as read_history
+    from streams.analysis.revisions import history as read_history
 
     async with session.reader() as reader:
         count = await reader.count()
@@ -75,10 +75,10 @@ async def _found(session: Session, selection: Selection, since_ms: int | None) -
 
 async def _meant(reader: Reader, selection: Selection, count: int) -> HpaId:
     """The only HPA that is meant: among those that exist, else among all that the log names."""
-    from fleethpa.finding import no_such_hpa, sole_id
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.finding import no_such_hpa, sole_id
+    from fleethpa.cli.common.fleetstate import read_state
     from schemas.keys import partition_for
-    from streams.replay.history import named_in
+    from streams.analysis.revisions import named_in
 
     state = await read_state(reader)
     living = [hpa for hpa in state.hpas if selection.matches(hpa)]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from streams.ingest.check import CheckReport
     from streams.ingest.mapping import Mapping
+    from streams.ingest.preview import CheckReport
 
 FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
 
@@ -43,8 +43,8 @@ def check(
     """
     from msgspec import to_builtins
 
-    from fleethpa.output.formats import one
-    from streams.ingest.check import check_record
+    from fleethpa.cli.output.formats import one
+    from streams.ingest.preview import check_record
 
     report = check_record(message.read(), _headers(headers), _mapping(mapping), topic)
     session.out(_table(report) if output == "table" else one("IngestCheck", to_builtins(report), output))
@@ -83,8 +83,8 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
     Ingest must be stopped. A reset is appended to the log, so that the records of the new topic are not taken for
     duplicates.
     """
-    from fleethpa.connection import client_settings, connecting
-    from streams.ingest.errors import IngestError
+    from fleethpa.cli.common.brokerconnection import client_settings, connecting
+    from streams.ingest.ingesterrors import IngestError
     from streams.ingest.reset import reset_source
 
     if not yes and not click.confirm(f"Read {topic} partition {partition} again from its start?", err=True):

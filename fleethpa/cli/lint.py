@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, usage
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column
-from fleethpa.output.words import counted
-from fleethpa.selection import DEFAULT_NAMESPACE
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.words import counted
 
 if TYPE_CHECKING:
-    from fleethpa.linting import Finding
+    from fleethpa.cli.common.linting import Finding
 
 
 @click.command()
@@ -32,8 +32,8 @@ def lint(
     Manifests of the targets, if they are among the input, are looked at too: requests that a utilization needs, and
     a count that would be reset.
     """
-    from fleethpa.linting import lint as check
-    from fleethpa.manifests import read_input
+    from fleethpa.cli.common.linting import lint as check
+    from fleethpa.cli.common.manifestfiles import read_input
 
     read = read_input(filenames)
     if not read.hpas:

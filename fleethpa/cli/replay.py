@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, not_found, usage
-from fleethpa.output.formats import one
-from fleethpa.output.times import rfc3339
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.times import rfc3339
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
-    from streams.replay.rerun import ReplayReport
-    from streams.replay.sources import Source
+    from streams.history.pastsources import Source
+    from streams.history.rerun import ReplayReport
 
 _SHOWN: Final = 10
 
@@ -38,8 +38,8 @@ def replay(
     output: str,
 ) -> int:
     """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
-    from fleethpa.filters import window as window_of
-    from fleethpa.sources import source_of
+    from fleethpa.cli.common.filters import window as window_of
+    from fleethpa.cli.common.sources import source_of
 
     source, wanted = source_of(session), _hpa(hpa)
     window = window_of(since, until, session.now_ms())
@@ -60,11 +60,11 @@ def replay(
 def _reports(
     session: Session, source: Source, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
 ) -> list[ReplayReport]:
-    from fleethpa.connection import connecting
-    from fleethpa.sources import jobs_for, progress
-    from streams.replay.parallel import Pool
-    from streams.replay.rerun import ReplayTask, replay_partition
-    from streams.replay.segments import ArchiveError
+    from fleethpa.cli.common.brokerconnection import connecting
+    from fleethpa.cli.common.sources import jobs_for, progress
+    from streams.archive.segments import ArchiveError
+    from streams.history.parallel import Pool
+    from streams.history.rerun import ReplayTask, replay_partition
 
     pool = Pool(replay_partition, jobs or jobs_for(source))
 

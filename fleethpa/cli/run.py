@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from fleethpa.errors import OK, usage
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.session import Session, command_options
 
 R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -89,9 +89,9 @@ def run_decider(
     log_level: str,
 ) -> None:
     """Fold the log and decide. Owns its process: any fault ends it, a restart is the recovery."""
-    from fleethpa.parts import set_up_logging
+    from fleethpa.cli.common.parts import set_up_logging
     from streams.decider import app
-    from streams.decider.config import DeciderConfig
+    from streams.decider.deciderconfig import DeciderConfig
 
     if archive and not rebuild:
         raise usage("--archive goes with --rebuild", cause="A decider that runs reads the topics only.")
@@ -139,7 +139,7 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 
 
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
-    from fleethpa.parts import run_together, set_up_logging
+    from fleethpa.cli.common.parts import run_together, set_up_logging
 
     set_up_logging(level)
     session.run(run_together(parts))
@@ -148,9 +148,9 @@ def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
 
 def ingest_part(session: Session, /, **options: Any) -> Any:
     """Make the ingest part."""
-    from fleethpa.parts import announce
-    from streams.ingest.config import IngestConfig
-    from streams.ingest.worker import run_ingest as start
+    from fleethpa.cli.common.parts import announce
+    from streams.ingest.ingestconfig import IngestConfig
+    from streams.ingest.ingestworker import run_ingest as start
 
     changes: dict[str, Any] = {}
     if options.get("mapping"):
@@ -170,7 +170,7 @@ def ingest_part(session: Session, /, **options: Any) -> Any:
 def _mapping(path: str) -> Any:
     from pathlib import Path
 
-    from fleethpa.errors import usage
+    from fleethpa.cli.common.failures import usage
     from streams.ingest.mapping import MappingError, load_mapping
 
     try:
@@ -181,9 +181,9 @@ def _mapping(path: str) -> Any:
 
 def observer_part(session: Session, /, **options: Any) -> Any:
     """Make the observer part."""
-    from fleethpa.parts import announce
-    from reconciler.config import ObserverConfig
-    from reconciler.observe.run import run_observer as start
+    from fleethpa.cli.common.parts import announce
+    from reconciler.apply.reconcilerconfig import ObserverConfig
+    from reconciler.observer.observerprocess import run_observer as start
 
     config = ObserverConfig(
         kafka=session.config.kafka(),
@@ -199,9 +199,9 @@ def observer_part(session: Session, /, **options: Any) -> Any:
 
 def reconciler_part(session: Session, /, **options: Any) -> Any:
     """Make the reconciler part."""
-    from fleethpa.parts import announce
-    from reconciler.config import ReconcilerConfig
-    from reconciler.run import run_reconciler as start
+    from fleethpa.cli.common.parts import announce
+    from reconciler.apply.reconcilerconfig import ReconcilerConfig
+    from reconciler.apply.reconcilerprocess import run_reconciler as start
 
     config = ReconcilerConfig(
         kafka=session.config.kafka(),
@@ -217,7 +217,7 @@ def decider_part(session: Session, /, **options: Any) -> Any:
     from asyncio import Event
     from pathlib import Path
 
-    from fleethpa.dev.supervisor import Child, Supervisor
+    from fleethpa.cli.common.supervisor import Child, Supervisor
 
     def tell(child: Child) -> None:
         print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)
@@ -253,7 +253,7 @@ def decider_arguments(session: Session) -> list[str]:
 def _members(session: Session, options: dict[str, Any]) -> Any:
     from dataclasses import replace
 
-    from fleethpa.parts import member_clusters
+    from fleethpa.cli.common.parts import member_clusters
 
     config = session.config
     if options.get("contexts"):

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from fleethpa.session import Session, command_options, output_option
-from fleethpa.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
 from schemas.keys import EVERY_CLUSTER
 
 
@@ -27,8 +27,8 @@ def settings(session: Session, /, cluster: str, changes: tuple[str, ...], output
 
 
 def _change(session: Session, cluster: str, changes: tuple[str, ...], written: dict[str, Any]) -> int:
-    from fleethpa.settingwords import parse_settings
-    from fleethpa.writer import open_writer
+    from fleethpa.cli.common.settingwords import parse_settings
+    from fleethpa.cli.common.writer import open_writer
     from schemas.settings import SettingsSet
 
     body = SettingsSet(
@@ -51,7 +51,7 @@ def _change(session: Session, cluster: str, changes: tuple[str, ...], written: d
 
 
 async def _known(session: Session, cluster: str) -> None:
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.fleetstate import fleet_now
 
     state = await fleet_now(session)
     if cluster not in state.clusters and cluster not in session.config.contexts:
@@ -61,13 +61,13 @@ async def _known(session: Session, cluster: str) -> None:
 def _show(session: Session, cluster: str, output: str) -> int:
     import msgspec
 
-    from fleethpa.finding import no_such_cluster
-    from fleethpa.output.formats import one
-    from fleethpa.output.table import layout
-    from fleethpa.settingwords import written_settings
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.finding import no_such_cluster
+    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.common.settingwords import written_settings
+    from fleethpa.cli.output.formats import one
+    from fleethpa.cli.output.table import layout
     from schemas.settings import ClusterSettings
-    from streams.core.settings import merge
+    from streams.state.clustersettings import merge
 
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:

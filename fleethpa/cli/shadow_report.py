@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.errors import ANSWER_IS_NO, OK, not_found
-from fleethpa.output.formats import Listing, render
-from fleethpa.output.table import Column, layout, paint
-from fleethpa.output.times import rfc3339
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, not_found
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column, layout, paint
+from fleethpa.cli.output.times import rfc3339
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
-    from streams.replay.shadowreport import ShadowReport
+    from streams.analysis.shadowreport import ShadowReport
 
 _SHOWN: Final = 10
 
@@ -38,7 +38,7 @@ def shadow_report(
     Each difference is put in a class and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
     """
-    from fleethpa.filters import closed_window
+    from fleethpa.cli.common.filters import closed_window
 
     begin, end = closed_window(since, until, session.now_ms())
     reports = session.run(_reports(session, selection, begin, end))
@@ -50,10 +50,10 @@ def shadow_report(
 
 
 async def _reports(session: Session, selection: Selection, begin: int, end: int) -> list[ShadowReport]:
-    from fleethpa.backtesting import Window, events_by_hpa
-    from fleethpa.finding import chosen
-    from fleethpa.state import read_state
-    from streams.replay.shadowreport import shadow_report as compare
+    from fleethpa.cli.common.backtesting import Window, events_by_hpa
+    from fleethpa.cli.common.finding import chosen
+    from fleethpa.cli.common.fleetstate import read_state
+    from streams.analysis.shadowreport import shadow_report as compare
 
     async with session.reader() as reader:
         views = chosen(await read_state(reader), selection)

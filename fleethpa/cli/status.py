@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from fleethpa import selection as selecting
-from fleethpa.completing import hpa_names
-from fleethpa.errors import ANSWER_IS_NO, OK
-from fleethpa.output.table import layout
-from fleethpa.selection import Selection
-from fleethpa.session import Session, command_options
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.output.table import layout
 
 if TYPE_CHECKING:
-    from fleethpa.views import HpaView
+    from fleethpa.cli.common.views import HpaView
 
 EVERY_S: Final = 1.0
 
@@ -27,8 +27,8 @@ EVERY_S: Final = 1.0
 @command_options(reads=True)
 def status(session: Session, selection: Selection, watch: bool) -> int:
     """Say whether HPAs have what they want: replicas as desired, and scaling active. Exit 1 where one has not."""
-    from fleethpa.finding import chosen, nothing_found
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.finding import chosen, nothing_found
+    from fleethpa.cli.common.fleetstate import read_state
 
     async def work() -> int:
         told: list[str] = []

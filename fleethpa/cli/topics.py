@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from fleethpa.connection import client_settings, connecting
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.session import Session, command_options
-from fleethpa.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.brokerconnection import client_settings, connecting
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from streams.topics import Difference, WantedTopic
+    from runtime.topicadmin import Difference, WantedTopic
 
 R = TypeVar("R")
 COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
@@ -95,7 +95,7 @@ def check(session: Session, /, fix: bool, **options: Any) -> int:
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:
     """Print the least permissions of each component, as arguments of kafka-acls.sh."""
-    from streams.acls import Component, acl_commands
+    from runtime.acls import Component, acl_commands
 
     for name in get_args(Component):
         if component in (None, name):
@@ -124,7 +124,7 @@ def engine(session: Session, /, number: int | None, **written: Any) -> int:
 
 def _show_engine(session: Session) -> int:
     from schemas.decisions import ENGINE
-    from streams.core.rows import PartitionRow, decode_row
+    from streams.state.rows import PartitionRow, decode_row
 
     async def rows() -> Mapping[bytes, bytes]:
         async with session.reader() as reader:
@@ -140,7 +140,7 @@ def _show_engine(session: Session) -> int:
 
 
 def _record_engine(session: Session, number: int, written: dict[str, Any]) -> int:
-    from fleethpa.writer import open_writer
+    from fleethpa.cli.common.writer import open_writer
     from schemas.settings import EngineSet
 
     async def work() -> int:
@@ -159,7 +159,7 @@ def _record_engine(session: Session, number: int, written: dict[str, Any]) -> in
 
 
 def _wanted(options: dict[str, Any]) -> list[WantedTopic]:
-    from streams.topics import wanted
+    from runtime.topicadmin import wanted
 
     return wanted(options["partitions"], options["replication_factor"])
 
@@ -167,14 +167,14 @@ def _wanted(options: dict[str, Any]) -> list[WantedTopic]:
 def _print_manifests(session: Session, want: Sequence[WantedTopic], cluster: str) -> int:
     import yaml
 
-    from streams.topics import strimzi
+    from runtime.topicadmin import strimzi
 
     session.out(yaml.safe_dump_all(strimzi(want, cluster), sort_keys=False).rstrip())
     return OK
 
 
 def _differences(session: Session, want: Sequence[WantedTopic]) -> list[Difference]:
-    from streams.topics import check as differences
+    from runtime.topicadmin import check as differences
 
     settings = client_settings(session.config)
 
@@ -186,7 +186,7 @@ def _differences(session: Session, want: Sequence[WantedTopic]) -> list[Differen
 
 
 def _change(session: Session, want: Sequence[WantedTopic], dry_run: bool) -> None:
-    from streams.topics import TopicError, fix
+    from runtime.topicadmin import TopicError, fix
 
     if dry_run or not want:
         return

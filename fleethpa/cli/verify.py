@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, not_found, usage
-from fleethpa.output.formats import one
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, not_found, usage
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import one
 
 if TYPE_CHECKING:
-    from streams.replay.single import Derived
-    from streams.replay.sources import Source
+    from streams.history.onedecision import Derived
+    from streams.history.pastsources import Source
 
 _ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 @command_options(reads=True)
 def verify(session: Session, id_: str, output: str) -> int:
     """Make one decision again from the log and compare it byte for byte; exit 1 if it differs."""
-    from fleethpa.sources import source_of
+    from fleethpa.cli.common.sources import source_of
 
     match = _ID.fullmatch(id_)
     if match is None:
@@ -37,10 +37,10 @@ def verify(session: Session, id_: str, output: str) -> int:
 
 
 async def _derive(session: Session, source: Source, id_: str, partition: int) -> Derived:
-    from fleethpa.connection import connecting
-    from streams.core.errors import CoreError
-    from streams.replay.segments import ArchiveError
-    from streams.replay.single import derive
+    from fleethpa.cli.common.brokerconnection import connecting
+    from streams.archive.segments import ArchiveError
+    from streams.history.onedecision import derive
+    from streams.state.logerrors import CoreError
 
     async with connecting(session.config.servers):
         try:
@@ -59,7 +59,7 @@ async def _derive(session: Session, source: Source, id_: str, partition: int) ->
 def _document(source: Source, derived: Derived) -> dict[str, Any]:
     import msgspec
 
-    from streams.replay.differences import differences
+    from streams.history.differences import differences
 
     standing, made = derived.standing, derived.made
     value = standing.value if standing else b""

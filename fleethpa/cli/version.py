@@ -6,7 +6,7 @@ import platform
 
 import click
 
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.session import Session, command_options, output_option
 
 UPSTREAM = "v1.37.1"
 """Release of Kubernetes whose HPA controller the engine equals."""
@@ -19,7 +19,7 @@ def version(session: Session, output: str) -> None:
     """Print the versions of fleethpa, its engine, the upstream controller that it equals, and Python."""
     from importlib.metadata import version as installed
 
-    from fleethpa.output.formats import one
+    from fleethpa.cli.output.formats import one
     from schemas.decisions import ENGINE
 
     facts = {

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fleethpa.changes import changed_spec, checked, with_metrics
-from fleethpa.errors import usage
-from fleethpa.session import Session, command_options, output_option
+from fleethpa.cli.common.changes import changed_spec, checked, with_metrics
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from fleethpa.decisions import Recorded
-    from streams.core.probe import EvaluationInputs
-    from streams.replay.answer import Answer
+    from fleethpa.cli.common.decisionreading import Recorded
+    from streams.analysis.answer import Answer
+    from streams.state.probe import EvaluationInputs
 
 
 _UNASKED: Final = "no metric is looked at: the count is out of bounds, 0, or unknown, which decides alone"
@@ -44,20 +44,20 @@ def what_if(
         raise usage("what-if what?", cause="Name a change.", next_step="--set maxReplicas=16, or --metric cpu=+30%")
     recorded, inputs = session.run(_inputs(session, what, namespace))
     changed, said = _changed(inputs, settings, values)
-    from streams.replay.answer import answer
+    from streams.analysis.answer import answer
 
     before, after = answer(inputs), answer(changed)
     if output == "table":
         session.out("\n".join(_lines(recorded, before, after, [*settings, *said])))
         return
-    from fleethpa.output.formats import one
+    from fleethpa.cli.output.formats import one
 
     session.out(one("WhatIf", _document(recorded, before, after, settings, values), output))
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
-    from fleethpa.finding import find_decision, name_and_moment
-    from fleethpa.replaying import LogGoneError, evaluated
+    from fleethpa.cli.common.finding import find_decision, name_and_moment
+    from fleethpa.cli.common.replaying import LogGoneError, evaluated
 
     name, at_ms = name_and_moment(session, what)
     async with session.reader() as reader:
@@ -75,7 +75,7 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
 def _changed(
     inputs: EvaluationInputs, settings: tuple[str, ...], values: tuple[str, ...]
 ) -> tuple[EvaluationInputs, list[str]]:
-    from streams.replay.candidate import CandidateError, candidate
+    from streams.analysis.candidate import CandidateError, candidate
 
     changed, said = with_metrics(inputs, values)
     if not settings:
@@ -89,8 +89,8 @@ def _changed(
 
 
 def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]) -> list[str]:
-    from fleethpa.output import words
-    from fleethpa.output.table import layout
+    from fleethpa.cli.output import words
+    from fleethpa.cli.output.table import layout
 
     selected = words.short(after.evaluation.selected_metric) or "-"
     rows = [("METRIC", "RECORDED", "WHAT IF", "NOTE")]

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from fleethpa.cli.kubectl import ages, hpacolumns, hpadescription
 from fleethpa.conformance import emptylists
 from fleethpa.conformance.compare import Difference, attempt, differences
-from fleethpa.kubectl import ages, description, table
-from schemas import conversion
-from schemas.fielderrors import FieldError
-from schemas.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
-from schemas.quantity import Quantity, QuantityError, format_milli, parse_quantity
-from schemas.selectors import (
+from schemas.kubernetes import versions
+from schemas.kubernetes.fielderrors import FieldError
+from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
+from schemas.kubernetes.quantity import Quantity, QuantityError, format_milli, parse_quantity
+from schemas.kubernetes.selectors import (
     SelectorError,
     format_label_selector,
     label_selector,
     parse_selector,
     print_label_selector,
 )
-from schemas.validation import (
+from schemas.kubernetes.validation import (
     api_error_message,
     generation_after_update,
     handwritten_create,
@@ -127,10 +127,10 @@ def _defaulting_answer(case: Json) -> Json:
 def _conversion_answer(case: Json) -> Json:
     hpa = decode_and_default(case["in"])
     if case["from"] == "v2":
-        old = wire_form(conversion.v2_to_v1(convert_to_v2(hpa)))
-        return {"v1": old, "v2Again": wire_form(conversion.v1_to_v2(decode_and_default(old)))}
-    new = wire_form(conversion.v1_to_v2(hpa))
-    return {"v2": new, "v1Again": wire_form(conversion.v2_to_v1(convert_to_v2(decode_and_default(new))))}
+        old = wire_form(versions.v2_to_v1(convert_to_v2(hpa)))
+        return {"v1": old, "v2Again": wire_form(versions.v1_to_v2(decode_and_default(old)))}
+    new = wire_form(versions.v1_to_v2(hpa))
+    return {"v2": new, "v1Again": wire_form(versions.v2_to_v1(convert_to_v2(decode_and_default(new))))}
 
 
 def _validation_answer(case: Json) -> Json:
@@ -227,15 +227,17 @@ def _described(case: Json) -> Iterator[Difference]:
     now_ms = ages.parse_time_ms(case["now"])
     # A list without items stands in the file as null; no list at all is --show-events=false.
     events = (case["events"] or []) if "events" in case else None
-    yield from differences(case["describe"], description.describe(case["hpa"], events, now_ms), "describe")
-    yield from differences(case["cells"], table.hpa_table_cells(case["hpa"], now_ms), "cells")
+    yield from differences(case["describe"], hpadescription.describe(case["hpa"], events, now_ms), "describe")
+    yield from differences(case["cells"], hpacolumns.hpa_table_cells(case["hpa"], now_ms), "cells")
 
 
 def _tables(case: Json, shown: list[Json]) -> Iterator[Difference]:
     hpas, now_ms = [each["hpa"] for each in shown], ages.parse_time_ms(shown[-1]["now"])
     yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
-    yield from differences(case["columns"], list(table.COLUMNS), "columns")
-    ours = {name: table.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]}
+    yield from differences(case["columns"], list(hpacolumns.COLUMNS), "columns")
+    ours = {
+        name: hpacolumns.hpa_table(hpas, now_ms, **options) for name, options in _TABLES.items() if name in case["text"]
+    }
     yield from differences(case["text"], ours, "text")
 
 

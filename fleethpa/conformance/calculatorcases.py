@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import structs
 
+from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
 from fleethpa.conformance.compare import Difference, differences
-from fleethpa.conformance.inputs import EPOCH_MS, Json, NamespacePods, answer, template
-from streams.core.autoscaler import ControllerSettings, MetricSpec
-from streams.core.calculator import bounds
-from streams.core.compile import compile_autoscaler
-from streams.core.evaluation import MetricEvaluation
-from streams.core.metrics import evaluate_metric
-from streams.core.observation import Scale
+from streams.hpa.autoscaler import ControllerSettings, MetricSpec
+from streams.hpa.calculator import bounds
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.evaluation import MetricEvaluation
+from streams.hpa.metrics import evaluate_metric
+from streams.hpa.observation import Scale
 
 
 def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[Difference]]]:

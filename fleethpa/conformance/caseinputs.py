@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from schemas.selectors import parse_selector
-from streams.core.observation import (
+from schemas.kubernetes.selectors import parse_selector
+from streams.hpa.observation import (
     ZERO_TIME_MS,
     ExternalSamples,
     MetricAnswer,
@@ -13,7 +13,7 @@ from streams.core.observation import (
     PodRow,
     pod_samples,
 )
-from streams.core.requests import Container, PodTemplate
+from streams.hpa.requests import Container, PodTemplate
 
 EPOCH_MS = 946_684_800_000
 """2000-01-01T00:00:00Z, where every scenario starts."""

@@ -8,10 +8,10 @@ from typing import Any
 import click
 import orjson
 
-from fleethpa import errors
-from fleethpa.conformance.errors import InputError, MissingFileError
+from fleethpa.cli.common import failures
+from fleethpa.cli.output.table import layout
 from fleethpa.conformance.runner import FileReport, Report, Shown, run
-from fleethpa.output.table import layout
+from fleethpa.conformance.vectorerrors import InputError, MissingFileError
 
 _HEADER = ("FILE", "KIND", "CASES", "EQUAL", "DIFFERENT", "TICKS/S", "EXPLAINED")
 _WIDTH = 300
@@ -35,13 +35,13 @@ def conformance(
     try:
         report = run(files, jobs, limit, show)
     except MissingFileError as error:
-        raise errors.not_found(str(error), next_step="check the path") from error
+        raise failures.not_found(str(error), next_step="check the path") from error
     except InputError as error:
         cause = "Known are vector files (JSON lines, gzipped or not) and the syncs of a recording."
-        raise errors.usage(str(error), cause=cause) from error
+        raise failures.usage(str(error), cause=cause) from error
     click.echo(to_json(report) if output == "json" else to_text(report))
     if report.different:
-        context.exit(errors.ANSWER_IS_NO)
+        context.exit(failures.ANSWER_IS_NO)
 
 
 def to_json(report: Report) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from fleethpa.conformance import calculator, controller, metricsclient
+from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
 from fleethpa.conformance.compare import Difference
-from fleethpa.conformance.errors import UnknownKindError
+from fleethpa.conformance.vectorerrors import UnknownKindError
 
 Json = dict[str, Any]
 Check = Callable[[Iterable[Json]], Iterator[tuple[int, list[Difference]]]]
@@ -14,9 +14,9 @@ RECORDING = "recording"
 API_KINDS = ("quantity", "defaulting", "validation", "conversion", "selectors", "kubectl")
 
 CHECKS: dict[str, Check] = {
-    "controller": controller.check,
-    "calculator": calculator.check,
-    "metrics-client": metricsclient.check,
+    "controller": scenarios.check,
+    "calculator": calculatorcases.check,
+    "metrics-client": metricsclientcases.check,
 }
 """Kinds of the controller and what is below it."""
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fleethpa.conformance.caseinputs import EPOCH_MS, Json
 from fleethpa.conformance.compare import Difference, differences
-from fleethpa.conformance.inputs import EPOCH_MS, Json
-from schemas.selectors import label_selector_text
-from streams.core import metricsclient
-from streams.core.observation import ExternalSamples, MetricAnswer, MetricFailure, ObjectSample, PodSamples
+from schemas.kubernetes.selectors import label_selector_text
+from streams.hpa import metricsclient
+from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, ObjectSample, PodSamples
 
 SELECTOR, NAMESPACE, METRIC = "app=x", "ns", "m"
 

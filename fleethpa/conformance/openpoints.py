@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.hpa import semantically_equal_status
-from streams.core.metricsclient import parse_time_ms
+from schemas.kubernetes.hpa import semantically_equal_status
+from streams.hpa.metricsclient import parse_time_ms
 
 Json = dict[str, Any]
 

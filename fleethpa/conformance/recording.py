@@ -12,20 +12,20 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from fleethpa.conformance import explain
+from fleethpa.conformance import openpoints
 from fleethpa.conformance.compare import ABSENT, Difference, differences
-from fleethpa.conformance.errors import InputError
 from fleethpa.conformance.taped import api_of, asked_of, outcome_of, read_answer, scale_of, settings_of, unavailable
 from fleethpa.conformance.tapes import Tapes, time_ms
-from schemas.selectors import SelectorError, parse_selector
-from streams.core import autoscaler as kinds
-from streams.core import metricsclient
-from streams.core.autoscaler import Autoscaler, MetricSpec
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete
-from streams.core.decide import decide
-from streams.core.evaluation import EMPTY_HISTORY, History, Result
-from streams.core.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList
+from fleethpa.conformance.vectorerrors import InputError
+from schemas.kubernetes.selectors import SelectorError, parse_selector
+from streams.hpa import autoscaler as kinds
+from streams.hpa import metricsclient
+from streams.hpa.autoscaler import Autoscaler, MetricSpec
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import EMPTY_HISTORY, History, Result
+from streams.hpa.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList
+from streams.hpa.reconcile import decide
 
 Json = dict[str, Any]
 
@@ -123,13 +123,13 @@ class Replay:
 
     def _explained(self, sync: Json, derived: Derived) -> str | None:
         if self._is_cut_off(sync, derived):
-            return explain.CUT_OFF
+            return openpoints.CUT_OFF
         if asked_of(sync) != derived.asked:
             return None
         status = sync.get("status")
         span = (sync["t"], status["t"] if status else sync["t"])
         names = [row.name for row in derived.pods.rows]
-        return explain.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
+        return openpoints.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
 
     def _is_cut_off(self, sync: Json, derived: Derived) -> bool:
         """Tell whether the controller (or the recording) ended in the middle of this sync, so far equal to ours."""
@@ -147,16 +147,16 @@ class Replay:
 
     def _otherwise(self, sync: Json, history: History, view: View) -> Iterator[tuple[str, History, View]]:
         for pods_at in self._near(view.moment, self.tapes.pods.moments):
-            yield explain.POD_CHANGE, history, structs.replace(view, pods_at=pods_at)
+            yield openpoints.POD_CHANGE, history, structs.replace(view, pods_at=pods_at)
         for other in self._previous_histories(sync["hpa"], history):
-            yield explain.POD_CHANGE, other, view
+            yield openpoints.POD_CHANGE, other, view
         for hpa_at in self._near(sync["t"], [each.seen for each in self.tapes.hpas.get(sync["hpa"], ())]):
             if self.tapes.hpa_at(sync["hpa"], hpa_at) is not None:
-                yield explain.HPA_CHANGE, history, structs.replace(view, hpa_at=hpa_at)
+                yield openpoints.HPA_CHANGE, history, structs.replace(view, hpa_at=hpa_at)
         for shift in (-LAG_S, LAG_S):
-            yield explain.REGISTRATION, history, structs.replace(view, registered_at=view.registered_at + shift)
+            yield openpoints.REGISTRATION, history, structs.replace(view, registered_at=view.registered_at + shift)
         for shift in (-LAG_S, LAG_S):
-            yield explain.BOUND, history, structs.replace(view, moment=view.moment + shift)
+            yield openpoints.BOUND, history, structs.replace(view, moment=view.moment + shift)
 
     def _previous_histories(self, name: str, history: History) -> Iterator[History]:
         """Give what the memory would be had the previous sync seen other pods, with the same visible end."""

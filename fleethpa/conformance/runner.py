@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from fleethpa.conformance import recording
 from fleethpa.conformance.compare import Difference, broken
-from fleethpa.conformance.errors import InputError, MissingFileError, UnknownKindError
-from fleethpa.conformance.kinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
+from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
+from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownKindError
 
 Json = dict[str, Any]
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
 from fleethpa.conformance.compare import Difference, differences
-from fleethpa.conformance.inputs import EPOCH_MS, Json, NamespacePods, answer, template
-from schemas.selectors import SelectorError, parse_selector
-from streams.core.autoscaler import Autoscaler, ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete, status_write_failed
-from streams.core.decide import decide
-from streams.core.evaluation import (
+from schemas.kubernetes.selectors import SelectorError, parse_selector
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete, status_write_failed
+from streams.hpa.evaluation import (
     EMPTY_HISTORY,
     Evaluation,
     History,
@@ -19,8 +18,9 @@ from streams.core.evaluation import (
     ScaleApplied,
     ScaleFailed,
 )
-from streams.core.membership import is_selector
-from streams.core.observation import NO_PODS, Observation, PodList, Scale, ScaleFailure
+from streams.hpa.observation import NO_PODS, Observation, PodList, Scale, ScaleFailure
+from streams.hpa.reconcile import decide
+from streams.state.membership import is_selector
 
 MAPPED_KINDS = {
     ("apps", "Deployment"),

@@ -4,10 +4,10 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from streams.core import metricsclient
-from streams.core.autoscaler import ControllerSettings, MetricSpec
-from streams.core.evaluation import Outcome, ScaleApplied, ScaleFailed
-from streams.core.observation import MetricAnswer, Scale, ScaleFailure
+from streams.hpa import metricsclient
+from streams.hpa.autoscaler import ControllerSettings, MetricSpec
+from streams.hpa.evaluation import Outcome, ScaleApplied, ScaleFailed
+from streams.hpa.observation import MetricAnswer, Scale, ScaleFailure
 
 Json = dict[str, Any]
 

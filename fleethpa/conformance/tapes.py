@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from fleethpa.conformance.errors import InputError
-from streams.core.metricsclient import parse_time_ms
-from streams.core.observation import ZERO_TIME_MS, PodRow
-from streams.core.requests import compile_template
+from fleethpa.conformance.vectorerrors import InputError
+from streams.hpa.metricsclient import parse_time_ms
+from streams.hpa.observation import ZERO_TIME_MS, PodRow
+from streams.hpa.requests import compile_template
 
 Json = dict[str, Any]
 

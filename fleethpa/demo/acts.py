@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fleethpa.dev.cluster.fleet import Fleet
-from fleethpa.dev.cluster.load import Constant
-from fleethpa.dev.cluster.metricsapi import MetricsFault
-from fleethpa.dev.story.told import Told, missing_held, until
-from fleethpa.dev.story.world import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
+from fleethpa.demo.reports import Told, missing_held, until
+from fleethpa.demo.scene import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
+from fleethpa.simulator.loadcurve import Constant
+from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.simulatedfleet import Fleet
 from schemas.keys import HpaId
 
 HIGH: Final = 560.0

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.dev.story.world import EAST
+from fleethpa.demo.scene import EAST
 
 if TYPE_CHECKING:
-    from fleethpa.archivereader import ArchiveReader
-    from fleethpa.dev.story.told import Told
+    from fleethpa.cli.common.archivereader import ArchiveReader
+    from fleethpa.demo.reports import Told
 
 CHANGE: Final = "maxReplicas=6"
 _WIDEST: Final = 100
@@ -20,8 +20,8 @@ _WIDEST: Final = 100
 
 async def asked(told: Told, root: Path) -> None:
     """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
-    from fleethpa.archivereader import ArchiveReader
-    from fleethpa.errors import CommandError
+    from fleethpa.cli.common.archivereader import ArchiveReader
+    from fleethpa.cli.common.failures import CommandError
 
     reader = ArchiveReader(root)
     try:
@@ -32,10 +32,10 @@ async def asked(told: Told, root: Path) -> None:
 
 
 async def _explained(told: Told, reader: ArchiveReader) -> None:
-    from fleethpa.finding import find_decision
-    from fleethpa.output.explanation import explanation
-    from fleethpa.replaying import evaluated
-    from streams.replay.counterfactual import counterfactuals
+    from fleethpa.cli.common.finding import find_decision
+    from fleethpa.cli.common.replaying import evaluated
+    from fleethpa.cli.output.explanation import explanation
+    from streams.analysis.counterfactual import counterfactuals
 
     what = f"`fleethpa explain {EAST} --change --from {reader.root}`: why, and what would have changed it."
     told.screen.act(7, "Any decision can be asked why", what)
@@ -51,11 +51,11 @@ async def _explained(told: Told, reader: ArchiveReader) -> None:
 
 
 async def _tried(told: Told, reader: ArchiveReader) -> None:
-    from fleethpa.backtesting import Window, Wish, events_by_hpa, notes, run
-    from fleethpa.changes import changed_spec, checked
-    from fleethpa.output.backtestpage import page
-    from streams.replay.inputs import Evaluated
-    from streams.replay.openloop import open_loop
+    from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
+    from fleethpa.cli.common.changes import changed_spec, checked
+    from fleethpa.cli.output.backtestpage import page
+    from streams.analysis.openloop import open_loop
+    from streams.history.evaluationinputs import Evaluated
 
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {reader.root}`: the last minutes, once more."
     told.screen.act(8, "Another spec is tried on what has just happened", what)

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleethpa.dev.supervisor import Child, Supervisor
+from fleethpa.cli.common.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
-    from fleethpa.config import Config
-    from fleethpa.dev.story.told import Told
+    from fleethpa.cli.common.configuration import Config
+    from fleethpa.demo.reports import Told
 
 
 class Archiving:
@@ -38,10 +38,10 @@ class Archiving:
 
     async def verified(self, told: Told) -> None:
         """End the archive as it is and make every decision in it again."""
-        from streams.replay.parallel import Pool
-        from streams.replay.segments import ArchiveError
-        from streams.replay.sources import ArchiveSource
-        from streams.replay.verify import verify, verify_partition
+        from streams.archive.segments import ArchiveError
+        from streams.history.parallel import Pool
+        from streams.history.pastsources import ArchiveSource
+        from streams.history.verification import verify, verify_partition
 
         told.screen.act(
             6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is made again."

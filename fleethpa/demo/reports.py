@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.decisions import Recorded
-from fleethpa.dev.story.screen import Screen, Seen
-from fleethpa.output import words
-from fleethpa.readers import Reader
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.output import words
+from fleethpa.demo.screen import Screen, Seen
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
-    from reconciler.clusters import ClusterClient
+    from reconciler.clusters.client import ClusterClient
 
 LOOK_EVERY_S = 0.25
 
@@ -48,7 +48,7 @@ class Told:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, hpa: HpaId) -> None:
-        from reconciler.errors import ApiError, UnreachableError
+        from reconciler.clusters.clustererrors import ApiError, UnreachableError
 
         seen = self.screen.pictures.setdefault(str(hpa), Seen())
         path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"

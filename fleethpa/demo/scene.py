@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.fleet import Fleet
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.simulatedfleet import Fleet
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fleethpa.output.table import clean
+from fleethpa.cli.output.table import clean
 
 _BAR_WIDTH: Final = 10
 
@@ -110,6 +110,6 @@ def _bar(seen: Seen) -> str:
 
 def wants_live(choice: Mapping[str, Any]) -> bool:
     """Whether stdout is a terminal that takes colours and moving parts."""
-    from fleethpa.session import use_color
+    from fleethpa.cli.common.session import use_color
 
     return bool(sys.stdout.isatty()) and use_color(str(choice.get("color") or "auto"), sys.stdout)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.config import Config
-from fleethpa.dev import runtime
-from fleethpa.dev.runtime import DevStack
-from fleethpa.dev.supervisor import Child, Supervisor
-from fleethpa.errors import CommandError, unreachable, usage
+from fleethpa.cli.common import devruntime
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.devruntime import DevStack
+from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from fleethpa.cli.common.supervisor import Child, Supervisor
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 
 if TYPE_CHECKING:
-    from fleethpa.dev.cluster.fleet import Fleet
+    from fleethpa.simulator.simulatedfleet import Fleet
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"
@@ -107,7 +107,7 @@ class Stack:
         self._publish()
 
     def _broker(self) -> str:
-        from fleethpa.dev.broker import EmbeddedBroker
+        from fleethpa.simulator.broker import EmbeddedBroker
         from schemas.topics import TOPICS
 
         broker = EmbeddedBroker()
@@ -125,7 +125,7 @@ class Stack:
         return str(plan.fleet.write_kubeconfig(plan.folder.resolve() / "kubeconfig"))
 
     async def _write_settings(self) -> None:
-        from fleethpa.writer import open_writer
+        from fleethpa.cli.common.writer import open_writer
         from schemas.decisions import ENGINE
 
         async with open_writer(self.config) as writer:
@@ -165,9 +165,9 @@ class Stack:
             clusters=servers,
             processes={name: child.pid for name, child in self.children.items()},
         )
-        runtime.publish(stack, plan.environ)
+        devruntime.publish(stack, plan.environ)
         self.published = stack
-        self._exit.callback(runtime.withdraw, stack, plan.environ)
+        self._exit.callback(devruntime.withdraw, stack, plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
         """Wait until every cluster has been heard and so many HPAs have been evaluated.
@@ -182,8 +182,8 @@ class Stack:
             raise self._not_ready(f"the stack was not ready within {timeout_s:.0f}s") from error
 
     async def _until_evaluated(self, hpas: int) -> None:
-        from fleethpa.readers import open_reader
-        from fleethpa.state import read_state
+        from fleethpa.cli.common.fleetstate import read_state
+        from fleethpa.cli.common.readers import open_reader
 
         async with open_reader("kafka", self.config) as reader:
             while True:

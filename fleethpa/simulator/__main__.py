@@ -9,13 +9,13 @@ from pathlib import Path
 
 import orjson
 
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.fleet import Fleet, default_fleet, default_manifests
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.simulatedfleet import Fleet, default_fleet, default_manifests
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fleethpa.dev.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fleethpa.simulator", description=__doc__)
     parser.add_argument("--name", help="one cluster of this name; without it: the default fleet of three")
     parser.add_argument("--port", type=int, default=0, help="port of that one cluster (0 = a free one)")
     parser.add_argument("--manifests", type=Path, action="append", default=[], help="YAML files to apply at start")

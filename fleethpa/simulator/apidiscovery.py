@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from fleethpa.dev.cluster import resources
-from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.simulator import resources
+from fleethpa.simulator.apistatus import ApiError
 
 Document = dict[str, Any]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.simulator.apistatus import ApiError
 
 ACTIONS: Final = ("status", "hang", "drop", "none")
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import yaml
 
-from fleethpa.dev.cluster import patching, protobuf
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.ownership import Writer
+from fleethpa.simulator import patching, protobuf
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.ownership import Writer
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

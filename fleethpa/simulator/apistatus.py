@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.fielderrors import FieldError, aggregate
+from schemas.kubernetes.fielderrors import FieldError, aggregate
 
 Document = dict[str, Any]
 

@@ -7,14 +7,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.dev.cluster import errors, hpa_api, ownership, patching
-from fleethpa.dev.cluster.clock import SimClock, rfc3339
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.ownership import Writer
-from fleethpa.dev.cluster.resources import ResourceType
-from fleethpa.dev.cluster.selectors import selector_string
-from fleethpa.dev.cluster.store import Key, Store
-from schemas import fielderrors
+from fleethpa.simulator import apistatus, hpa_api, ownership, patching
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.objectstore import Key, Store
+from fleethpa.simulator.ownership import Writer
+from fleethpa.simulator.requestselectors import selector_string
+from fleethpa.simulator.resources import ResourceType
+from schemas.kubernetes import fielderrors
 
 Document = dict[str, Any]
 PodDeleter = Callable[[str, str], bool]
@@ -38,7 +38,7 @@ class Writes:
         """
         found = self._store.get(_key(resource, namespace, name))
         if found is None:
-            raise errors.not_found(resource.qualified, name)
+            raise apistatus.not_found(resource.qualified, name)
         return found
 
     def scale_of(self, resource: ResourceType, document: Document) -> Document:
@@ -71,7 +71,7 @@ class Writes:
         metadata = self._new_metadata(resource, namespace, body["metadata"])
         key = _key(resource, namespace, metadata["name"])
         if self._store.get(key) is not None:
-            raise errors.already_exists(resource.qualified, metadata["name"])
+            raise apistatus.already_exists(resource.qualified, metadata["name"])
         kept = {k: v for k, v in body.items() if k != "status" or not resource.status}
         document = self._defaulted(resource, kept | {"metadata": metadata}, None)
         self._sign(document, None, resource, writer)
@@ -130,7 +130,7 @@ class Writes:
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise ApiError(400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer")
         if replicas < 0:
-            raise errors.invalid("Scale", "autoscaling", name, [_negative(replicas)])
+            raise apistatus.invalid("Scale", "autoscaling", name, [_negative(replicas)])
         self._check_preconditions(resource, current, body.get("metadata") or {})
         document = current | {"spec": current["spec"] | {"replicas": replicas}}
         if not _same(document, current):
@@ -179,11 +179,11 @@ class Writes:
         name = given.get("name") or self._generated(given.get("generateName", ""))
         if not name:
             problem = fielderrors.required("metadata.name", "name or generateName is required")
-            raise errors.invalid(resource.kind, resource.group, "", [problem])
+            raise apistatus.invalid(resource.kind, resource.group, "", [problem])
         if resource.namespaced and given.get("namespace", namespace) != namespace:
             raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
         if resource.namespaced and self._store.get(("namespaces", "", namespace)) is None:
-            raise errors.not_found("namespaces", namespace)
+            raise apistatus.not_found("namespaces", namespace)
         own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
         kept = {k: v for k, v in given.items() if k not in ("resourceVersion", "managedFields", "deletionTimestamp")}
         stamp = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(self._clock.now_ms()), "generation": 1}
@@ -195,10 +195,10 @@ class Writes:
     def _check_preconditions(self, resource: ResourceType, current: Document, given: Document) -> None:
         metadata = current["metadata"]
         if given.get("uid", metadata["uid"]) != metadata["uid"]:
-            raise errors.uid_conflict(resource.qualified, metadata["name"], given["uid"], metadata["uid"])
+            raise apistatus.uid_conflict(resource.qualified, metadata["name"], given["uid"], metadata["uid"])
         version = given.get("resourceVersion") or metadata["resourceVersion"]
         if version != metadata["resourceVersion"]:
-            raise errors.conflict(resource.qualified, metadata["name"])
+            raise apistatus.conflict(resource.qualified, metadata["name"])
 
     def _joined(self, resource: ResourceType, current: Document, body: Document, writer: Writer) -> Document:
         """Return the object after the write: what the client may set from the body, the rest from the stored one."""
@@ -221,7 +221,7 @@ class Writes:
             spec = document.get("spec") or {}
             if not isinstance(spec.get("replicas", 1), int) or spec.get("replicas", 1) < 0:
                 name = document["metadata"]["name"]
-                raise errors.invalid(resource.kind, resource.group, name, [_negative(spec["replicas"])])
+                raise apistatus.invalid(resource.kind, resource.group, name, [_negative(spec["replicas"])])
             return document | {"spec": {"replicas": 1} | spec}
         return document
 

@@ -24,7 +24,7 @@ from typing import Final
 import orjson
 from confluent_kafka import Producer
 
-from fleethpa.dev.mockcluster import MockCluster, MockClusterError
+from fleethpa.simulator.mockcluster import MockCluster, MockClusterError
 from schemas.topics import EMBEDDED_PARTITIONS
 
 PARTITIONS: Final = EMBEDDED_PARTITIONS
@@ -74,7 +74,7 @@ class EmbeddedBroker:
         Raises:
             EmbeddedBrokerError: A topic did not come up, or not with the expected partitions.
         """
-        quiet = logging.getLogger("fleethpa.dev.broker.librdkafka")
+        quiet = logging.getLogger("fleethpa.simulator.broker.librdkafka")
         asker = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3}, logger=quiet)
         for name in names:
             topic = asker.list_topics(name, timeout=timeout_s).topics[name]
@@ -100,7 +100,7 @@ class EmbeddedBroker:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the broker as a process of its own: print one JSON line with its address, then wait for a signal."""
-    parser = argparse.ArgumentParser(prog="python -m fleethpa.dev.broker", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fleethpa.simulator.broker", description=main.__doc__)
     parser.add_argument("--topics", default="", help="comma-separated topics to create at start")
     options = parser.parse_args(arguments)
     ended = threading.Event()

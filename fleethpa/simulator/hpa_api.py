@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleethpa.dev.cluster.errors import ApiError, invalid
-from schemas import conversion
-from schemas.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
-from schemas.validation import validate_create, validate_update
+from fleethpa.simulator.apistatus import ApiError, invalid
+from schemas.kubernetes import versions
+from schemas.kubernetes.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
+from schemas.kubernetes.validation import validate_create, validate_update
 
 Document = dict[str, Any]
 
@@ -33,7 +33,7 @@ def stored(hpa: Document) -> Document:
 
 def to_v1(hpa: Document) -> Document:
     """Return the autoscaling/v1 view of a stored object."""
-    return conversion.v2_to_v1(hpa)
+    return versions.v2_to_v1(hpa)
 
 
 def check(new: Document, old: Document | None) -> None:

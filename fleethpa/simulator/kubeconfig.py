@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fleethpa.dev.cluster.cluster import SimulatedCluster
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
 
 Document = dict[str, Any]
 

@@ -7,11 +7,11 @@ import logging
 import uuid
 from typing import Any
 
-from fleethpa.dev.cluster import podview
-from fleethpa.dev.cluster.clock import SimClock, rfc3339
-from fleethpa.dev.cluster.model import Rollout, SimulatedPod, SimulatedWorkload
-from fleethpa.dev.cluster.simulation import ANNOTATION, Simulation, parse_simulation
-from fleethpa.dev.cluster.store import Change, Key, Store
+from fleethpa.simulator import podview
+from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.model import Rollout, SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.objectstore import Change, Key, Store
+from fleethpa.simulator.simulation import ANNOTATION, Simulation, parse_simulation
 
 Document = dict[str, Any]
 

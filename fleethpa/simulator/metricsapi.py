@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.dev.cluster.clock import SimClock, rfc3339
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.kubelet import Kubelet, Running
-from fleethpa.dev.cluster.model import PodUsage, Sample
-from fleethpa.dev.cluster.resources import metrics_entry
-from fleethpa.dev.cluster.selectors import label_matcher
-from fleethpa.dev.cluster.simulation import Series
-from fleethpa.dev.cluster.store import Store
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.kubelet import Kubelet, Running
+from fleethpa.simulator.model import PodUsage, Sample
+from fleethpa.simulator.objectstore import Store
+from fleethpa.simulator.requestselectors import label_matcher
+from fleethpa.simulator.resources import metrics_entry
+from fleethpa.simulator.simulation import Series
 
 Document = dict[str, Any]
 

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fleethpa.dev.cluster.load import Constant, Load
+from fleethpa.simulator.loadcurve import Constant, Load
 
 SAMPLES_KEPT: Final = 240
 

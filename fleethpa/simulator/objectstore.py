@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.dev.cluster.errors import ApiError, expired
+from fleethpa.simulator.apistatus import ApiError, expired
 
 Document = dict[str, Any]
 Key = tuple[str, str, str]

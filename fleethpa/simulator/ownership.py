@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.simulator.apistatus import ApiError
 
 Document = dict[str, Any]
 

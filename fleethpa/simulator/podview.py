@@ -6,8 +6,8 @@ import json
 import zlib
 from typing import Any
 
-from fleethpa.dev.cluster.clock import rfc3339
-from fleethpa.dev.cluster.model import SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.clock import rfc3339
+from fleethpa.simulator.model import SimulatedPod, SimulatedWorkload
 
 Document = dict[str, Any]
 

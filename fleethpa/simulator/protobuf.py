@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.simulator.apistatus import ApiError
 
 Document = dict[str, Any]
 

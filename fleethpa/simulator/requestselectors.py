@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleethpa.dev.cluster.errors import ApiError
+from fleethpa.simulator.apistatus import ApiError
 
 Document = Mapping[str, Any]
 Matcher = Callable[[Document], bool]

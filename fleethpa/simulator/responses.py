@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.requests import Ask
-from fleethpa.dev.cluster.selectors import field_matcher, label_matcher
+from fleethpa.simulator.apirequests import Ask
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.requestselectors import field_matcher, label_matcher
 
 Document = dict[str, Any]
 

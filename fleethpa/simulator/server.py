@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from fleethpa.dev.cluster import answers, discovery, requests, resources, tables, watching
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.faults import Access, Fault, Faults
-from fleethpa.dev.cluster.metricsapi import MetricsApi
-from fleethpa.dev.cluster.requests import Ask
-from fleethpa.dev.cluster.resources import ResourceType
-from fleethpa.dev.cluster.store import Store
-from fleethpa.dev.cluster.writes import Writes, patched
+from fleethpa.simulator import apidiscovery, apirequests, resources, responses, tables, watching
+from fleethpa.simulator.apifaults import Access, Fault, Faults
+from fleethpa.simulator.apirequests import Ask
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apiwrites import Writes, patched
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.metricsapi import MetricsApi
+from fleethpa.simulator.objectstore import Store
+from fleethpa.simulator.resources import ResourceType
 
 Document = dict[str, Any]
 
@@ -71,7 +71,7 @@ class ApiServer:
             return await self._with_faults(request)
         except ApiError as error:
             self._record(request, error.code)
-            return answers.failure(error)
+            return responses.failure(error)
         finally:
             if transport is not None:
                 self._transports.discard(transport)
@@ -104,15 +104,15 @@ class ApiServer:
             self.waiting -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        user = "system:anonymous" if request.path in discovery.OPEN else self._access.user(request.headers)
-        ask = requests.parse(request.method, request.path, request.query)
+        user = "system:anonymous" if request.path in apidiscovery.OPEN else self._access.user(request.headers)
+        ask = apirequests.parse(request.method, request.path, request.query)
         if ask is None:
-            return answers.json(discovery.document(request.path, self._metrics.entries))
+            return responses.json(apidiscovery.document(request.path, self._metrics.entries))
         if ask.group in resources.METRICS_GROUPS:
             self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace)
             found = self._metrics.answer(ask.group, ask.version, ask.namespace, list(ask.path), dict(ask.query))
             self._record(request, 200, user)
-            return answers.json(found)
+            return responses.json(found)
         resource = resources.by_path(ask.group, ask.version, ask.plural)
         if resource is None:
             raise ApiError(404, "the server could not find the requested resource")
@@ -126,7 +126,7 @@ class ApiServer:
         return answer
 
     def _record(self, request: web.Request, code: int, user: str = "") -> None:
-        ask = requests.parse(request.method, request.path, request.query)
+        ask = apirequests.parse(request.method, request.path, request.query)
         manager = request.query.get("fieldManager") or request.headers.get("User-Agent", "").partition("/")[0]
         verb = ask.verb if ask else "get"
         self.audit.append(Audit(self._clock.now_ms(), user, manager, verb, request.path_qs, code))
@@ -136,14 +136,14 @@ class ApiServer:
     async def _resource(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
         if request.method == "GET":
             return self._read(request, ask, resource)
-        body = requests.parse_body(request.content_type, await request.read())
+        body = apirequests.parse_body(request.content_type, await request.read())
         if request.method == "DELETE":
             return self._delete(ask, resource, body)
         if ask.subresource == "scale" and resource.scale:
-            return answers.json(self._write_scale(request, ask, resource, body))
+            return responses.json(self._write_scale(request, ask, resource, body))
         if ask.subresource not in ("", "status"):
             raise ApiError(404, "the server could not find the requested resource")
-        writer = requests.writer_of(ask, request.headers.get("User-Agent", ""))
+        writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
         place = (resource, ask.namespace, ask.name)
         if request.method == "POST" and not ask.name:
             created = self._writes.create(resource, ask.namespace, body, writer, dry=ask.dry)
@@ -151,7 +151,7 @@ class ApiServer:
         if request.method == "PUT":
             return self._one(request, resource, self._writes.update(*place, body, writer, dry=ask.dry))
         if request.method == "PATCH":
-            change = (requests.patch_type(request.headers.get("Content-Type", "")), body)
+            change = (apirequests.patch_type(request.headers.get("Content-Type", "")), body)
             force = ask.query.get("force") == "true"
             return self._one(request, resource, self._writes.patch(*place, change, writer, dry=ask.dry, force=force))
         raise ApiError(405, "the server does not allow this method on the requested resource")
@@ -161,26 +161,26 @@ class ApiServer:
             return self._list(request, ask, resource)
         document = self._writes.read(resource, ask.namespace, ask.name)
         if ask.subresource == "scale" and resource.scale:
-            return answers.json(self._writes.scale_of(resource, document))
+            return responses.json(self._writes.scale_of(resource, document))
         if ask.subresource not in ("", "status"):
             raise ApiError(404, "the server could not find the requested resource")
         return self._one(request, resource, document)
 
     def _write_scale(self, request: web.Request, ask: Ask, resource: ResourceType, body: Any) -> Document:
-        writer = requests.writer_of(ask, request.headers.get("User-Agent", ""))
+        writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
         if request.method == "PATCH":
             current = self._writes.scale_of(resource, self._writes.read(resource, ask.namespace, ask.name))
-            body = patched(current, requests.patch_type(request.headers.get("Content-Type", "")), body)
+            body = patched(current, apirequests.patch_type(request.headers.get("Content-Type", "")), body)
         return self._writes.write_scale(resource, ask.namespace, ask.name, body, writer, dry=ask.dry)
 
     def _one(
         self, request: web.Request, resource: ResourceType, document: Document, *, code: int = 200
     ) -> web.Response:
         document = self._writes.outgoing(resource, document)
-        if answers.wants_table(request):
+        if responses.wants_table(request):
             metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
-            return answers.json(self._table(request, resource, [document], metadata), code)
-        return answers.json(document, code)
+            return responses.json(self._table(request, resource, [document], metadata), code)
+        return responses.json(document, code)
 
     def _table(
         self, request: web.Request, resource: ResourceType, documents: list[Document], metadata: Document
@@ -189,17 +189,17 @@ class ApiServer:
         return tables.table(resource, documents, metadata, self._clock.now_ms(), include)
 
     def _list(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
-        matches = answers.matcher(ask)
+        matches = responses.matcher(ask)
         found = [d for d in self._store.listing(resource.stored_as, ask.namespace) if matches(d)]
-        found, metadata = answers.page(found, ask, self._store.version)
+        found, metadata = responses.page(found, ask, self._store.version)
         shown = [self._writes.outgoing(resource, document) for document in found]
-        if answers.wants_table(request):
-            return answers.json(self._table(request, resource, shown, metadata))
+        if responses.wants_table(request):
+            return responses.json(self._table(request, resource, shown, metadata))
         if resource.group != "example.com":
             # Items of built-in lists carry neither kind nor apiVersion.
             shown = [{k: v for k, v in document.items() if k not in ("kind", "apiVersion")} for document in shown]
         head = {"kind": f"{resource.kind}List", "apiVersion": resource.group_version, "metadata": metadata}
-        return answers.json(head | {"items": shown})
+        return responses.json(head | {"items": shown})
 
     def _delete(self, ask: Ask, resource: ResourceType, body: Any) -> web.Response:
         preconditions = body.get("preconditions") or {}
@@ -211,28 +211,28 @@ class ApiServer:
                 "kind": resource.plural,
                 "uid": gone["metadata"]["uid"],
             }
-            return answers.json(
+            return responses.json(
                 {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
             )
-        matches = answers.matcher(ask)
+        matches = responses.matcher(ask)
         for document in self._store.listing(resource.stored_as, ask.namespace):
             if matches(document):
                 metadata = document["metadata"]
                 self._writes.delete(resource, metadata.get("namespace", ""), metadata["name"], {}, dry=ask.dry)
-        return answers.json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+        return responses.json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
 
     async def _review(self, request: web.Request, user: str) -> web.Response:
-        body = requests.parse_body(request.content_type, await request.read())
+        body = apirequests.parse_body(request.content_type, await request.read())
         asked = (body.get("spec") or {}).get("resourceAttributes") or {}
         sub = f"/{asked['subresource']}" if asked.get("subresource") else ""
         resource = f"{asked.get('resource', '')}{sub}"
         allowed = self._access.allows(user, asked.get("verb", ""), resource, asked.get("namespace", ""))
-        return answers.json(body | {"status": {"allowed": allowed}}, 201)
+        return responses.json(body | {"status": {"allowed": allowed}}, 201)
 
     # -- watches -----------------------------------------------------------------------------------------------------
 
     async def _watch(self, request: web.Request, ask: Ask, resource: ResourceType, user: str) -> web.StreamResponse:
-        watch = watching.Watch(self._store, ask, resource, answers.matcher(ask), bookmark_s=self.bookmark_s)
+        watch = watching.Watch(self._store, ask, resource, responses.matcher(ask), bookmark_s=self.bookmark_s)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         show = self._shower(request, resource)
         self._record(request, 200, user)
@@ -256,7 +256,7 @@ class ApiServer:
             if event["type"] in ("BOOKMARK", "ERROR"):
                 return event
             document = self._writes.outgoing(resource, event["object"])
-            if answers.wants_table(request):
+            if responses.wants_table(request):
                 metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
                 document = self._table(request, resource, [document], metadata)
                 document, seen = (document | {"columnDefinitions": None}) if seen else document, True

@@ -12,18 +12,18 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from fleethpa.dev.cluster import resources
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.errors import ApiError, expired
-from fleethpa.dev.cluster.faults import Access, Denial, Fault
-from fleethpa.dev.cluster.kubelet import Kubelet
-from fleethpa.dev.cluster.load import Load
-from fleethpa.dev.cluster.metricsapi import MetricsApi, MetricsFault
-from fleethpa.dev.cluster.ownership import Writer
-from fleethpa.dev.cluster.server import ApiServer
-from fleethpa.dev.cluster.store import Store
-from fleethpa.dev.cluster.tls import local_identity
-from fleethpa.dev.cluster.writes import Writes
+from fleethpa.simulator import resources
+from fleethpa.simulator.apifaults import Access, Denial, Fault
+from fleethpa.simulator.apistatus import ApiError, expired
+from fleethpa.simulator.apiwrites import Writes
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.kubelet import Kubelet
+from fleethpa.simulator.loadcurve import Load
+from fleethpa.simulator.metricsapi import MetricsApi, MetricsFault
+from fleethpa.simulator.objectstore import Store
+from fleethpa.simulator.ownership import Writer
+from fleethpa.simulator.server import ApiServer
+from fleethpa.simulator.tls import local_identity
 
 Document = dict[str, Any]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.control import ControlServer
-from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.kubeconfig import write_kubeconfig
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.switches import ControlServer
 
 DEFAULT_CLUSTERS: Final = ("east", "west", "north")
 
@@ -55,7 +55,7 @@ class Fleet:
 
 def default_manifests(name: str) -> str:
     """Return the YAML manifests of one cluster of the default fleet; empty for a name that it does not have."""
-    file = files("fleethpa.dev").joinpath("fleet", f"{name}.yaml")
+    file = files("fleethpa.simulator").joinpath("fleet", f"{name}.yaml")
     return file.read_text() if file.is_file() else ""
 
 

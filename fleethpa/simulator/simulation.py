@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import yaml
 
-from fleethpa.dev.cluster.load import Constant, Load, parse_load
-from fleethpa.dev.cluster.model import PodProfile, with_profile
+from fleethpa.simulator.loadcurve import Constant, Load, parse_load
+from fleethpa.simulator.model import PodProfile, with_profile
 
 ANNOTATION: Final = "fleethpa.dev/simulation"
 SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}

@@ -27,11 +27,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.faults import Denial, fault_from
-from fleethpa.dev.cluster.load import parse_load
-from fleethpa.dev.cluster.metricsapi import MetricsFault
+from fleethpa.simulator.apifaults import Denial, fault_from
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.loadcurve import parse_load
+from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
 
 Document = dict[str, Any]
 Action = Callable[[SimulatedCluster, Document], Awaitable[Document]]

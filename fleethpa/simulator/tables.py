@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleethpa.dev.cluster.resources import ResourceType
-from fleethpa.kubectl.ages import since
-from fleethpa.kubectl.table import hpa_table_cells
+from fleethpa.cli.kubectl.ages import since
+from fleethpa.cli.kubectl.hpacolumns import hpa_table_cells
+from fleethpa.simulator.resources import ResourceType
 
 Document = dict[str, Any]
 Cells = Callable[[Document, int], Sequence[Any]]

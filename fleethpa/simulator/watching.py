@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.requests import Ask
-from fleethpa.dev.cluster.resources import ResourceType
-from fleethpa.dev.cluster.store import Change, Store
+from fleethpa.simulator.apirequests import Ask
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.objectstore import Change, Store
+from fleethpa.simulator.resources import ResourceType
 
 Document = dict[str, Any]
 Matcher = Callable[[Document], bool]

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.clusters import ClusterClient
-from reconciler.config import Clock
+from reconciler.apply.reconcilerconfig import Clock
+from reconciler.apply.telemetry import ReconcilerMetrics, result_of
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.discovery import Discovery
 from reconciler.core.inbox import target_key
-from reconciler.core.lists import group_of
+from reconciler.core.objectbodies import group_of
 from reconciler.core.plan import (
     Action,
     End,
@@ -22,9 +25,6 @@ from reconciler.core.plan import (
     outcome,
     plan,
 )
-from reconciler.discovery import Discovery
-from reconciler.errors import ApiError, ClusterError, UnreachableError
-from reconciler.telemetry import ReconcilerMetrics, result_of
 from schemas.decisions import Decision
 from schemas.outcomes import Outcome
 

@@ -2,7 +2,7 @@
 
 from aiokafka import AIOKafkaProducer
 
-from reconciler.errors import ClusterError
+from reconciler.clusters.clustererrors import ClusterError
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.keys import namespace_key, partition_for

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from reconciler.clusters import ClusterConfig
+from reconciler.clusters.client import ClusterConfig
 from schemas.connection import KafkaSettings
 from schemas.topics import RECONCILER_GROUP
 

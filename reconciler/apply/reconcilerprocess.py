@@ -15,21 +15,21 @@ from contextlib import AsyncExitStack
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 
-from reconciler import kafka
-from reconciler.actuate import Actuator
-from reconciler.clusters import ClusterClient
-from reconciler.config import ReconcilerConfig
+from reconciler.apply import reconcilerkafka
+from reconciler.apply.actuate import Actuator
+from reconciler.apply.clusterworker import Pool
+from reconciler.apply.publish import Publisher
+from reconciler.apply.reconcilerconfig import ReconcilerConfig
+from reconciler.apply.reconcilerhealth import Health, first_error, serve, tell_when_ready
+from reconciler.apply.settingsfollower import follow_settings
+from reconciler.apply.statuswriter import Shower, Showing
+from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import Inbox, Position, Progress, Wish
-from reconciler.core.lists import time_ms
+from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, outcome
-from reconciler.core.settings import GuardSettings
 from reconciler.core.statusplan import wants_events, wants_status
-from reconciler.pool import Pool
-from reconciler.publish import Publisher
-from reconciler.settings import follow_settings
-from reconciler.shown import Shower, Showing
-from reconciler.telemetry import ReconcilerMetrics
-from reconciler.web import Health, first_error, serve, tell_when_ready
+from reconciler.core.writelimits import GuardSettings
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision
 from schemas.keys import namespace_key
@@ -75,11 +75,11 @@ class Reconciler:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = await stack.enter_async_context(kafka.producer(self._config.kafka))
+            producer = await stack.enter_async_context(reconcilerkafka.producer(self._config.kafka))
             self._publisher = Publisher(producer)
             # A group member that may not read its topic would wait for ever, and say nothing.
             await producer.partitions_for(DECISIONS)
-            consumer = kafka.group_consumer(self._config.kafka, self._config.group)
+            consumer = reconcilerkafka.group_consumer(self._config.kafka, self._config.group)
             stack.push_async_callback(consumer.stop)
             self._consumer = consumer
             await self._work(consumer, stop)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from reconciler import kafka
+from reconciler.apply import reconcilerkafka
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -17,16 +17,16 @@ async def follow_settings(
     settings: KafkaSettings, apply: Callable[[SettingsSet], None], caught_up: Callable[[], None]
 ) -> None:
     """Hand every settings entry to `apply`, for ever; `caught_up` is called once all that stood at the start is in."""
-    async with kafka.reader(settings, SETTINGS) as consumer:
+    async with reconcilerkafka.reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-        told = await kafka.has_reached(consumer, ends)
+        told = await reconcilerkafka.has_reached(consumer, ends)
         if told:
             caught_up()
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     _apply(record.value, apply)
-            if not told and await kafka.has_reached(consumer, ends):
+            if not told and await reconcilerkafka.has_reached(consumer, ends):
                 told = True
                 caught_up()
 

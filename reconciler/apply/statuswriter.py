@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from reconciler.clusters import ClusterClient
-from reconciler.config import Clock
+from reconciler.apply.reconcilerconfig import Clock
+from reconciler.apply.telemetry import ReconcilerMetrics, result_of
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
 from reconciler.core.inbox import Position, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite
-from reconciler.discovery import Discovery
-from reconciler.errors import ApiError, ClusterError, UnreachableError
-from reconciler.telemetry import ReconcilerMetrics, result_of
 from schemas.decisions import Decision
 
 T = TypeVar("T")

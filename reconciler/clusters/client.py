@@ -16,9 +16,9 @@ from typing import Any
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
+from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
 from reconciler.core.apierrors import error_text, status_body
-from reconciler.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
-from reconciler.errors import ApiError, ConfigError, UnreachableError
 
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
 

@@ -18,8 +18,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-from reconciler.errors import ConfigError
-from reconciler.execplugin import PluginLoader
+from reconciler.clusters.clustererrors import ConfigError
+from reconciler.clusters.execplugin import PluginLoader
 
 IN_CLUSTER = ""
 """The context name that stands for the pod's own service account."""

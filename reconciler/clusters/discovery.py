@@ -3,9 +3,9 @@
 import time
 from dataclasses import dataclass
 
-from reconciler.clusters import ClusterClient
-from reconciler.core.lists import no_match
-from reconciler.errors import ApiError
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError
+from reconciler.core.objectbodies import no_match
 
 KNOWN_FOR_S = 300.0
 UNKNOWN_FOR_S = 15.0

@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 
 from msgspec import structs
 
-from reconciler.core.lists import group_of, target_of, time_ms
+from reconciler.core.objectbodies import group_of, target_of, time_ms
+from schemas.kubernetes.selectors import SelectorError, label_selector_text, parse_selector
+from schemas.kubernetes.shape import json_milli
 from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
 from schemas.scales import Target
-from schemas.selectors import SelectorError, label_selector_text, parse_selector
-from schemas.shape import json_milli
 
 Json = Mapping[str, Any]
 Query = MetricAnswer

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from schemas.kubernetes.selectors import label_selector_text
 from schemas.pods import Container, Pod
 from schemas.scales import ScaleSet, Target
-from schemas.selectors import label_selector_text
 
 Json = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.decisions import Decision
-from schemas.quantity import equal_quantity_text
+from schemas.kubernetes.quantity import equal_quantity_text
 
 Json = Mapping[str, Any]
 

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import structs
 
-from reconciler import kafka
-from reconciler.config import Clock
+from reconciler.apply import reconcilerkafka
+from reconciler.apply.reconcilerconfig import Clock
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
-from schemas.hpa import ManifestError, hpa_from_manifest
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
+from schemas.kubernetes.validation import validate_create
 from schemas.topics import AUTOSCALERS, OBSERVER_GROUPS
-from schemas.validation import validate_create
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +112,8 @@ async def follow_central(
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
     async with (
-        kafka.reader(settings, AUTOSCALERS) as consumer,
-        kafka.marks(settings, group, consumer.assignment()) as marks,
+        reconcilerkafka.reader(settings, AUTOSCALERS) as consumer,
+        reconcilerkafka.marks(settings, group, consumer.assignment()) as marks,
     ):
         for partition in consumer.assignment():
             if (mark := await marks.committed(partition)) is not None:
@@ -125,7 +125,7 @@ async def follow_central(
                 for record in records:
                     await _tell(record, told, known)
             # Nothing is said before all is read that stood when it was found to be due.
-            if ends is not None and await kafka.has_reached(consumer, ends):
+            if ends is not None and await reconcilerkafka.has_reached(consumer, ends):
                 ends = None
                 for hpa, body in known.due(clock()):
                     await say(hpa, body)

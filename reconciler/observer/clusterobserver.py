@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.clusters import ClusterClient
-from reconciler.config import ObserverConfig
-from reconciler.core import answers, chunks
-from reconciler.core.lists import hpa_body, is_canary, pod_body, spec_manager
-from reconciler.discovery import Discovery
-from reconciler.errors import ClusterError
-from reconciler.observe.metrics import MetricsPoller
-from reconciler.observe.outlet import Outlet
-from reconciler.observe.reflector import Limits, mirror
-from reconciler.observe.rivals import follow_rivals
-from reconciler.observe.scales import ScaleWatcher
-from reconciler.observe.state import WATCHES, ClusterState
-from reconciler.observe.takeover import after_own_start
-from reconciler.observe.timetable import Timetable
-from reconciler.telemetry import ObserverMetrics
+from reconciler.apply.reconcilerconfig import ObserverConfig
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ClusterError
+from reconciler.clusters.discovery import Discovery
+from reconciler.core import chunks, metricanswers
+from reconciler.core.objectbodies import hpa_body, is_canary, pod_body, spec_manager
+from reconciler.observer.clusterview import WATCHES, ClusterState
+from reconciler.observer.metricpolls import MetricsPoller
+from reconciler.observer.publisher import Outlet
+from reconciler.observer.reflector import Limits, mirror
+from reconciler.observer.rivals import follow_rivals
+from reconciler.observer.scaleobserver import ScaleWatcher
+from reconciler.observer.takeover import after_own_start
+from reconciler.observer.timetable import Timetable
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
 from schemas.pods import PodDeleted, PodSet
@@ -267,7 +267,7 @@ class ClusterObserver:
 
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
-        asked = answers.queries(state.all_hpas(), state.selectors())
+        asked = metricanswers.queries(state.all_hpas(), state.selectors())
         if not asked:
             return
         found = await self._poller.ask(namespace, asked)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.lists import target_of, tells_the_same
+from reconciler.core.objectbodies import target_of, tells_the_same
 from schemas.pods import Pod
 from schemas.scales import ScaleSet, Target
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.clusters import ClusterClient
-from reconciler.core import answers
-from reconciler.core.answers import Query
-from reconciler.discovery import Discovery, UnknownKindError
-from reconciler.errors import ClusterError
-from reconciler.telemetry import ObserverMetrics
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ClusterError
+from reconciler.clusters.discovery import Discovery, UnknownKindError
+from reconciler.core import metricanswers
+from reconciler.core.metricanswers import Query
 from schemas.samples import MetricAnswer
 
 log = logging.getLogger(__name__)
@@ -50,33 +50,33 @@ class MetricsPoller:
             return []
         try:
             if len(asked) > 1:
-                items = (await self._get(answers.resource_path(namespace))).get("items") or []
-                if answers.has_labels(items):
-                    return answers.split_usages(asked, items)
+                items = (await self._get(metricanswers.resource_path(namespace))).get("items") or []
+                if metricanswers.has_labels(items):
+                    return metricanswers.split_usages(asked, items)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
-            return [answers.failed(query, _text(error)) for query in asked]
+            return [metricanswers.failed(query, _text(error)) for query in asked]
         return [answer for query in asked for answer in await self._one(namespace, query)]
 
     async def _one(self, namespace: str, query: Query) -> list[MetricAnswer]:
         try:
-            return [answers.fill(query, await self._get(await self._path(namespace, query)))]
+            return [metricanswers.fill(query, await self._get(await self._path(namespace, query)))]
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
-            return [answers.failed(query, _text(error))]
+            return [metricanswers.failed(query, _text(error))]
 
     async def _path(self, namespace: str, query: Query) -> str:
         if query.api == "resource":
-            return answers.resource_path(namespace, query.selector)
+            return metricanswers.resource_path(namespace, query.selector)
         if query.api == "external":
-            return answers.external_path(query, namespace)
+            return metricanswers.external_path(query, namespace)
         version = await self._version()
         if query.api == "pods" or query.group_kind == "Namespace":
-            return answers.custom_path(query, namespace, version)
+            return metricanswers.custom_path(query, namespace, version)
         kind, _, group = query.group_kind.partition(".")
         try:
             resource = await self._discovery.resource(kind, group)
         except UnknownKindError as error:
             raise ClusterError(f"unable to map kind {query.group_kind} to resource: {error}") from error
-        return answers.custom_path(query, namespace, version, resource.qualified)
+        return metricanswers.custom_path(query, namespace, version, resource.qualified)
 
     async def _version(self) -> str:
         until, version = self._custom_version

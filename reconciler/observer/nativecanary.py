@@ -10,9 +10,9 @@ import time
 import uuid
 from typing import Literal
 
-from reconciler.clusters import ClusterClient
-from reconciler.core.lists import CANARY_LABEL
-from reconciler.errors import ApiError, ClusterError
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.core.objectbodies import CANARY_LABEL
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from reconciler import kafka
-from reconciler.clusters import ClusterClient
-from reconciler.config import ObserverConfig
-from reconciler.core.settings import GuardSettings
-from reconciler.observe.central import CentralHpas, follow_central, group_of
-from reconciler.observe.cluster import ClusterObserver
-from reconciler.observe.native import prove_native_absent
-from reconciler.observe.outlet import Outlet
-from reconciler.observe.takeover import follow_others
-from reconciler.publish import Publisher
-from reconciler.settings import follow_settings
-from reconciler.telemetry import ObserverMetrics
-from reconciler.web import Health, first_error, serve, tell_when_ready
+from reconciler.apply import reconcilerkafka
+from reconciler.apply.publish import Publisher
+from reconciler.apply.reconcilerconfig import ObserverConfig
+from reconciler.apply.reconcilerhealth import Health, first_error, serve, tell_when_ready
+from reconciler.apply.settingsfollower import follow_settings
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.core.writelimits import GuardSettings
+from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
+from reconciler.observer.clusterobserver import ClusterObserver
+from reconciler.observer.nativecanary import prove_native_absent
+from reconciler.observer.publisher import Outlet
+from reconciler.observer.takeover import follow_others
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, SettingsSet
@@ -41,7 +41,7 @@ class Observer:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = await stack.enter_async_context(kafka.producer(self._config.kafka))
+            producer = await stack.enter_async_context(reconcilerkafka.producer(self._config.kafka))
             self.health.ready("kafka")
             await self._observe(Publisher(producer), stop)
 

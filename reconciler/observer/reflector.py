@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from reconciler.clusters import ClusterClient
-from reconciler.errors import ApiError, ClusterError, UnreachableError
-from reconciler.telemetry import ObserverMetrics
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from reconciler.clusters import ClusterClient
-from reconciler.core.lists import group_of
-from reconciler.discovery import Discovery, Resource, UnknownKindError
-from reconciler.errors import ClusterError
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ClusterError
+from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
+from reconciler.core.objectbodies import group_of
 
 log = logging.getLogger(__name__)
 

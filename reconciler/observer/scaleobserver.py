@@ -5,14 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from reconciler.clusters import ClusterClient
-from reconciler.core.lists import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
-from reconciler.discovery import UNKNOWN_FOR_S, Discovery, Resource
-from reconciler.errors import ApiError, ClusterError
-from reconciler.observe.reflector import Listener
-from reconciler.observe.state import ClusterState, scales_watch
-from reconciler.pool import Pool
-from reconciler.telemetry import ObserverMetrics
+from reconciler.apply.clusterworker import Pool
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource
+from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
+from reconciler.observer.clusterview import ClusterState, scales_watch
+from reconciler.observer.reflector import Listener
 from schemas.scales import ScaleSet, Target
 
 log = logging.getLogger(__name__)

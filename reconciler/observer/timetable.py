@@ -4,7 +4,7 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
 
-from reconciler.config import Clock
+from reconciler.apply.reconcilerconfig import Clock
 from reconciler.core.phase import next_poll_ms
 
 LONGEST_WAIT_S = 5.0

@@ -1,1 +1,1 @@
-"""Kubernetes' own types and rules as its API server applies them: quantities, selectors, names, HPA shapes and validation. No I/O."""
+"""Kubernetes' types and rules as its API server applies them: quantities, selectors, names, HPA shapes. No I/O."""

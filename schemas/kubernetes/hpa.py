@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas import conversion
-from schemas.defaulting import set_defaults_v1, set_defaults_v2
-from schemas.hpashapes import HPA_V1, HPA_V2, SPEC, STATUS
-from schemas.shape import Decoding, Struct
+from schemas.kubernetes import versions
+from schemas.kubernetes.defaulting import set_defaults_v1, set_defaults_v2
+from schemas.kubernetes.hpashapes import HPA_V1, HPA_V2, SPEC, STATUS
+from schemas.kubernetes.shape import Decoding, Struct
 
 Json = dict[str, Any]
 
@@ -79,10 +79,10 @@ def decode_and_default(manifest: Mapping[str, Any]) -> Json:
 def convert_to_v2(hpa: Json) -> Json:
     """Convert a decoded object of any version; one of v2 loses other versions' annotations."""
     if hpa["apiVersion"] == V1:
-        return conversion.v1_to_v2(hpa)
+        return versions.v1_to_v2(hpa)
     if hpa["apiVersion"] == V2BETA2:
-        return conversion.v2beta2_to_v2(hpa)
-    return hpa | {"metadata": conversion.drop_round_trip_annotations(hpa["metadata"])}
+        return versions.v2beta2_to_v2(hpa)
+    return hpa | {"metadata": versions.drop_round_trip_annotations(hpa["metadata"])}
 
 
 def wire_form(hpa: Json) -> Json:

@@ -3,7 +3,7 @@
 Source: k8s.io/api/autoscaling/v1/types.go and v2/types.go v0.37.1.
 """
 
-from schemas.shape import (
+from schemas.kubernetes.shape import (
     ALWAYS,
     POINTER,
     AnyJson,

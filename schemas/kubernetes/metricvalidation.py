@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from schemas.fielderrors import FieldError, Named, forbidden, invalid, not_supported, required
-from schemas.names import dns_label_errors, label_key_errors, path_segment_errors
-from schemas.quantity import parse_quantity
+from schemas.kubernetes.fielderrors import FieldError, Named, forbidden, invalid, not_supported, required
+from schemas.kubernetes.objectnames import dns_label_errors, label_key_errors, path_segment_errors
+from schemas.kubernetes.quantity import parse_quantity
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ Source: k8s.io/apimachinery/pkg/api/validation/objectmeta.go v0.37.1.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.fielderrors import TOO_LONG, FieldError, Named, forbidden, go_quote, invalid, required
-from schemas.names import (
+from schemas.kubernetes.fielderrors import TOO_LONG, FieldError, Named, forbidden, go_quote, invalid, required
+from schemas.kubernetes.objectnames import (
     dns_label_errors,
     dns_subdomain_errors,
     label_key_errors,

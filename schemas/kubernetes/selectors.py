@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from schemas.fielderrors import aggregate, go_quote, invalid
-from schemas.names import label_key_errors, label_value_errors
+from schemas.kubernetes.fielderrors import aggregate, go_quote, invalid
+from schemas.kubernetes.objectnames import label_key_errors, label_value_errors
 
 Labels = Mapping[str, str]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from schemas.fielderrors import go_quote
-from schemas.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
+from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
 
 ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 """How a field without a value is shown: as its zero value, not at all, not at all (and null differs from zero)."""

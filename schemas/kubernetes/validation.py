@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schemas.fielderrors import (
+from schemas.kubernetes.fielderrors import (
     FieldError,
     aggregate,
     forbidden,
@@ -19,10 +19,10 @@ from schemas.fielderrors import (
     not_supported,
     required,
 )
-from schemas.hpa import Json, convert_to_v2, decode_and_default, semantically_equal_spec
-from schemas.metricvalidation import parse_group, validate_metric, validate_path_segment
-from schemas.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
-from schemas.quantity import parse_quantity
+from schemas.kubernetes.hpa import Json, convert_to_v2, decode_and_default, semantically_equal_spec
+from schemas.kubernetes.metricvalidation import parse_group, validate_metric, validate_path_segment
+from schemas.kubernetes.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
+from schemas.kubernetes.quantity import parse_quantity
 
 MAX_STABILIZATION_WINDOW_S = 3600
 MAX_POLICY_PERIOD_S = 1800

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.defaulting import cpu_metric
-from schemas.fielderrors import go_json
-from schemas.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1
-from schemas.quantity import QuantityError, parse_quantity
-from schemas.shape import Decoding, RawNumber, Shape
+from schemas.kubernetes.defaulting import cpu_metric
+from schemas.kubernetes.fielderrors import go_json
+from schemas.kubernetes.hpashapes import BEHAVIOR, CONDITIONS, CURRENT_METRICS_V1, METRICS_V1
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.shape import Decoding, RawNumber, Shape
 
 Json = dict[str, Any]
 

@@ -2,11 +2,11 @@
 
 from msgspec import Struct, structs
 
-from streams.core.decide import decide
-from streams.core.evaluation import Evaluation
-from streams.core.guards import overflow
-from streams.core.probe import EvaluationInputs
-from streams.core.records import constraints
+from streams.hpa.evaluation import Evaluation
+from streams.hpa.reconcile import decide
+from streams.state.decisionrecords import constraints
+from streams.state.guards import overflow
+from streams.state.probe import EvaluationInputs
 
 
 class Answer(Struct, frozen=True, kw_only=True):

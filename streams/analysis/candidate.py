@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 from msgspec import Struct, structs
 
-from schemas.hpa import metric_source
 from schemas.keys import HpaId
-from streams.core.autoscaler import Autoscaler
-from streams.core.compile import compile_autoscaler
-from streams.core.observation import MetricAnswer, MetricFailure
-from streams.core.probe import EvaluationInputs
+from schemas.kubernetes.hpa import metric_source
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.observation import MetricAnswer, MetricFailure
+from streams.state.probe import EvaluationInputs
 
 _NOT_ASKED = MetricFailure("the recording holds no answer for this metric at that time")
 

@@ -11,11 +11,15 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from streams.core import autoscaler as kinds
-from streams.core.autoscaler import Autoscaler, MetricSpec
-from streams.core.complete import complete
-from streams.core.evaluation import EMPTY_HISTORY, History, ScaleApplied
-from streams.core.observation import (
+from streams.analysis.answer import answer
+from streams.analysis.candidate import Candidate
+from streams.analysis.measures import Moment
+from streams.analysis.recordedload import metric_load, needed, serving
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import Autoscaler, MetricSpec
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied
+from streams.hpa.observation import (
     ExternalSamples,
     MetricAnswer,
     ObjectSample,
@@ -26,12 +30,8 @@ from streams.core.observation import (
     Scale,
     pod_samples,
 )
-from streams.core.probe import EvaluationInputs
-from streams.core.requests import PodTemplate
-from streams.replay.answer import answer
-from streams.replay.candidate import Candidate
-from streams.replay.load import metric_load, needed, serving
-from streams.replay.measures import Moment
+from streams.hpa.requests import PodTemplate
+from streams.state.probe import EvaluationInputs
 
 _EMPTY = PodTemplate(())
 UNKNOWN = (

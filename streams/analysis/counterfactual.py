@@ -9,13 +9,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from streams.core.evaluation import Calculation
-from streams.core.metrics import evaluate_metric, tolerance_band
-from streams.core.observation import Scale
-from streams.core.probe import EvaluationInputs
-from streams.replay.answer import Answer, answer
-from streams.replay.unlimited import without
-from streams.replay.varied import Varied, varied
+from streams.analysis.answer import Answer, answer
+from streams.analysis.unlimited import without
+from streams.analysis.varied import Varied, varied
+from streams.hpa.evaluation import Calculation
+from streams.hpa.metrics import evaluate_metric, tolerance_band
+from streams.hpa.observation import Scale
+from streams.state.probe import EvaluationInputs
 
 LARGEST = 1 << 53
 """No metric value is searched beyond this: from here on doubles skip integers."""

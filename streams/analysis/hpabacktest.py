@@ -6,16 +6,16 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
-from streams.core.metrics import tolerance_band
-from streams.core.observation import Scale
-from streams.core.probe import EvaluationInputs
-from streams.replay.candidate import Candidate, CandidateError, check_metrics
-from streams.replay.closedloop import ClosedLoop
-from streams.replay.inputs import Evaluated, Event
-from streams.replay.load import need, serving_at
-from streams.replay.measures import Measures, Moment, measure
-from streams.replay.openloop import open_loop
-from streams.replay.startup import StartUp, start_up
+from streams.analysis.candidate import Candidate, CandidateError, check_metrics
+from streams.analysis.closedloop import ClosedLoop
+from streams.analysis.measures import Measures, Moment, measure
+from streams.analysis.openloop import open_loop
+from streams.analysis.podstartup import StartUp, start_up
+from streams.analysis.recordedload import need, serving_at
+from streams.history.evaluationinputs import Evaluated, Event
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.observation import Scale
+from streams.state.probe import EvaluationInputs
 
 Model = Literal["open", "closed"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from streams.core.evaluation import EMPTY_HISTORY, History
-from streams.core.events import store_scale_event
-from streams.core.probe import EvaluationInputs, WriteEnded
-from streams.replay.answer import Answer, answer
-from streams.replay.candidate import Candidate
-from streams.replay.inputs import Evaluated, Event
+from streams.analysis.answer import Answer, answer
+from streams.analysis.candidate import Candidate
+from streams.history.evaluationinputs import Evaluated, Event
+from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.scaleevents import store_scale_event
+from streams.state.probe import EvaluationInputs, WriteEnded
 
 
 class Compared(Struct, frozen=True):

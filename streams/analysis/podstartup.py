@@ -5,9 +5,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from streams.core.observation import ZERO_TIME_MS, PodRow
-from streams.core.probe import EvaluationInputs
-from streams.replay.load import serving
+from streams.analysis.recordedload import serving
+from streams.hpa.observation import ZERO_TIME_MS, PodRow
+from streams.state.probe import EvaluationInputs
 
 DEFAULT_MS = 30_000
 _LONGEST_MS = 1_800_000

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from streams.core import autoscaler as kinds
-from streams.core.autoscaler import Autoscaler, MetricSpec
-from streams.core.observation import ExternalSamples, MetricAnswer, ObjectSample, PodList, PodRow, PodSamples
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import Autoscaler, MetricSpec
+from streams.hpa.observation import ExternalSamples, MetricAnswer, ObjectSample, PodList, PodRow, PodSamples
 
 
 class MetricLoad(Struct, frozen=True, gc=False):

@@ -8,11 +8,11 @@ from msgspec import Struct, structs
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
-from schemas.hpa import metric_name, metric_source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
-from streams.core.partition import Partition
-from streams.replay.candidate import metric_key
-from streams.replay.inputs import LogEntry
+from schemas.kubernetes.hpa import metric_name, metric_source
+from streams.analysis.candidate import metric_key
+from streams.history.evaluationinputs import LogEntry
+from streams.state.partition import Partition
 
 _WORDS = (b'"autoscaler', b'"command"')
 

@@ -11,14 +11,14 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
-from schemas.quantity import QuantityError, parse_milli
-from streams.core.observation import Scale
-from streams.core.probe import EvaluationInputs
-from streams.replay.answer import Answer, answer
-from streams.replay.inputs import Evaluated, Event
-from streams.replay.openloop import Memory
-from streams.replay.unlimited import without
-from streams.replay.varied import total_of, varied
+from schemas.kubernetes.quantity import QuantityError, parse_milli
+from streams.analysis.answer import Answer, answer
+from streams.analysis.openloop import Memory
+from streams.analysis.unlimited import without
+from streams.analysis.varied import total_of, varied
+from streams.history.evaluationinputs import Evaluated, Event
+from streams.hpa.observation import Scale
+from streams.state.probe import EvaluationInputs
 
 Class = Literal["timing", "metric", "limit", "semantics"]
 CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
-from streams.core.autoscaler import Autoscaler, ScalingPolicy, ScalingRules
-from streams.core.evaluation import History
-from streams.core.gofloat import MAX_INT32
-from streams.core.normalize import legacy_limits
-from streams.core.probe import EvaluationInputs, Guards
-from streams.replay.answer import Answer, answer
+from streams.analysis.answer import Answer, answer
+from streams.hpa.autoscaler import Autoscaler, ScalingPolicy, ScalingRules
+from streams.hpa.evaluation import History
+from streams.hpa.gofloat import MAX_INT32
+from streams.hpa.normalize import legacy_limits
+from streams.state.probe import EvaluationInputs, Guards
 
 _PLENTY = ScalingPolicy("Pods", 1_000_000_000, 1_000, 0.0)
 

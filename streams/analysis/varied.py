@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from msgspec import Struct, structs
 
-from streams.core import autoscaler as kinds
-from streams.core.autoscaler import MetricSpec
-from streams.core.grouping import is_unready
-from streams.core.observation import ExternalSamples, MetricAnswer, ObjectSample, PodSamples, Scale, pod_samples
-from streams.core.probe import EvaluationInputs
-from streams.replay.answer import with_answer
+from streams.analysis.answer import with_answer
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import MetricSpec
+from streams.hpa.grouping import is_unready
+from streams.hpa.observation import ExternalSamples, MetricAnswer, ObjectSample, PodSamples, Scale, pod_samples
+from streams.state.probe import EvaluationInputs
 
 
 class Varied(Struct, frozen=True):

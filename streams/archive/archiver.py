@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from streams.core.errors import CoreError
-from streams.core.partition import Partition
-from streams.core.rowcopies import applied_offset
-from streams.core.rows import partition_key, row_kind
-from streams.replay.archive import DECISIONS, LOG, create
-from streams.replay.manifests import Manifest
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, ArchiveError, reading
-from streams.replay.signing import CheckpointWriter
-from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
-from streams.replay.writer import PartitionWriter
+from streams.archive.layout import DECISIONS, LOG, create
+from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchivedRecord, ArchiveError, reading
+from streams.archive.segmentwriter import PartitionWriter
+from streams.archive.signing import CheckpointWriter
+from streams.archive.snapshots import read_snapshot, snapshots, write_snapshot
+from streams.state.logerrors import CoreError
+from streams.state.partition import Partition
+from streams.state.rowcopies import applied_offset
+from streams.state.rows import partition_key, row_kind
 
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from schemas.codec import WireError, decode
-from streams.replay.segments import ArchiveError, reading
+from streams.archive.segments import ArchiveError, reading
 
 T = TypeVar("T")
 UNFINISHED = ".tmp"

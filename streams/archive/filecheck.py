@@ -5,14 +5,14 @@ from itertools import chain
 from pathlib import Path
 
 from schemas.codec import encode
-from streams.replay.archive import DECISIONS, LOG, open_archive
-from streams.replay.archiver import is_written
-from streams.replay.durable import UNFINISHED, read_small
-from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Manifest
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
-from streams.replay.signing import Heads
-from streams.replay.snapshots import snapshots
+from streams.archive.archiver import is_written
+from streams.archive.durable import UNFINISHED, read_small
+from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Manifest
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
+from streams.archive.signing import Heads
+from streams.archive.snapshots import snapshots
 
 _ROOT = {"archive.json", "lock", LOG, DECISIONS, "snapshots", "checkpoints"}
 Wanted = Mapping[int, str]

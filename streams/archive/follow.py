@@ -12,15 +12,15 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from runtime.healthserver import health_server
+from runtime.kafkaclients import aiokafka_kwargs, read_range
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.rowcopies import merge_row
-from streams.kafka import aiokafka_kwargs, read_range
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.archiver import Archiver, Limits, torn
-from streams.replay.segments import ArchivedRecord, ArchiveError, MissingTopicError
-from streams.replay.signing import CheckpointWriter, read_private
-from streams.web import health_server
+from streams.archive.archiver import Archiver, Limits, torn
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord, ArchiveError, MissingTopicError
+from streams.archive.signing import CheckpointWriter, read_private
+from streams.state.rowcopies import merge_row
 
 log = logging.getLogger("fleethpa.archive")
 NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}

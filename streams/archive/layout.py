@@ -17,8 +17,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from schemas.codec import encode
-from streams.replay.durable import read_struct, write_atomically
-from streams.replay.segments import ArchiveError, reading
+from streams.archive.durable import read_struct, write_atomically
+from streams.archive.segments import ArchiveError, reading
 
 VERSION = 1
 LOG = "log"

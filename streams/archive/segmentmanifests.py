@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from schemas.codec import encode
-from streams.replay.durable import sha256_hex
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, link, record_digest
+from streams.archive.durable import sha256_hex
+from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, record_digest
 
 OPEN_FILE = "open.seg"
 HEAD_FILE = "HEAD.json"

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from schemas.codec import encode
-from streams.replay.durable import read_small, sha256_hex, struct_in
-from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
-from streams.replay.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
+from streams.archive.durable import read_small, sha256_hex, struct_in
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
+from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
 
 
 class _Numbered(Struct):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from schemas.codec import encode
-from streams.replay.durable import sync_folder, write_atomically
-from streams.replay.manifests import HEAD_FILE, OPEN_FILE, Manifest, Tally, head_of
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError, frame, read_frames
+from streams.archive.durable import sync_folder, write_atomically
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Manifest, Tally, head_of
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, frame, read_frames
 
 
 class PartitionWriter:

@@ -7,8 +7,8 @@ from pathlib import Path
 import cramjam
 import msgspec
 
-from streams.replay.durable import read_small, write_atomically
-from streams.replay.segments import ArchiveError, reading
+from streams.archive.durable import read_small, write_atomically
+from streams.archive.segments import ArchiveError, reading
 
 
 def write_snapshot(root: Path, partition: int, applied_offset: int, rows: Mapping[bytes, bytes]) -> Path:

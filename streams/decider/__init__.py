@@ -1,1 +1,1 @@
-"""The Faust app: the log in, tables, decisions out. A thin adapter around streams.core."""
+"""The Faust app: the log in, tables, decisions out. A thin adapter around streams.state."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from schemas.connection import KafkaSettings, SettingsError, gather
 from streams.decider.app import run_decider, run_rebuild
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 
 

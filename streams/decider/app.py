@@ -15,30 +15,30 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
 from faust.types.auth import CredentialsT
 
+from runtime.kafkaclients import ssl_context
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.errors import CoreError, UnknownEngineError
-from streams.decider import faults, health
+from streams.decider import crashpoints, deciderhealth
 from streams.decider.assignment import Assignment
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
+from streams.decider.decidermetrics import Metrics
 from streams.decider.exits import Exit, die, leave
 from streams.decider.fence import Fence
 from streams.decider.hpametrics import HpaCollector
-from streams.decider.metrics import Metrics
 from streams.decider.rebuild import rebuild
-from streams.decider.standing import StandingError
-from streams.decider.startup import StartError, check
-from streams.decider.store import StateTable
+from streams.decider.recordedtail import StandingError
+from streams.decider.rowstore import StateTable
+from streams.decider.startupchecks import StartError, check
 from streams.decider.strict import StrictTransport
 from streams.decider.takes import Takes
 from streams.decider.ticks import Ticker
 from streams.decider.watchdog import Watchdog, watch_loop
-from streams.kafka import ssl_context
+from streams.state.logerrors import CoreError, UnknownEngineError
 
 log = logging.getLogger("fleethpa.decider")
 
 HUNG_LOOP_S = 60.0
-NOISY_LOGGERS = ("faust", "mode", "aiokafka", "streams.decider.strict", "streams.decider.store")
+NOISY_LOGGERS = ("faust", "mode", "aiokafka", "streams.decider.strict", "streams.decider.rowstore")
 
 
 class DeciderApp(faust.App):  # type: ignore[misc]
@@ -127,7 +127,7 @@ class Decider:
         self.config = config
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
-        self.crash_point = faults.armed()
+        self.crash_point = crashpoints.armed()
         self.assignment = Assignment(config, partitions, self.fence, rows=lambda: table.data.data)
         self.metrics.registry.register(HpaCollector(lambda: list(self.assignment.owned.values())))
         self.takes = Takes(
@@ -198,7 +198,7 @@ class Decider:
         """Health and metrics."""
         with ending_on_error():
             host, port = self.config.web_host, self.config.web_port or 0
-            port = await health.serve(host, port, self.assignment, self.metrics, self.recovering)
+            port = await deciderhealth.serve(host, port, self.assignment, self.metrics, self.recovering)
             print(f"fleethpa decider: http://{host}:{port}", flush=True)
 
 

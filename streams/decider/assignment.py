@@ -5,16 +5,16 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from streams.core.errors import StateError
-from streams.core.partition import Partition
-from streams.core.rowcopies import rows_by_partition
 from streams.decider.checkpoint import decisions_offset_of, split_rows
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
-from streams.decider.standing import Head, StandingError
+from streams.decider.recordedtail import Head, StandingError
 from streams.decider.tail import Bounds, TailReader
+from streams.state.logerrors import StateError
+from streams.state.partition import Partition
+from streams.state.rowcopies import rows_by_partition
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
-from streams.core.rowcopies import APPLIED_BYTES, applied_prefix
-from streams.decider.faults import CrashPoint, crash
+from streams.decider.crashpoints import CrashPoint, crash
 from streams.decider.owned import OwnedPartition
+from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
 OWN_ROW = b"d"
 

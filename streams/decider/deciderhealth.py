@@ -6,7 +6,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from streams.decider.assignment import Assignment
-from streams.decider.metrics import Metrics
+from streams.decider.decidermetrics import Metrics
 
 CLOCK_BEHIND_MS = 60_000
 """Log time never runs backwards; a broker's clock further behind it than this stretches every window."""

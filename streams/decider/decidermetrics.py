@@ -8,11 +8,11 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from schemas.decisions import ENGINE
-from streams.core.ledger import DecisionRecord
-from streams.core.moves import FIGHT_TURNS, fight_now
-from streams.core.partition import Partition
 from streams.decider.owned import OwnedPartition
-from streams.decider.results import Results
+from streams.decider.resultcounts import Results
+from streams.state.ledger import DecisionRecord
+from streams.state.moves import FIGHT_TURNS, fight_now
+from streams.state.partition import Partition
 
 _CHANGE = re.compile(rb'"change":\{"from":\d+,"to":\d+,"by":"(\w+)"')
 TAKE_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)

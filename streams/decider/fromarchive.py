@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from runtime.kafkaclients import read_range
 from schemas.chain import links_of
-from streams.core.partition import Partition
+from streams.archive.layout import LOG
 from streams.decider.exits import Exit
-from streams.decider.standing import Head
-from streams.decider.startup import StartError
+from streams.decider.recordedtail import Head
+from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.kafka import read_range
-from streams.replay.archive import LOG
-from streams.replay.sources import Source
+from streams.history.pastsources import Source
+from streams.state.partition import Partition
 
 WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
 

@@ -11,13 +11,13 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from schemas.hpa import metric_name, metric_source
-from schemas.quantity import parse_quantity
-from streams.core.hpa import Hpa
-from streams.core.namespace import Namespace
-from streams.core.observe import newest_sample_ms
-from streams.core.subject import own_status
+from schemas.kubernetes.hpa import metric_name, metric_source
+from schemas.kubernetes.quantity import parse_quantity
 from streams.decider.owned import OwnedPartition
+from streams.state.gather import newest_sample_ms
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.subject import own_status
 
 HPA = ("cluster", "namespace", "hpa")
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {

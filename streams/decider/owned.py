@@ -3,10 +3,10 @@
 import time
 from typing import Protocol
 
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
 from streams.decider.exits import Exit, die
-from streams.decider.standing import Standing
+from streams.decider.recordedtail import Standing
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
 
 
 class LogRecordLike(Protocol):

@@ -16,22 +16,22 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas.chain import links_of, log_offset_of
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import Restart
-from streams.core.errors import CoreError
-from streams.core.partition import Partition
+from streams.archive.segments import ArchiveError
 from streams.decider.checkpoint import own_row
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit
 from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
-from streams.decider.standing import Head
-from streams.decider.startup import StartError
+from streams.decider.recordedtail import Head
+from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.kafka import read_range, reader, strict_producer
-from streams.replay.segments import ArchiveError
-from streams.replay.sources import ArchiveSource
+from streams.history.pastsources import ArchiveSource
+from streams.state.logerrors import CoreError
+from streams.state.partition import Partition
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from streams.core.ledger import DecisionRecord
+from streams.state.ledger import DecisionRecord
 
 SHORT_TYPE = b"io.fleethpa.decision.short.v1"
 LAG_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0)

@@ -7,8 +7,8 @@ import faust
 from faust.stores import memory
 from faust.types import TP
 
-from streams.core.rowcopies import merge_row, row_partition
 from streams.decider.exits import Exit, die
+from streams.state.rowcopies import merge_row, row_partition
 
 
 class RowStore(memory.Store):  # type: ignore[misc]

@@ -12,9 +12,9 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from streams.decider.config import DeciderConfig
+from runtime.kafkaclients import aiokafka_kwargs
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit
-from streams.kafka import aiokafka_kwargs
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 

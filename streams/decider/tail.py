@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
-from streams.decider.standing import Fetch, Head, Standing
-from streams.kafka import aiokafka_kwargs
+from streams.decider.recordedtail import Fetch, Head, Standing
 
 FETCH_MS = 1_000
 

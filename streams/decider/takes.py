@@ -8,14 +8,14 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from streams.core.ledger import DecisionRecord
 from streams.decider.assignment import Assignment
 from streams.decider.checkpoint import write_checkpoint
-from streams.decider.config import DeciderConfig
-from streams.decider.faults import CrashPoint
+from streams.decider.crashpoints import CrashPoint
+from streams.decider.deciderconfig import DeciderConfig
+from streams.decider.decidermetrics import Metrics
 from streams.decider.fence import Fence
-from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition
+from streams.state.ledger import DecisionRecord
 
 log = logging.getLogger("fleethpa.decider")
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from runtime.kafkaclients import aiokafka_kwargs
 from streams.decider.assignment import Assignment
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
+from streams.decider.decidermetrics import Metrics
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
-from streams.decider.metrics import Metrics
-from streams.kafka import aiokafka_kwargs
 
 LOOK_S = 1.0
 ENDS_S = 5.0

@@ -5,10 +5,10 @@ partition's own row, which names the version of every other: restoring from rows
 gives another state.
 """
 
-from streams.core.errors import StateError
-from streams.core.partition import Partition
-from streams.core.rowcopies import applied_offset, wins
-from streams.core.rows import PartitionRow, decode_row, partition_key
+from streams.state.logerrors import StateError
+from streams.state.partition import Partition
+from streams.state.rowcopies import applied_offset, wins
+from streams.state.rows import PartitionRow, decode_row, partition_key
 
 
 class CheckpointRows:

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from schemas import chain
 from schemas.chain import REMEMBERED, Links, links_of
-from streams.core.errors import CoreError
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
-from streams.replay.differences import differences
-from streams.replay.segments import BAD_JSON, ArchivedRecord
+from streams.archive.segments import BAD_JSON, ArchivedRecord
+from streams.history.differences import differences
+from streams.state.ledger import DecisionRecord
+from streams.state.logerrors import CoreError
+from streams.state.partition import Partition
 
 
 class FaultError(Exception):

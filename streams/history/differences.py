@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.replay.segments import BAD_JSON
+from streams.archive.segments import BAD_JSON
 
 _CHAIN = ("prev", "seq")
 _PLACE = {"input.hash"}

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from schemas.chain import log_offset_of
 from schemas.keys import HpaId
-from streams.core.partition import Partition
-from streams.core.probe import EvaluationInputs, WriteEnded
+from streams.state.partition import Partition
+from streams.state.probe import EvaluationInputs, WriteEnded
 
 LogEntry = tuple[int, int, bytes]
 """(offset, timestamp ms, value) of a log record."""

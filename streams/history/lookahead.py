@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from streams.replay.archive import DECISIONS
-from streams.replay.segments import ArchivedRecord
-from streams.replay.sources import Source
+from streams.archive.layout import DECISIONS
+from streams.archive.segments import ArchivedRecord
+from streams.history.pastsources import Source
 
 LAG_S = 10.0
 """How long the newest decisions of a running fleet may be waited for."""

@@ -4,12 +4,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from schemas.chain import links_of
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.checker import log_offset_of
-from streams.replay.segments import ArchivedRecord, ArchiveError
-from streams.replay.sources import Source
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.history.decisioncheck import log_offset_of
+from streams.history.pastsources import Source
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from schemas.chain import links_of
-from streams.core.partition import Partition
-from streams.replay.archive import LOG
-from streams.replay.checker import Checker, FaultError, Report, log_offset_of
-from streams.replay.lookahead import Lookahead
-from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
-from streams.replay.sources import Source
+from streams.archive.layout import LOG
+from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
+from streams.history.decisioncheck import Checker, FaultError, Report, log_offset_of
+from streams.history.lookahead import Lookahead
+from streams.history.pastsources import Source
+from streams.state.partition import Partition
 
 Progress = Callable[[int, int], None]
 """Told of (log records, decisions) checked since the last time."""

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.errors import StateError
-from streams.core.rows import PartitionRow, decode_row, partition_key
-from streams.replay.archive import DECISIONS, LOG, open_archive
-from streams.replay.archiver import is_written
-from streams.replay.reader import PartitionReader, seq_of
-from streams.replay.segments import BAD_JSON, ArchivedRecord, MissingTopicError
-from streams.replay.snapshots import read_snapshot, snapshots
+from streams.archive.archiver import is_written
+from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.segmentreader import PartitionReader, seq_of
+from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError
+from streams.archive.snapshots import read_snapshot, snapshots
+from streams.state.logerrors import StateError
+from streams.state.rows import PartitionRow, decode_row, partition_key
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
 
@@ -166,9 +166,9 @@ class KafkaSource:
         return self.settings.bootstrap_servers
 
     async def partitions(self) -> int:
-        from streams import kafka
+        from runtime import kafkaclients
 
-        async with kafka.reader(self.settings) as consumer:
+        async with kafkaclients.reader(self.settings) as consumer:
             cluster = await consumer._client.fetch_all_metadata()
             count = len(cluster.partitions_for_topic(topics.LOG) or ())
         if not count:
@@ -178,14 +178,14 @@ class KafkaSource:
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         from aiokafka import TopicPartition
 
-        from streams import kafka
-        from streams.replay.follow import archived
+        from runtime import kafkaclients
+        from streams.archive.follow import archived
 
         part = TopicPartition(TOPICS[topic], partition)
-        async with kafka.reader(self.settings, [part]) as consumer:
+        async with kafkaclients.reader(self.settings, [part]) as consumer:
             begin = (await consumer.beginning_offsets([part]))[part]
             end = (await consumer.end_offsets([part]))[part]
-            async for record in kafka.read_range(consumer, part, max(begin, first), end):
+            async for record in kafkaclients.read_range(consumer, part, max(begin, first), end):
                 yield archived(record)
 
     def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
@@ -196,18 +196,18 @@ class KafkaSource:
     ) -> Mapping[bytes, bytes]:
         from aiokafka import TopicPartition
 
-        from streams import kafka
-        from streams.replay.changelog import CheckpointRows
+        from runtime import kafkaclients
+        from streams.history.checkpoints import CheckpointRows
 
         part, log = TopicPartition(topics.CHANGELOG, partition), TopicPartition(topics.LOG, partition)
-        async with kafka.reader(self.settings, [part]) as consumer:
+        async with kafkaclients.reader(self.settings, [part]) as consumer:
             begin, end = await consumer.beginning_offsets([part, log]), await consumer.end_offsets([part])
             oldest = below is None and before_ms is None
             if oldest and begin[log] == 0:
                 return {}
             least = begin[log] - 1 if oldest else None
             wanted = CheckpointRows(partition, below=below, before_ms=before_ms, least=least)
-            async with aclosing(kafka.read_range(consumer, part, begin[part], end[part])) as records:
+            async with aclosing(kafkaclients.read_range(consumer, part, begin[part], end[part])) as records:
                 async for record in records:
                     if not wanted.take(record.key, record.value):
                         break
@@ -225,10 +225,10 @@ class KafkaSource:
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
         from aiokafka import TopicPartition
 
-        from streams import kafka
+        from runtime import kafkaclients
 
         part = TopicPartition(TOPICS[topic], partition)
-        async with kafka.reader(self.settings, [part]) as consumer:
+        async with kafkaclients.reader(self.settings, [part]) as consumer:
             found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
         return found.offset if found is not None else 0
 

@@ -16,17 +16,17 @@ from msgspec import Struct
 from schemas.chain import uid_of
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId
-from streams.core.errors import CoreError
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
-from streams.replay.archive import LOG
-from streams.replay.check import Progress
-from streams.replay.checker import FaultError, log_offset_of
-from streams.replay.differences import Difference, differences
-from streams.replay.lookahead import Lookahead
-from streams.replay.parallel import told
-from streams.replay.segments import BAD_JSON, ArchivedRecord, ArchiveError
-from streams.replay.sources import Source
+from streams.archive.layout import LOG
+from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
+from streams.history.decisioncheck import FaultError, log_offset_of
+from streams.history.differences import Difference, differences
+from streams.history.lookahead import Lookahead
+from streams.history.parallel import told
+from streams.history.partitioncheck import Progress
+from streams.history.pastsources import Source
+from streams.state.ledger import DecisionRecord
+from streams.state.logerrors import CoreError
+from streams.state.partition import Partition
 
 KEPT = 20
 """How many divergences of a partition are told in full."""

@@ -6,15 +6,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.archiver import is_written
-from streams.replay.check import check_partition
-from streams.replay.checker import Report
-from streams.replay.files import check_layout, check_segments, check_snapshots, next_head, signed_heads
-from streams.replay.parallel import Pool, told
-from streams.replay.segments import GENESIS, ArchiveError
-from streams.replay.signing import Heads, read_checkpoints, read_public
-from streams.replay.sources import ArchiveSource, Source
+from streams.archive.archiver import is_written
+from streams.archive.filecheck import check_layout, check_segments, check_snapshots, next_head, signed_heads
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import GENESIS, ArchiveError
+from streams.archive.signing import Heads, read_checkpoints, read_public
+from streams.history.decisioncheck import Report
+from streams.history.parallel import Pool, told
+from streams.history.partitioncheck import check_partition
+from streams.history.pastsources import ArchiveSource, Source
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.evaluation import Calculation
-from streams.core.gofloat import MAX_INT32, MAX_INT64, MIN_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
-from streams.core.grouping import NO_PODS_ERROR, Groups, MetricError, group
-from streams.core.observation import PodList, PodSamples
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.evaluation import Calculation
+from streams.hpa.gofloat import MAX_INT32, MAX_INT64, MIN_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
+from streams.hpa.grouping import NO_PODS_ERROR, Groups, MetricError, group
+from streams.hpa.observation import PodList, PodSamples
 
 Bounds = tuple[float, float]
 """Ratios from the first to the second, both included, are within tolerance."""

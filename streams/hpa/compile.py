@@ -6,11 +6,11 @@ Error texts and metric names are fixed here once, as upstream words them.
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.fielderrors import go_quote
-from schemas.quantity import parse_milli, parse_quantity
-from schemas.selectors import label_selector_error, print_label_selector
-from streams.core import autoscaler as kinds
-from streams.core.autoscaler import Autoscaler, MetricSpec, ScalingPolicy, ScalingRules
+from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.quantity import parse_milli, parse_quantity
+from schemas.kubernetes.selectors import label_selector_error, print_label_selector
+from streams.hpa import autoscaler as kinds
+from streams.hpa.autoscaler import Autoscaler, MetricSpec, ScalingPolicy, ScalingRules
 
 Json = Mapping[str, Any]
 

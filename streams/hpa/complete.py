@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import structs
 
-from streams.core.conditions import Conditions, rfc3339
-from streams.core.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
-from streams.core.events import store_scale_event
-from streams.core.metrics import action
-from streams.core.statuses import new_status, same_status
+from streams.hpa.conditions import Conditions, rfc3339
+from streams.hpa.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
+from streams.hpa.metrics import action
+from streams.hpa.scaleevents import store_scale_event
+from streams.hpa.statuses import new_status, same_status
 
 
 def complete(pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int) -> Completion:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from streams.core.autoscaler import MetricSpec
+from streams.hpa.autoscaler import MetricSpec
 
 Event = tuple[str, str, str]
 """(type, reason, message)"""

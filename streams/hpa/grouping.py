@@ -6,9 +6,9 @@ any order. Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored
 
 from msgspec import Struct
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.observation import PodList, PodRow, PodSamples
-from streams.core.requests import RequestTable
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.observation import PodList, PodRow, PodSamples
+from streams.hpa.requests import RequestTable
 
 
 class MetricError(Exception):

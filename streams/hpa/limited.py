@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from streams.core.conditions import Conditions
-from streams.core.evaluation import Normalization
-from streams.core.normalize import WITHIN_RANGE
+from streams.hpa.conditions import Conditions
+from streams.hpa.evaluation import Normalization
+from streams.hpa.normalize import WITHIN_RANGE
 
 _LIMITED_MESSAGES: Final = {
     WITHIN_RANGE: "the desired count is within the acceptable range",

@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.quantity import format_milli
-from streams.core import autoscaler as kinds
-from streams.core import calculator
-from streams.core.autoscaler import Autoscaler, ControllerSettings, MetricSpec
-from streams.core.calculator import Bounds
-from streams.core.conditions import Conditions
-from streams.core.evaluation import Calculation, Event, MetricEvaluation, MetricResult
-from streams.core.grouping import MetricError
-from streams.core.observation import (
+from schemas.kubernetes.quantity import format_milli
+from streams.hpa import autoscaler as kinds
+from streams.hpa import calculator
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
+from streams.hpa.calculator import Bounds
+from streams.hpa.conditions import Conditions
+from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
+from streams.hpa.grouping import MetricError
+from streams.hpa.observation import (
     ExternalSamples,
     MetricAnswer,
     MetricFailure,

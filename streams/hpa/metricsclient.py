@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from schemas.kubernetes.shape import json_milli
 from schemas.samples import window_of_seconds_ms
-from schemas.shape import json_milli
-from streams.core.compile import parse_group
-from streams.core.gofloat import wrap64
-from streams.core.observation import (
+from streams.hpa.compile import parse_group
+from streams.hpa.gofloat import wrap64
+from streams.hpa.observation import (
     ZERO_TIME_MS,
     ExternalSamples,
     MetricFailure,

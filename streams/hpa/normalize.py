@@ -5,9 +5,9 @@ Source: upstream `normalizeDesiredReplicas` (no `behavior`) and `normalizeDesire
 
 from collections.abc import Iterable
 
-from streams.core.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
-from streams.core.evaluation import History, Normalization, PolicyLimit
-from streams.core.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
+from streams.hpa.evaluation import History, Normalization, PolicyLimit
+from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
 
 Recommendations = tuple[tuple[int, int], ...]
 Held = tuple[int, int] | None

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from streams.core.requests import PodTemplate, RequestTable, request_table
+from streams.hpa.requests import PodTemplate, RequestTable, request_table
 
 ZERO_TIME_MS = -62_135_596_800_000
 """Go's zero time (year 1) in Unix milliseconds: the transition time of a condition that never had one."""

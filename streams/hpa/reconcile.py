@@ -7,15 +7,15 @@ their defaults.
 from functools import lru_cache
 from typing import Any
 
-from schemas.selectors import SelectorError, parse_selector
-from streams.core.autoscaler import Autoscaler, ControllerSettings
-from streams.core.conditions import Conditions
-from streams.core.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
-from streams.core.limited import set_limited, set_stabilized
-from streams.core.metrics import Combined, combine
-from streams.core.normalize import normalize
-from streams.core.observation import Observation, Scale, ScaleFailure
-from streams.core.statuses import Status, new_status, same_status
+from schemas.kubernetes.selectors import SelectorError, parse_selector
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.conditions import Conditions
+from streams.hpa.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
+from streams.hpa.limited import set_limited, set_stabilized
+from streams.hpa.metrics import Combined, combine
+from streams.hpa.normalize import normalize
+from streams.hpa.observation import Observation, Scale, ScaleFailure
+from streams.hpa.statuses import Status, new_status, same_status
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"

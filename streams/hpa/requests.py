@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.quantity import Quantity, parse_quantity
-from streams.core.gofloat import wrap64
+from schemas.kubernetes.quantity import Quantity, parse_quantity
+from streams.hpa.gofloat import wrap64
 
 
 class Container(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Scale events: the memory that policies count. Source: upstream `storeScaleEvent`, v1.37.1."""
 
-from streams.core.evaluation import History
-from streams.core.gofloat import wrap32
+from streams.hpa.evaluation import History
+from streams.hpa.gofloat import wrap32
 
 ScaleEvents = tuple[tuple[int, int, bool], ...]
 

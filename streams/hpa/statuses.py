@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.hpa import semantically_equal_status
+from schemas.kubernetes.hpa import semantically_equal_status
 
 Status = dict[str, Any]
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from schemas.connection import KafkaSettings, SettingsError, gather
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import IngestError
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import IngestError
+from streams.ingest.ingestworker import run_ingest
 from streams.ingest.mapping import Mapping, MappingError, load_mapping
-from streams.ingest.worker import run_ingest
 
 
 def main(arguments: list[str] | None = None) -> int:

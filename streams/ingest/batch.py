@@ -10,7 +10,7 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, Source
 from schemas.keys import namespace_key, partition_for
 from schemas.samples import Answers, Samples
 from schemas.topics import MAX_LOG_RECORD_BYTES
-from streams.ingest.conversion import Piece, RawRecord, Refusal
+from streams.ingest.pieces import Piece, RawRecord, Refusal
 
 _HEAD = b'{"v":%d,"entries":[' % VERSION
 _TAIL = b"]}"

@@ -9,19 +9,19 @@ from msgspec import structs
 from schemas import topics
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.entries import Body
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.quantity import QuantityError, parse_quantity
 from schemas.samples import Answers, Samples
 from schemas.scales import Heartbeat, ScaleSet
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.ingest import kinds
-from streams.ingest.answers import check_answers
-from streams.ingest.checks import MAX_PARTITIONS, MAX_REPLICAS, check_chunk, check_range
-from streams.ingest.conversion import MAX_TIME_MS, Piece, Refusal
-from streams.ingest.manifest import checked_hpa
-from streams.ingest.names import check_cluster, check_namespace, check_object, check_text
-from streams.ingest.pods import check_pod, check_pod_list
+from streams.ingest import topickinds
+from streams.ingest.hpamanifests import checked_hpa
+from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
+from streams.ingest.numberchecks import MAX_PARTITIONS, MAX_REPLICAS, check_chunk, check_range
+from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
+from streams.ingest.podchecks import check_pod, check_pod_list
+from streams.ingest.samplechecks import check_answers
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Pi
     """
     kind = str(body.__struct_config__.tag)
     _check_kind(kind, place)
-    if kind in kinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
+    if kind in topickinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
         return Piece("", "", _checked(body, place, refuse))
     if not (place.cluster and place.namespace):
         raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
@@ -54,9 +54,9 @@ def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Pi
 
 
 def _check_kind(kind: str, place: Place) -> None:
-    allowed = kinds.KINDS.get(place.topic, kinds.SAMPLE_KINDS)
+    allowed = topickinds.KINDS.get(place.topic, topickinds.SAMPLE_KINDS)
     if kind not in allowed:
-        wanted = " or ".join(kinds.topics_of(kind))
+        wanted = " or ".join(topickinds.topics_of(kind))
         raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from schemas import topics
 from schemas.samples import Point, Samples
-from streams.ingest import formats, kinds, otlp, otlp_json, own, prometheus
-from streams.ingest.answers import check_point
-from streams.ingest.conversion import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest import messageformats, otlp, otlp_json, own, prometheus, topickinds
+from streams.ingest.bodies import Place, normalize
 from streams.ingest.mapping import Resolver
-from streams.ingest.normalize import Place, normalize
+from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
+from streams.ingest.samplechecks import check_point
 from streams.ingest.series import Series
 
 MAX_POINTS_PER_ENTRY = 500
@@ -29,18 +29,18 @@ def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
 
 
 def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
-    value = formats.check_size(raw.value)
-    if formats.is_protobuf(value, raw.headers):
-        found.format = formats.OTLP_PROTO
+    value = messageformats.check_size(raw.value)
+    if messageformats.is_protobuf(value, raw.headers):
+        found.format = messageformats.OTLP_PROTO
         _foreign(otlp.read_protobuf(value), raw, resolver, found)
         return
-    document = formats.parse_document(value)
-    found.format = formats.of_document(document)
-    if found.format == formats.RECORD:
+    document = messageformats.parse_document(value)
+    found.format = messageformats.of_document(document)
+    if found.format == messageformats.RECORD:
         _record(document, raw, found)
-    elif found.format == formats.SAMPLE:
+    elif found.format == messageformats.SAMPLE:
         _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
-    elif found.format == formats.OTLP_JSON:
+    elif found.format == messageformats.OTLP_JSON:
         _foreign(otlp_json.read_json(document), raw, resolver, found)
     else:
         _foreign([prometheus.read(document)], raw, resolver, found)
@@ -81,7 +81,7 @@ def _resolved(
 
 def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: str) -> None:
     """Group points by namespace, in order of first appearance."""
-    if not kinds.takes_foreign(topic):
+    if not topickinds.takes_foreign(topic):
         raise Refusal("wrongTopic", f"{found.format} is not read from {topic}; send it to {topics.SAMPLES}")
     groups: dict[tuple[str, str], list[Point]] = {}
     for cluster, namespace, point in points:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import orjson
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from streams.ingest import formats
+from streams.ingest import messageformats
 
 EXAMPLE_TIME_MS = 1_790_000_015_000
 """2026-09-21T14:13:35Z."""
@@ -110,9 +110,9 @@ def _otlp_proto(now_ms: int) -> bytes:
 
 
 _EXAMPLES: dict[str, Callable[[int], bytes]] = {
-    formats.SAMPLE: _sample,
-    formats.OTLP_JSON: _otlp_json,
-    formats.OTLP_PROTO: _otlp_proto,
-    formats.PROMETHEUS: _prometheus,
-    formats.RECORD: _record,
+    messageformats.SAMPLE: _sample,
+    messageformats.OTLP_JSON: _otlp_json,
+    messageformats.OTLP_PROTO: _otlp_proto,
+    messageformats.PROMETHEUS: _prometheus,
+    messageformats.RECORD: _record,
 }

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from schemas.hpa import ManifestError, hpa_from_manifest
-from schemas.validation import api_error_message, validate_create
-from streams.ingest.conversion import Refusal
-from streams.ingest.names import check_text
+from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
+from schemas.kubernetes.validation import api_error_message, validate_create
+from streams.ingest.keynames import check_text
+from streams.ingest.pieces import Refusal
 
 _MAX_DEPTH = 32
 """Deeper than any field of an HPA lies."""

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streams.ingest.conversion import Conversion
+from streams.ingest.pieces import Conversion
 
 
 class IngestMetrics:

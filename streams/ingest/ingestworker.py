@@ -8,14 +8,14 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import explained
+from runtime.healthserver import health_server
+from runtime.kafkaclients import aiokafka_kwargs, strict_producer
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import explained
+from streams.ingest.ingestmetrics import IngestMetrics
+from streams.ingest.logwriter import LogWriter
 from streams.ingest.loop import Worker
-from streams.ingest.metrics import IngestMetrics
 from streams.ingest.preflight import check_topics, last_times
-from streams.ingest.writer import LogWriter
-from streams.kafka import aiokafka_kwargs, strict_producer
-from streams.web import health_server
 
 
 async def run_ingest(

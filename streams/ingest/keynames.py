@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from streams.ingest.conversion import Refusal
+from streams.ingest.pieces import Refusal
 
 MAX_TEXT = 512
 

@@ -23,15 +23,15 @@ from aiokafka.errors import (
 )
 
 from streams.ingest.batch import Batcher, log_entries
-from streams.ingest.config import IngestConfig
-from streams.ingest.conversion import Conversion, RawRecord, Refusal
-from streams.ingest.convert import convert
+from streams.ingest.convertrecord import convert
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingestmetrics import IngestMetrics
+from streams.ingest.logwriter import LogWriter
 from streams.ingest.mapping import Resolver
 from streams.ingest.merge import Merge
-from streams.ingest.metrics import IngestMetrics
+from streams.ingest.pieces import Conversion, RawRecord, Refusal
 from streams.ingest.progress import Place, commits, made_again, starting_places
 from streams.ingest.reject import Rejected, rejected
-from streams.ingest.writer import LogWriter
 
 log = logging.getLogger("fleethpa.ingest")
 

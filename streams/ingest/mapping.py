@@ -10,8 +10,8 @@ import yaml
 from msgspec import Struct, field
 
 from schemas.samples import MetricType, Point
-from streams.ingest.conversion import Refusal
-from streams.ingest.names import check_cluster, check_namespace, check_object, check_text, is_cluster
+from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text, is_cluster
+from streams.ingest.pieces import Refusal
 from streams.ingest.points import to_milli
 from streams.ingest.series import Series, Temporality
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from streams.ingest.conversion import MAX_PUBLIC_RECORD_BYTES, Headers, Refusal, header
+from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Headers, Refusal, header
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"

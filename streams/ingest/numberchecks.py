@@ -1,7 +1,7 @@
 """Numbers that fields may hold."""
 
-from streams.ingest.conversion import MAX_TIME_MS, Refusal
-from streams.ingest.names import check_text
+from streams.ingest.keynames import check_text
+from streams.ingest.pieces import MAX_TIME_MS, Refusal
 
 MAX_REPLICAS = 2**31 - 1
 MAX_PARTITIONS = 10_000

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from streams.ingest.conversion import Refusal
+from streams.ingest.pieces import Refusal
 from streams.ingest.points import nanos_to_ms
 from streams.ingest.series import Series, Temporality
 

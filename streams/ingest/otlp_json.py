@@ -7,8 +7,8 @@ empty; other producers write numbers. Unknown fields are passed over.
 from collections.abc import Iterator
 from typing import Any
 
-from streams.ingest.conversion import Refusal
 from streams.ingest.otlp import NO_RECORDED_VALUE, temporality_of
+from streams.ingest.pieces import Refusal
 from streams.ingest.points import nanos_to_ms
 from streams.ingest.series import Series, Temporality
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from schemas.entries import VERSION, PublicRecord
 from schemas.samples import MetricType, Point
-from streams.ingest.conversion import Refusal
-from streams.ingest.names import check_cluster, check_namespace, check_text
+from streams.ingest.keynames import check_cluster, check_namespace, check_text
+from streams.ingest.pieces import Refusal
 from streams.ingest.points import time_to_ms, to_milli
 
 T = TypeVar("T")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.pods import Container, Pod, PodList
-from schemas.quantity import QuantityError, parse_quantity
-from streams.ingest.checks import check_chunk, check_moment
-from streams.ingest.conversion import Refusal
-from streams.ingest.names import check_namespace, check_object
+from streams.ingest.keynames import check_namespace, check_object
+from streams.ingest.numberchecks import check_chunk, check_moment
+from streams.ingest.pieces import Refusal
 
 
 def check_pod_list(body: PodList) -> None:

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from streams.ingest.conversion import MAX_TIME_MS, Refusal
+from streams.ingest.pieces import MAX_TIME_MS, Refusal
 
 MAX_MILLI = 2**63 - 1
 MIN_MILLI = -(2**63)

@@ -10,11 +10,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
+from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas.connection import KafkaSettings
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import IngestError
-from streams.kafka import aiokafka_kwargs, reader
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import IngestError
 
 _STAMP = "message.timestamp.type"
 _SIZE = "max.message.bytes"

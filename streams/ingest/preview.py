@@ -9,11 +9,11 @@ from schemas import topics
 from schemas.entries import Body
 from schemas.keys import namespace_key
 from schemas.samples import Answers, Samples
-from streams.ingest import formats, kinds
+from streams.ingest import messageformats, topickinds
 from streams.ingest.batch import log_entries
-from streams.ingest.conversion import Conversion, Headers, RawRecord, Refusal
-from streams.ingest.convert import convert
+from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import Conversion, Headers, RawRecord, Refusal
 
 _LONG_AGO_MS = 1
 """Kafka's timestamp of a record that no broker has stamped."""
@@ -75,10 +75,10 @@ def kind_of(body: Body) -> str:
 
 def _fitting_topic(value: bytes, headers: Headers) -> str:
     """The public topic of a record of ours; the topic of samples for everything else."""
-    if formats.is_protobuf(value, headers):
+    if messageformats.is_protobuf(value, headers):
         return topics.SAMPLES
     try:
-        document: dict[str, Any] = formats.parse_document(value) if value else {}
+        document: dict[str, Any] = messageformats.parse_document(value) if value else {}
     except Refusal:
         return topics.SAMPLES  # the conversion names the fault
     entries = document.get("entries")
@@ -86,7 +86,7 @@ def _fitting_topic(value: bytes, headers: Headers) -> str:
     kind = str(first.get("kind", "")) if isinstance(first, dict) else ""
     if kind == "command" and not document.get("namespace"):
         return topics.SETTINGS
-    return next(iter(kinds.topics_of(kind)), topics.SAMPLES)
+    return next(iter(topickinds.topics_of(kind)), topics.SAMPLES)
 
 
 def _refuse_too_large(found: Conversion, raw: RawRecord) -> None:

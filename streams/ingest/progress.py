@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from streams.ingest.errors import IngestError
+from streams.ingest.ingesterrors import IngestError
 
 log = logging.getLogger("fleethpa.ingest")
 

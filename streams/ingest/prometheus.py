@@ -5,7 +5,7 @@ Source: Telefonica/prometheus-kafka-adapter, serializers.go.
 
 from typing import Any
 
-from streams.ingest.conversion import Refusal
+from streams.ingest.pieces import Refusal
 from streams.ingest.points import time_to_ms
 from streams.ingest.series import Series
 

@@ -1,4 +1,4 @@
-"""The JSON Schemas of our public formats, as published in `schemas/json/`: `python -m streams.ingest.published`."""
+"""JSON Schemas of our public formats, written to `schemas/json/` by `python -m streams.ingest.publishedschemas`."""
 
 from pathlib import Path
 from typing import Any

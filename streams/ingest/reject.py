@@ -4,7 +4,7 @@ import hashlib
 from typing import NamedTuple
 
 from schemas.topics import REJECTED_KEPT_BYTES
-from streams.ingest.conversion import RawRecord
+from streams.ingest.pieces import RawRecord
 
 KEPT_WHOLE_BYTES = 512 * 1024
 """Up to here the original is kept whole, above it only its first part."""

@@ -3,14 +3,14 @@
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from runtime.kafkaclients import aiokafka_kwargs, strict_producer
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import WatermarkReset
 from schemas.topics import INGEST_GROUP, LOG
-from streams.ingest.errors import IngestError, explained
+from streams.ingest.ingesterrors import IngestError, explained
 from streams.ingest.preflight import partition_counts
-from streams.kafka import aiokafka_kwargs, strict_producer
 
 
 async def reset_source(

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from schemas.samples import Answers, MetricAnswer, Point, Samples
-from streams.ingest.checks import MAX_I64, check_i64, check_moment, check_range
-from streams.ingest.conversion import MAX_TIME_MS, Refusal
-from streams.ingest.names import check_namespace, check_object, check_text
+from streams.ingest.keynames import check_namespace, check_object, check_text
+from streams.ingest.numberchecks import MAX_I64, check_i64, check_moment, check_range
+from streams.ingest.pieces import MAX_TIME_MS, Refusal
 from streams.ingest.points import check_time
 
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from msgspec import Struct, structs
 
 from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
-from schemas.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.settings import ClusterSettings
-from streams.core.autoscaler import ControllerSettings
+from streams.hpa.autoscaler import ControllerSettings
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from schemas.decisions import Direction, InputPosition, MetricDecision, Step
-from streams.core import autoscaler as kinds
-from streams.core.evaluation import Evaluation, MetricEvaluation, Normalization
-from streams.core.normalize import WITHIN_RANGE
+from streams.hpa import autoscaler as kinds
+from streams.hpa.evaluation import Evaluation, MetricEvaluation, Normalization
+from streams.hpa.normalize import WITHIN_RANGE
 
 FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

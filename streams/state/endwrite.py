@@ -6,16 +6,16 @@ import msgspec
 
 from schemas.decisions import Decision
 from schemas.outcomes import Outcome
-from streams.core import records
-from streams.core.complete import complete
-from streams.core.evaluation import Result, ScaleApplied, ScaleFailed
-from streams.core.hpa import Hpa
-from streams.core.ledger import Draft
-from streams.core.probe import WriteEnded
-from streams.core.rows import PendingWrite
-from streams.core.schedule import OUTCOME_WAIT_MS, WRITE_TTL_MS
-from streams.core.state import State
-from streams.core.subject import identity, labels, own_status, take_restart
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import Result, ScaleApplied, ScaleFailed
+from streams.state import decisionrecords
+from streams.state.hpastate import Hpa
+from streams.state.ledger import Draft
+from streams.state.partitionstate import State
+from streams.state.probe import WriteEnded
+from streams.state.rows import PendingWrite
+from streams.state.schedule import OUTCOME_WAIT_MS, WRITE_TTL_MS
+from streams.state.subject import identity, labels, own_status, take_restart
 
 _OUTCOME_TEXTS = {
     "superseded": "a newer decision took its place",
@@ -83,7 +83,7 @@ def _completion(
         mode="enforce",
         current_replicas=pending.current_replicas,
         final_desired_replicas=pending.desired_replicas if result.action != "none" else pending.current_replicas,
-        direction=records.direction(pending.current_replicas, pending.desired_replicas),
+        direction=decisionrecords.direction(pending.current_replicas, pending.desired_replicas),
         reason=pending.reason,
         observed={"restart": restart} if restart else {},
         completes=write.decision,

@@ -5,27 +5,27 @@ from typing import Any
 from msgspec import structs
 
 from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
-from streams.core import records
-from streams.core.complete import complete
-from streams.core.decide import decide
-from streams.core.errors import StateError
-from streams.core.evaluation import Evaluation, Pending, Result, ScaleApplied
-from streams.core.guards import Standing, overflow, pause_in_force, standing
-from streams.core.hpa import Hpa
-from streams.core.ledger import Draft
-from streams.core.membership import is_selector
-from streams.core.moves import KEPT_MOVES, moved
-from streams.core.namespace import Namespace
-from streams.core.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
-from streams.core.observe import observe_metric, observe_scale
-from streams.core.probe import EvaluationInputs, Guards
-from streams.core.rows import PendingWrite, ScaleRow
-from streams.core.schedule import WRITE_TTL_MS
-from streams.core.settings import Effective
-from streams.core.shadow import attribute
-from streams.core.state import State
-from streams.core.statuses import new_status
-from streams.core.subject import compiled, identity, labels, own_status, take_restart
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import Evaluation, Pending, Result, ScaleApplied
+from streams.hpa.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
+from streams.hpa.reconcile import decide
+from streams.hpa.statuses import new_status
+from streams.state import decisionrecords
+from streams.state.clustersettings import Effective
+from streams.state.gather import observe_metric, observe_scale
+from streams.state.guards import Standing, overflow, pause_in_force, standing
+from streams.state.hpastate import Hpa
+from streams.state.ledger import Draft
+from streams.state.logerrors import StateError
+from streams.state.membership import is_selector
+from streams.state.moves import KEPT_MOVES, moved
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.probe import EvaluationInputs, Guards
+from streams.state.rows import PendingWrite, ScaleRow
+from streams.state.schedule import WRITE_TTL_MS
+from streams.state.shadow import attribute
+from streams.state.subject import compiled, identity, labels, own_status, take_restart
 
 
 class Evaluator:
@@ -194,7 +194,7 @@ class Evaluator:
 
     def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, Result]:
         """Give the write to want (None: none) and the result to show meanwhile."""
-        self.constraints = records.constraints(evaluation)
+        self.constraints = decisionrecords.constraints(evaluation)
         pending = evaluation.pending
         if pending is None:
             if evaluation.result is None:
@@ -259,14 +259,14 @@ class Evaluator:
     def _draft(self, evaluation: Evaluation, result: Result, observed: dict[str, Any], wanted: Pending | None) -> Draft:
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
-        metrics = [records.metric_decision(metric) for metric in evaluation.metrics]
+        metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
         facts = self._facts(evaluation, result, wanted)
         made = self._steps(evaluation, facts["final_desired_replicas"])
         steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
         shape = (
             list(facts.values()),
             steady,
-            records.shape_of(metrics, made, result.status),
+            decisionrecords.shape_of(metrics, made, result.status),
             *(row.spec_hash, row.origin, row.generation, state.row.engine),
         )
         if wanted is None and self._repeats(shape):
@@ -294,8 +294,8 @@ class Evaluator:
             "mode": self.standing.mode,
             "current_replicas": current,
             "final_desired_replicas": final,
-            "direction": records.direction(current, final),
-            "reason": records.reason_of(evaluation, result.status),
+            "direction": decisionrecords.direction(current, final),
+            "reason": decisionrecords.reason_of(evaluation, result.status),
             "selected_metric": evaluation.selected_metric,
             "constraints_applied": self.constraints,
             "wants": wanted.desired_replicas if wanted is not None else None,
@@ -308,7 +308,7 @@ class Evaluator:
 
     def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
         """Give the steps, with one for fleethpa's own guards where they changed the number."""
-        made, desired = records.steps(evaluation), evaluation.desired_replicas
+        made, desired = decisionrecords.steps(evaluation), evaluation.desired_replicas
         if desired is not None and final != desired:
             made.append(Step(step="guard", in_=desired, out=final))
         return made
@@ -323,9 +323,9 @@ class Evaluator:
     def _repeats(self, shape: tuple[Any, ...]) -> bool:
         """Tell whether the last full record differs in values only."""
         row, known = self.row, self.hpa.shape
-        if not row.full_decision or self.now_ms - row.full_ms >= records.FULL_EVERY_MS:
+        if not row.full_decision or self.now_ms - row.full_ms >= decisionrecords.FULL_EVERY_MS:
             return False
-        return known == shape if known is not None else row.full_digest == records.digest(shape)
+        return known == shape if known is not None else row.full_digest == decisionrecords.digest(shape)
 
     def _short(self, name: str, evaluation: Evaluation, metrics: list[MetricDecision]) -> Draft:
         state = self.state
@@ -334,8 +334,8 @@ class Evaluator:
             seq=0,
             prev="",
             same_as=self.row.full_decision,
-            time=records.print_time(self.now_ms),
-            input=records.input_position(state.row.number, state.offset, state.row.log_hash, []),
+            time=decisionrecords.print_time(self.now_ms),
+            input=decisionrecords.input_position(state.row.number, state.offset, state.row.log_hash, []),
             m=[(metric.value, metric.utilization, metric.proposal, metric.ratio) for metric in metrics],
             raw_desired_replicas=evaluation.proposal,
             newest=[metric.newest for metric in metrics],

@@ -16,13 +16,13 @@ from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
 from schemas.scales import Heartbeat, ScaleSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.core import foldhpas, rates
-from streams.core.errors import UnknownEngineError
-from streams.core.foldhpas import paused_by
-from streams.core.folding import Folding
-from streams.core.namespace import query_key, target_key
-from streams.core.rows import AnswerRow, ScaleRow, TargetKey
-from streams.core.settings import merge
+from streams.state import foldhpas, rates
+from streams.state.clustersettings import merge
+from streams.state.foldcontext import Folding
+from streams.state.foldhpas import paused_by
+from streams.state.logerrors import UnknownEngineError
+from streams.state.namespace import query_key, target_key
+from streams.state.rows import AnswerRow, ScaleRow, TargetKey
 
 
 class EntryFold(Folding):

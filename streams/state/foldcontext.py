@@ -2,9 +2,9 @@
 
 from schemas.entries import Source
 from schemas.scales import Heartbeat
-from streams.core.namespace import Namespace
-from streams.core.rows import Session, WatchRow
-from streams.core.state import State
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.rows import Session, WatchRow
 
 SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over."""

@@ -2,12 +2,12 @@
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
-from streams.core.folding import Folding
-from streams.core.guards import HIDDEN, standing
-from streams.core.hpa import Hpa, made_uid
-from streams.core.namespace import advance
-from streams.core.rows import DirectoryEntry, ListProgress, Pause, TargetKey
-from streams.core.shadow import take_native_status
+from streams.state.foldcontext import Folding
+from streams.state.guards import HIDDEN, standing
+from streams.state.hpastate import Hpa, made_uid
+from streams.state.namespace import advance
+from streams.state.rows import DirectoryEntry, ListProgress, Pause, TargetKey
+from streams.state.shadow import take_native_status
 
 
 def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:

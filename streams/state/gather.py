@@ -4,15 +4,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.hpa import metric_source
+from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.selectors import label_selector_text, matches_label_selector
 from schemas.samples import MetricAnswer as WireAnswer
-from schemas.selectors import label_selector_text, matches_label_selector
-from streams.core.autoscaler import INVALID, Autoscaler
-from streams.core.compile import parse_group
-from streams.core.gofloat import wrap64
-from streams.core.metricsclient import MetricsApi, empty_failure, fetch_failure
-from streams.core.namespace import AnswerState, Namespace, api_query
-from streams.core.observation import (
+from streams.hpa.autoscaler import INVALID, Autoscaler
+from streams.hpa.compile import parse_group
+from streams.hpa.gofloat import wrap64
+from streams.hpa.metricsclient import MetricsApi, empty_failure, fetch_failure
+from streams.hpa.observation import (
     ExternalSamples,
     MetricAnswer,
     MetricFailure,
@@ -23,10 +22,11 @@ from streams.core.observation import (
     ScaleFailure,
     pod_samples,
 )
-from streams.core.rates import REMEMBERED_MS
-from streams.core.requests import PodTemplate
-from streams.core.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
-from streams.core.settings import Effective
+from streams.hpa.requests import PodTemplate
+from streams.state.clustersettings import Effective
+from streams.state.namespace import AnswerState, Namespace, api_query
+from streams.state.rates import REMEMBERED_MS
+from streams.state.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
 
 HEARTBEAT_LIMIT_MS = 30_000
 _SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from schemas.autoscalers import Mode, Origin
 from schemas.keys import EVERY_CLUSTER
-from streams.core.evaluation import Evaluation
-from streams.core.hpa import Hpa
-from streams.core.namespace import Namespace
-from streams.core.rows import Pause, TargetKey
-from streams.core.settings import Effective
+from streams.hpa.evaluation import Evaluation
+from streams.state.clustersettings import Effective
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.rows import Pause, TargetKey
 
 HIDDEN = " (cluster)"
 """Ends the directory name of a cluster's HPA that bears a central one's name; no Kubernetes name has a space."""

@@ -8,11 +8,11 @@ import orjson
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
-from streams.core.autoscaler import Autoscaler
-from streams.core.compile import compile_autoscaler
-from streams.core.conditions import rfc3339
-from streams.core.observe import MetricQuery
-from streams.core.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.conditions import rfc3339
+from streams.state.gather import MetricQuery
+from streams.state.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
 
 _REMEMBERED_UIDS = 16
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")

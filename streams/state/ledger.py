@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from schemas.decisions import Decision, ShortDecision
-from streams.core.errors import DivergenceError
+from streams.state.logerrors import DivergenceError
 
 FULL_TYPE = "io.fleethpa.decision.v1"
 SHORT_TYPE = "io.fleethpa.decision.short.v1"

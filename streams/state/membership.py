@@ -5,12 +5,12 @@ from functools import lru_cache
 
 import msgspec
 
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.pods import Container as WireContainer
 from schemas.pods import Pod
-from schemas.quantity import QuantityError, parse_quantity
-from schemas.selectors import SelectorError, parse_selector
-from streams.core.observation import NO_PODS, ZERO_TIME_MS, PodList, PodRow
-from streams.core.requests import Container, PodTemplate
+from streams.hpa.observation import NO_PODS, ZERO_TIME_MS, PodList, PodRow
+from streams.hpa.requests import Container, PodTemplate
 
 
 class Members:

@@ -12,10 +12,10 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.pods import Pod, PodList
 from schemas.scales import Target
-from streams.core.membership import Membership, canonical_selector
-from streams.core.observation import MetricAnswer as Answer
-from streams.core.rates import REMEMBERED_MS
-from streams.core.rows import (
+from streams.hpa.observation import MetricAnswer as Answer
+from streams.state.membership import Membership, canonical_selector
+from streams.state.rates import REMEMBERED_MS
+from streams.state.rows import (
     NOTHING_APPLIED,
     PARTS,
     AnswerRow,

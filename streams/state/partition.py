@@ -14,17 +14,17 @@ from schemas.decisions import ENGINE
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
-from streams.core import records, rows
-from streams.core.errors import LogError, StateError, UnknownEngineError
-from streams.core.evaluate import look_at
-from streams.core.fold import EntryFold
-from streams.core.hpa import Hpa
-from streams.core.ledger import DecisionRecord, Ledger
-from streams.core.namespace import Namespace
-from streams.core.probe import Probe
-from streams.core.rowcopies import applied_offset
-from streams.core.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
-from streams.core.state import State
+from streams.state import decisionrecords, rows
+from streams.state.fold import EntryFold
+from streams.state.hpastate import Hpa
+from streams.state.ledger import DecisionRecord, Ledger
+from streams.state.logerrors import LogError, StateError, UnknownEngineError
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.probe import Probe
+from streams.state.rowcopies import applied_offset
+from streams.state.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
+from streams.state.visit import look_at
 
 STEP_LIMIT_MS = 300_000
 """A longer step of log time acts as a restart."""
@@ -221,7 +221,7 @@ class Partition:
         for hpa in self.state.dirty_hpas():
             hpa.trim(self.state.checkpoint_offset)
             if hpa.shape is not None:
-                hpa.row.full_digest = records.digest(hpa.shape)
+                hpa.row.full_digest = decisionrecords.digest(hpa.shape)
             hpa.dirty, hpa.applied = False, offset
             yield hpa.key, rows.encode_row(offset, hpa.row)
 

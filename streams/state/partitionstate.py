@@ -3,13 +3,13 @@
 from typing import Any
 
 from schemas.keys import HpaId
-from streams.core.hpa import Hpa
-from streams.core.namespace import Namespace
-from streams.core.observe import plan
-from streams.core.probe import Probe
-from streams.core.rows import HpaRow, PartitionRow
-from streams.core.schedule import Schedule
-from streams.core.settings import Effective, effective
+from streams.state.clustersettings import Effective, effective
+from streams.state.gather import plan
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.probe import Probe
+from streams.state.rows import HpaRow, PartitionRow
+from streams.state.schedule import Schedule
 
 
 class State:

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId
-from streams.core.autoscaler import Autoscaler, ControllerSettings
-from streams.core.evaluation import History
-from streams.core.observation import Observation
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.evaluation import History
+from streams.hpa.observation import Observation
 
 
 class Guards(Struct, frozen=True, gc=False):

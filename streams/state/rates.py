@@ -4,8 +4,8 @@ Rates are integers in milli units per second, cut toward zero. A counter's first
 """
 
 from schemas.samples import Point
-from streams.core.gofloat import trunc_div, wrap64
-from streams.core.rows import SampleRow, SeriesKey
+from streams.hpa.gofloat import trunc_div, wrap64
+from streams.state.rows import SampleRow, SeriesKey
 
 _DEFAULT_WINDOW_MS = 60_000
 REMEMBERED_MS = 3_600_000

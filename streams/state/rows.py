@@ -1,6 +1,6 @@
 """State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
 
-A row's value is its applied log offset (`streams.core.rowcopies`) and the MessagePack of one of the structs below, a
+A row's value is its applied log offset (`streams.state.rowcopies`) and the MessagePack of one of the structs below, a
 large one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
 """
 
@@ -15,9 +15,9 @@ from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from schemas.pods import Pod
 from schemas.samples import MetricAnswer
 from schemas.settings import ClusterSettings
-from streams.core.errors import StateError
-from streams.core.evaluation import EMPTY_HISTORY, History, Pending
-from streams.core.rowcopies import APPLIED_BYTES, applied_prefix
+from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
+from streams.state.logerrors import StateError
+from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
 _LEVEL = 1
 _PLAIN_BYTES = 4096

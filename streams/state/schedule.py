@@ -3,7 +3,7 @@
 from heapq import heapify, heappop, heappush
 
 from schemas.keys import HpaId
-from streams.core.hpa import Hpa
+from streams.state.hpastate import Hpa
 
 ANSWER_WAIT_MS = 3_000
 """A due HPA waits this long for an answer of its metrics."""

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from streams.core.events import store_scale_event
-from streams.core.hpa import Hpa
-from streams.core.rows import ScaleRow
+from streams.hpa.scaleevents import store_scale_event
+from streams.state.hpastate import Hpa
+from streams.state.rows import ScaleRow
 
 _SKEW_LIMIT_MS = 60_000
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 from schemas.scales import Target
-from streams.core import records
-from streams.core.autoscaler import Autoscaler
-from streams.core.errors import StateError
-from streams.core.evaluation import EMPTY_HISTORY, Result
-from streams.core.hpa import Hpa
-from streams.core.state import State
+from streams.hpa.autoscaler import Autoscaler
+from streams.hpa.evaluation import EMPTY_HISTORY, Result
+from streams.state import decisionrecords
+from streams.state.hpastate import Hpa
+from streams.state.logerrors import StateError
+from streams.state.partitionstate import State
 
 
 def take_restart(state: State, hpa: Hpa) -> str:
@@ -45,8 +45,8 @@ def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[
         "namespace": row.namespace,
         "name": row.name,
         "uid": row.uid,
-        "time": records.print_time(state.now_ms),
-        "input": records.input_position(state.row.number, state.offset, state.row.log_hash, sources),
+        "time": decisionrecords.print_time(state.now_ms),
+        "input": decisionrecords.input_position(state.row.number, state.offset, state.row.log_hash, sources),
         "scale_target_ref": hpa.spec["scaleTargetRef"],
         "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
         "origin": row.origin,

@@ -1,13 +1,13 @@
 """Look at one HPA at one record: end its pending write, evaluate it, or forget it."""
 
-from streams.core.endwrite import end_write
-from streams.core.evaluator import Evaluator
-from streams.core.guards import asked_mode
-from streams.core.hpa import Hpa
-from streams.core.ledger import Draft
-from streams.core.namespace import Namespace
-from streams.core.schedule import ANSWER_WAIT_MS, EARLY_ANSWER_MS
-from streams.core.state import State
+from streams.state.endwrite import end_write
+from streams.state.evaluator import Evaluator
+from streams.state.guards import asked_mode
+from streams.state.hpastate import Hpa
+from streams.state.ledger import Draft
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.schedule import ANSWER_WAIT_MS, EARLY_ANSWER_MS
 
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:

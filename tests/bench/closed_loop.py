@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.dev.cluster.load import Load, Points, Ramp, Sine, Spike, Step
-from fleethpa.dev.cluster.model import PodProfile, SimulatedPod, SimulatedWorkload
+from fleethpa.simulator.loadcurve import Load, Points, Ramp, Sine, Spike, Step
+from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
-from streams.core.autoscaler import ControllerSettings
-from streams.core.complete import complete
-from streams.core.decide import decide
-from streams.core.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.core.observation import Observation, PodList, PodRow, PodSamples, Scale, pod_samples
-from streams.core.probe import EvaluationInputs, Guards
-from streams.core.requests import Container, PodTemplate
-from streams.replay.backtest import backtest
-from streams.replay.candidate import Candidate, candidate
-from streams.replay.inputs import Evaluated
+from streams.analysis.candidate import Candidate, candidate
+from streams.analysis.hpabacktest import backtest
+from streams.history.evaluationinputs import Evaluated
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
+from streams.hpa.observation import Observation, PodList, PodRow, PodSamples, Scale, pod_samples
+from streams.hpa.reconcile import decide
+from streams.hpa.requests import Container, PodTemplate
+from streams.state.probe import EvaluationInputs, Guards
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000

@@ -11,14 +11,14 @@ from schemas.codec import encode
 from schemas.entries import Entry, LogRecord
 from schemas.pods import Container, Pod
 from schemas.samples import Answers, MetricAnswer, PodUsage
-from streams.core.autoscaler import ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.decide import decide
-from streams.core.evaluation import EMPTY_HISTORY
-from streams.core.ledger import DecisionRecord
-from streams.core.membership import pod_row
-from streams.core.observation import ExternalSamples, Observation, PodList, Scale, pod_samples
-from streams.core.partition import Partition
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.evaluation import EMPTY_HISTORY
+from streams.hpa.observation import ExternalSamples, Observation, PodList, Scale, pod_samples
+from streams.hpa.reconcile import decide
+from streams.state.ledger import DecisionRecord
+from streams.state.membership import pod_row
+from streams.state.partition import Partition
 from tests.generated_log import START_MS, Fleet, partition_log
 
 RUNS = 5

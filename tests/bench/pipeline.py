@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Body, LogRecord, PublicRecord
 from schemas.keys import partition_for
-from streams.kafka import reader, strict_producer
 from tests.generated_log import Fleet, generate
 
 Line = tuple[str, float, str]

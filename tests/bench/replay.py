@@ -20,12 +20,12 @@ from pathlib import Path
 
 import orjson
 
-from streams.replay.archive import DECISIONS, LOG, create
-from streams.replay.archiver import Limits
-from streams.replay.parallel import Pool, cores
-from streams.replay.rerun import ReplayReport, ReplayTask, replay_partition
-from streams.replay.sources import ArchiveSource
-from streams.replay.writer import PartitionWriter
+from streams.archive.archiver import Limits
+from streams.archive.layout import DECISIONS, LOG, create
+from streams.archive.segmentwriter import PartitionWriter
+from streams.history.parallel import Pool, cores
+from streams.history.pastsources import ArchiveSource
+from streams.history.rerun import ReplayReport, ReplayTask, replay_partition
 from tests.archive_kit import decided
 from tests.generated_log import Fleet, generate
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from fleethpa.conformance.controller import EMPTY_STATUS, MAPPED_KINDS, MAX_ATTEMPTS
-from fleethpa.conformance.inputs import EPOCH_MS
+from fleethpa.conformance.caseinputs import EPOCH_MS
+from fleethpa.conformance.scenarios import EMPTY_STATUS, MAPPED_KINDS, MAX_ATTEMPTS
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
@@ -20,8 +20,8 @@ from schemas.pods import PodList
 from schemas.samples import Answers, MetricAnswer, query_of
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
-from streams.core.compile import parse_group
-from streams.core.partition import Partition
+from streams.hpa.compile import parse_group
+from streams.state.partition import Partition
 from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
 Json = dict[str, Any]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleethpa import errors
-from fleethpa.conformance import calculator, controller
+from fleethpa.cli.common import failures
+from fleethpa.conformance import calculatorcases, scenarios
 from fleethpa.conformance.command import conformance, to_json, to_text
-from fleethpa.conformance.errors import InputError, MissingFileError, UnknownKindError
 from fleethpa.conformance.runner import run
+from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownKindError
 
 DATA = Path(__file__).parent / "data"
 STANDALONE = ("controller-boundary", "controller-random", "controller-trace", "calculator", "metrics-client")
@@ -51,14 +51,14 @@ def test_the_order_of_samples_does_not_matter() -> None:
             for metric in tick["in"].get("metrics", []):
                 if "pods" in metric:
                     metric["pods"] = dict(reversed(metric["pods"].items()))
-        assert list(controller.check_scenario(case)) == []
+        assert list(scenarios.check_scenario(case)) == []
 
 
 def test_the_order_of_pods_matters_only_to_the_pod_that_an_error_names() -> None:
     for case in cases_of("calculator"):
         case["pods"] = list(reversed(case.get("pods") or []))
         error = case["out"].get("error", "")
-        (_, differences), *_ = calculator.check([case])
+        (_, differences), *_ = calculatorcases.check([case])
         if " Pod " in error:
             case["out"]["error"] = ""
             assert [path for path, *_ in differences] in ([], ["out.error"])
@@ -71,7 +71,7 @@ def test_another_hpa_without_a_usable_selector_shares_no_pods(selector: str) -> 
     for case in cases_of("controller-random")[:40]:
         for tick in case["ticks"]:
             tick["in"]["otherHpas"] = [*tick["in"].get("otherHpas", []), {"name": "zz-unknown", "selector": selector}]
-        assert list(controller.check_scenario(case)) == []
+        assert list(scenarios.check_scenario(case)) == []
 
 
 def test_a_wrong_answer_is_found_and_shown(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_command_exits_1_on_a_difference(tmp_path: Path) -> None:
 
     result = CliRunner().invoke(conformance, [str(path), "--jobs", "1", "-o", "json"])
 
-    assert result.exit_code == errors.ANSWER_IS_NO
+    assert result.exit_code == failures.ANSWER_IS_NO
     assert json.loads(result.output)["different"] == 1
 
 

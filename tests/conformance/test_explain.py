@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.conformance import explain
+from fleethpa.conformance import openpoints
 from fleethpa.conformance.compare import differences
 
 Json = dict[str, Any]
@@ -43,24 +43,28 @@ def missing(pod: str) -> Json:
 @pytest.mark.parametrize(
     ("before", "recorded", "ours", "expected"),
     [
-        pytest.param(two("a", "b"), two("b", "a"), two("a", "b"), explain.NAME_ORDER, id="two names in another order"),
-        pytest.param(two("b", "a"), None, two("a", "b"), explain.NAME_ORDER, id="so open whether to write at all"),
+        pytest.param(
+            two("a", "b"), two("b", "a"), two("a", "b"), openpoints.NAME_ORDER, id="two names in another order"
+        ),
+        pytest.param(two("b", "a"), None, two("a", "b"), openpoints.NAME_ORDER, id="so open whether to write at all"),
         pytest.param(two("a", "b"), two("b", "c"), two("a", "b"), None, id="other names"),
         pytest.param(two("a", "b"), two("b", "a", 3), two("a", "b"), None, id="other names' order and another number"),
-        pytest.param(status(), missing("web-2"), missing("web-1"), explain.POD_NAMED, id="another pod of the target"),
+        pytest.param(
+            status(), missing("web-2"), missing("web-1"), openpoints.POD_NAMED, id="another pod of the target"
+        ),
         pytest.param(status(), missing("db-1"), missing("web-1"), None, id="a pod that is not the target's"),
         pytest.param(
-            status(), status(average="1000"), status(), explain.QUANTITY_TEXT, id="a quantity written otherwise"
+            status(), status(average="1000"), status(), openpoints.QUANTITY_TEXT, id="a quantity written otherwise"
         ),
         pytest.param(status(), status(average="1001"), status(), None, id="another quantity"),
-        pytest.param(status(), status(at="00:00:01"), status(), explain.SECOND, id="a second within the sync"),
+        pytest.param(status(), status(at="00:00:01"), status(), openpoints.SECOND, id="a second within the sync"),
         pytest.param(status(), status(at="00:00:09"), status(), None, id="a second after the sync"),
         pytest.param(status(), status(desired=3), status(), None, id="another number"),
         pytest.param(status(), None, status(desired=3), None, id="a write that was not made"),
     ],
 )
 def test_what_explains_a_difference(before: Json, recorded: Json | None, ours: Json, expected: str | None) -> None:
-    assert explain.explain(before, recorded, ours, PODS, (START, START + 2)) == expected
+    assert openpoints.explain(before, recorded, ours, PODS, (START, START + 2)) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fleethpa import cli
-from fleethpa.conformance.errors import InputError
+from fleethpa.cli import main
 from fleethpa.conformance.runner import run
+from fleethpa.conformance.vectorerrors import InputError
 
 DATA = Path(__file__).parent / "data"
 PARTS = ("syncs", "answers", "controller", "watch")
@@ -27,7 +27,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 def command(*arguments: Path | str) -> int:
-    return cli.run(["conformance", "--jobs", "1", *map(str, arguments)])
+    return main.run(["conformance", "--jobs", "1", *map(str, arguments)])
 
 
 def test_a_recording_may_have_any_name_and_be_unpacked(recording: Path) -> None:

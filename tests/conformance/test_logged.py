@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from schemas.hpa import semantically_equal_status
-from streams.core import evaluate, observe
-from streams.core.observation import MetricFailure
+from schemas.kubernetes.hpa import semantically_equal_status
+from streams.hpa.observation import MetricFailure
+from streams.state import gather, visit
 from tests.conformance.logged import LoggedScenario
 from tests.conformance.told import UntoldError
 
@@ -25,8 +25,8 @@ _NAMED_POD = re.compile(r" Pod [^ \"]+")
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The HPAs that a record may evaluate. Errors of metrics are, as in the scenarios, the client's whole text."""
     names: set[str] = set()
-    monkeypatch.setattr(evaluate, "_has_reason", lambda state, namespace, hpa: hpa.id.name in names)
-    monkeypatch.setattr(observe, "fetch_failure", lambda api, message: MetricFailure(message))
+    monkeypatch.setattr(visit, "_has_reason", lambda state, namespace, hpa: hpa.id.name in names)
+    monkeypatch.setattr(gather, "fetch_failure", lambda api, message: MetricFailure(message))
     return names
 
 

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reconciler.core import answers
+from reconciler.core import metricanswers
 from schemas.codec import decode, encode
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
-from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, PodSamples
-from streams.core.observe import compile_answer
+from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, PodSamples
+from streams.state.gather import compile_answer
 
 DATA = Path(__file__).parent / "data" / "metrics-client.jsonl.gz"
 SCENARIO_START_MS = 946_684_800_000
@@ -27,10 +27,10 @@ def test_every_answer_means_what_upstream_makes_of_it() -> None:
 
 
 def _observed(case: dict[str, Any]) -> tuple[Any, str | None]:
-    (query,) = answers.queries([_hpa(case)], {TARGET: "app=x"})
+    (query,) = metricanswers.queries([_hpa(case)], {TARGET: "app=x"})
     assert query.metric_selector == case["request"].get("metricSelector", query.metric_selector)
     response = {"items": [case["response"]]} if case["kind"] == "object" else case["response"]
-    wire = decode(encode(answers.fill(query, response)), MetricAnswer)
+    wire = decode(encode(metricanswers.fill(query, response)), MetricAnswer)
     match compile_answer(wire, case.get("resource", ""), case.get("container", "")):
         case MetricFailure(error=error):
             return None, error

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleethpa.conformance.inputs import EPOCH_MS
-from schemas.hpa import metric_source
+from fleethpa.conformance.caseinputs import EPOCH_MS
+from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.pods import Container, Pod
 from schemas.samples import MetricAnswer, PodUsage, PodValue
-from schemas.selectors import SelectorError, label_selector_text
-from streams.core.compile import parse_group
+from streams.hpa.compile import parse_group
 
 Json = dict[str, Any]
 

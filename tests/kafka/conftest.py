@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime import topicadmin as admin
+from runtime.topicadmin import WantedTopic
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams import topics as admin
-from streams.topics import WantedTopic
 from tests.kafka.broker import KafkaBroker, missing_tools
 
 PARTITIONS = 4

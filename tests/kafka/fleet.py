@@ -13,17 +13,17 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from fleethpa.config import Config
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.fleet import Fleet
-from fleethpa.dev.cluster.load import Constant, Load
-from fleethpa.writer import open_writer
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.writer import open_writer
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.loadcurve import Constant, Load
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.simulatedfleet import Fleet
+from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from streams import topics as admin
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.conftest import PARTITIONS, make_topics
 

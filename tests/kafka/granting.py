@@ -4,9 +4,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.admin import CreateAclsRequest
 
+from runtime.acls import ACLS, Acl, Component
+from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
-from streams.acls import ACLS, Acl, Component
-from streams.kafka import aiokafka_kwargs
 
 _RESOURCES = {"topic": 2, "group": 3}
 _PATTERNS = {"literal": 3, "prefixed": 4}

@@ -8,10 +8,10 @@ from dataclasses import replace
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from runtime import topicadmin as admin
+from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams import topics as admin
-from streams.kafka import aiokafka_kwargs, reader
 from tests.kafka.conftest import PARTITIONS, make_topics
 
 CHANGELOG = [one for one in admin.wanted(PARTITIONS, 1) if one.name == topics.CHANGELOG]

@@ -19,10 +19,10 @@ from pathlib import Path
 import orjson
 from aiokafka import TopicPartition
 
+from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.core.partition import Partition
-from streams.kafka import read_range, reader, strict_producer
+from streams.state.partition import Partition
 from tests.decider_process import Decider, append_log
 from tests.generated_log import START_MS, Fleet, generate
 from tests.kafka.broker import KafkaBroker, missing_tools

@@ -13,21 +13,21 @@ from typing import NamedTuple
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from fleethpa.decisions import Recorded, expand_all
+from fleethpa.cli.common.decisionreading import Recorded, expand_all
+from runtime.kafkaclients import read_range, reader
 from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.settings import Restart
-from streams.core.partition import Partition
 from streams.decider.rebuild import Tail, continue_chain
-from streams.decider.standing import Head
-from streams.ingest.convert import convert
+from streams.decider.recordedtail import Head
+from streams.ingest.convertrecord import convert
 from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
 from streams.ingest.mapping import Resolver
-from streams.kafka import read_range, reader
+from streams.state.partition import Partition
 from tests.kafka.conftest import PARTITIONS
 
 NUMBERS = range(PARTITIONS)

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
-from streams import topics as admin
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.certificates import Authority
 from tests.kafka.conftest import PARTITIONS, make_topics

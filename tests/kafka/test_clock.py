@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime import topicadmin as admin
+from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams import topics as admin
-from streams.kafka import strict_producer
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.clock import missing_compiler
 from tests.kafka.conftest import PARTITIONS, make_topics

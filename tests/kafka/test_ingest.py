@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from aiokafka import TopicPartition
 
+from runtime import topicadmin as admin
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.settings import WatermarkReset
-from streams import topics as admin
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import IngestError
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import IngestError
+from streams.ingest.ingestworker import run_ingest
 from streams.ingest.reset import reset_source
-from streams.ingest.worker import run_ingest
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.acls import Component
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.acls import Component
 from tests.decider_process import ROOT
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.fleet import Rig, World

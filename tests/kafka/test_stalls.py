@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime import topicadmin as admin
 from schemas.connection import KafkaSettings
-from streams import topics as admin
 from streams.decider.exits import Exit
 from tests.decider_process import Decider, first_difference, load_log, wait_for_decisions
 from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics

@@ -2,38 +2,38 @@
 
 import asyncio
 
+from runtime import topicadmin
+from runtime.topicadmin import TopicAdmin, WantedTopic
 from schemas import topics as names
 from schemas.connection import KafkaSettings
-from streams import topics
-from streams.topics import TopicAdmin, WantedTopic
 from tests.kafka.conftest import make_topics
 
 
 async def test_what_was_changed_by_hand_is_found_and_put_right_and_foreign_settings_stay(
     settings: KafkaSettings,
 ) -> None:
-    want = topics.wanted(4, 1)
-    assert {one.what for one in await topics.check(settings, want)} == {"topic"}
+    want = topicadmin.wanted(4, 1)
+    assert {one.what for one in await topicadmin.check(settings, want)} == {"topic"}
     await make_topics(settings, want)
     by_hand = {"message.timestamp.type": "CreateTime", "segment.bytes": "2000000"}
     async with TopicAdmin(settings) as admin:
         found = await admin.found([names.LOG])
         await admin.configure(WantedTopic(names.LOG, 4, 1, by_hand), found[names.LOG])
     await _until(settings, want, [f"{names.LOG}: message.timestamp.type is CreateTime, wanted LogAppendTime"])
-    assert await topics.fix(settings, want) == []
+    assert await topicadmin.fix(settings, want) == []
     await _until(settings, want, [])
     async with TopicAdmin(settings) as admin:
         assert (await admin.found([names.LOG]))[names.LOG].own["segment.bytes"] == "2000000"
 
 
 async def test_a_partition_count_cannot_be_put_right(settings: KafkaSettings) -> None:
-    await make_topics(settings, topics.wanted(2, 1))
-    left = await topics.fix(settings, topics.wanted(4, 1))
+    await make_topics(settings, topicadmin.wanted(2, 1))
+    left = await topicadmin.fix(settings, topicadmin.wanted(4, 1))
     assert {(one.what, one.fixable) for one in left} == {("partition count", False)}
 
 
 async def _until(settings: KafkaSettings, want: list[WantedTopic], texts: list[str]) -> None:
     """What DescribeConfigs answers is up to a second old."""
     async with asyncio.timeout(120):
-        while [str(one) for one in await topics.check(settings, want)] != texts:
+        while [str(one) for one in await topicadmin.check(settings, want)] != texts:
             await asyncio.sleep(0.2)

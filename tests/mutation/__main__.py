@@ -25,21 +25,21 @@ from tests.mutation.equivalent import reason_of
 from tests.mutation.operators import Mutant, mutants, mutated
 
 MODULES = (
-    "streams.core.gofloat",
-    "streams.core.calculator",
-    "streams.core.grouping",
-    "streams.core.requests",
-    "streams.core.normalize",
-    "streams.core.events",
-    "streams.core.conditions",
-    "streams.core.limited",
-    "streams.core.statuses",
-    "streams.core.metrics",
-    "streams.core.compile",
-    "streams.core.decide",
-    "streams.core.complete",
-    "streams.core.metricsclient",
-    "schemas.quantity",
+    "streams.hpa.gofloat",
+    "streams.hpa.calculator",
+    "streams.hpa.grouping",
+    "streams.hpa.requests",
+    "streams.hpa.normalize",
+    "streams.hpa.scaleevents",
+    "streams.hpa.conditions",
+    "streams.hpa.limited",
+    "streams.hpa.statuses",
+    "streams.hpa.metrics",
+    "streams.hpa.compile",
+    "streams.hpa.reconcile",
+    "streams.hpa.complete",
+    "streams.hpa.metricsclient",
+    "schemas.kubernetes.quantity",
 )
 CPU_S = 60
 MEMORY = 2 << 30

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fleethpa.conformance import calculator, controller, metricsclient
+from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
 from fleethpa.conformance.api import API_CHECKS
 
 DATA = Path(__file__).parents[1] / "conformance" / "data"
@@ -35,7 +35,7 @@ Check = Callable[[], bool]
 
 def group(module: str) -> str:
     """Name the checks that a module shares with others."""
-    return {"schemas.quantity": "quantity", "streams.core.metricsclient": "client"}.get(module, "core")
+    return {"schemas.kubernetes.quantity": "quantity", "streams.hpa.metricsclient": "client"}.get(module, "core")
 
 
 def checks(group: str) -> Iterator[Check]:
@@ -44,15 +44,15 @@ def checks(group: str) -> Iterator[Check]:
         yield lambda: all(not found for found in API_CHECKS["quantity"](cases("api-quantity")))
         yield lambda: tables(QUANTITY_TABLES)
     elif group == "client":
-        yield lambda: equal(metricsclient, "metrics-client", 1)
+        yield lambda: equal(metricsclientcases, "metrics-client", 1)
         yield lambda: tables(CLIENT_TABLES)
     else:
-        yield lambda: equal(calculator, "calculator", 10)
-        yield lambda: equal(controller, "controller-boundary", 10)
-        yield lambda: equal(controller, "controller-random", 10)
-        yield lambda: equal(calculator, "calculator", 1)
-        yield lambda: equal(controller, "controller-boundary", 1)
-        yield lambda: equal(controller, "controller-random", 1)
+        yield lambda: equal(calculatorcases, "calculator", 10)
+        yield lambda: equal(scenarios, "controller-boundary", 10)
+        yield lambda: equal(scenarios, "controller-random", 10)
+        yield lambda: equal(calculatorcases, "calculator", 1)
+        yield lambda: equal(scenarios, "controller-boundary", 1)
+        yield lambda: equal(scenarios, "controller-random", 1)
         yield lambda: tables(CORE_TABLES)
 
 

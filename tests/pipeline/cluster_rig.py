@@ -10,11 +10,11 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from msgspec import structs
 
-from fleethpa.dev.broker import EmbeddedBroker
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
-from reconciler.clusters import ClusterConfig, clusters_of
-from reconciler.config import wall_clock_ms
+from fleethpa.simulator.broker import EmbeddedBroker
+from fleethpa.simulator.kubeconfig import write_kubeconfig
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from reconciler.apply.reconcilerconfig import wall_clock_ms
+from reconciler.clusters.client import ClusterConfig, clusters_of
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition

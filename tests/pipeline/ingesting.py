@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
+from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Entry, LogRecord
-from streams.ingest.config import IngestConfig
-from streams.ingest.worker import run_ingest
-from streams.kafka import reader, strict_producer
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingestworker import run_ingest
 
 NAMESPACES = 7
 PARTITIONS = 4

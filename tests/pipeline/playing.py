@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from aiokafka import TopicPartition
 
-from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import namespace_key, partition_for
-from streams.core.partition import Partition
 from streams.ingest.batch import Batch, Batcher, log_entries
-from streams.ingest.conversion import RawRecord, Refusal
-from streams.ingest.convert import convert
+from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
-from streams.kafka import reader, strict_producer
+from streams.ingest.pieces import RawRecord, Refusal
+from streams.state.partition import Partition
 from tests.decider_process import Decider
 from tests.pipeline.ingesting import Process
 from tests.pipeline.tape import CLUSTER, Observed

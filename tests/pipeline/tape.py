@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from reconciler.core import answers as metric_answers
-from reconciler.core.lists import DERIVED_KINDS, hpa_body, pod_body, scale_failure, scale_of_parent, target_of
-from reconciler.observe.state import WATCHES, ClusterState
+from reconciler.core import metricanswers as metric_answers
+from reconciler.core.objectbodies import DERIVED_KINDS, hpa_body, pod_body, scale_failure, scale_of_parent, target_of
+from reconciler.observer.clusterview import WATCHES, ClusterState
 from schemas import topics
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode

@@ -16,14 +16,14 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from runtime.kafkaclients import strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.kafka import strict_producer
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord
-from streams.replay.sources import TOPICS, KafkaSource
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchivedRecord
+from streams.history.pastsources import TOPICS, KafkaSource
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
 from tests.generated_log import Fleet
 

@@ -9,12 +9,13 @@ import pytest
 import yaml
 from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.faults import Fault
-from fleethpa.dev.cluster.kubeconfig import kubeconfig, write_kubeconfig
-from reconciler import clusters, credentials, execplugin
-from reconciler.clusters import ClusterClient, ClusterConfig, clusters_of
-from reconciler.errors import ApiError, ConfigError, UnreachableError
+from fleethpa.simulator.apifaults import Fault
+from fleethpa.simulator.kubeconfig import kubeconfig, write_kubeconfig
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from reconciler.clusters import client as clusters
+from reconciler.clusters import credentials, execplugin
+from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
+from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
 
 PODS = "/api/v1/namespaces/default/pods"
 

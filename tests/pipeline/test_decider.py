@@ -10,14 +10,14 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 
-from fleethpa.dev.broker import PARTITIONS, EmbeddedBroker
+from fleethpa.simulator.broker import PARTITIONS, EmbeddedBroker
+from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.decider.exits import Exit
-from streams.kafka import reader, strict_producer
 from tests.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
 from tests.playback import fold, make_log
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.dev.broker import PARTITION_BYTES, PARTITIONS, EmbeddedBroker, EmbeddedBrokerError
+from fleethpa.simulator.broker import PARTITION_BYTES, PARTITIONS, EmbeddedBroker, EmbeddedBrokerError
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_broker_that_does_not_run_says_so():
 
 
 async def test_it_runs_as_a_process_of_its_own():
-    command = [sys.executable, "-m", "fleethpa.dev.broker", "--topics", "one,two"]
+    command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", "one,two"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     with process:
         assert process.stdout is not None

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from aiokafka import TopicPartition
 
-from fleethpa.dev.broker import EmbeddedBroker
+from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
 from schemas.keys import partition_for
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import IngestError
 from streams.ingest.examples import example
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import IngestError
 from streams.ingest.reset import reset_source
 from tests.pipeline.ingesting import PARTITIONS, Process, commit, producer, reading, running, sample, without_duplicates
 

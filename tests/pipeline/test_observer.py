@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from fleethpa.dev.cluster.faults import Denial, Fault
-from fleethpa.dev.cluster.resources import by_kind
-from reconciler import kafka
-from reconciler.config import ObserverConfig
-from reconciler.observe import central
-from reconciler.observe.run import Observer
-from reconciler.observe.scales import BURST_S
+from fleethpa.simulator.apifaults import Denial, Fault
+from fleethpa.simulator.resources import by_kind
+from reconciler.apply import reconcilerkafka
+from reconciler.apply.reconcilerconfig import ObserverConfig
+from reconciler.observer import centralhpas
+from reconciler.observer.observerprocess import Observer
+from reconciler.observer.scaleobserver import BURST_S
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
@@ -306,7 +306,7 @@ async def test_a_central_hpa_makes_its_target_and_metrics_known(tmp_path: Path) 
 async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(central, "RENEW_MS", 500)
+    monkeypatch.setattr(centralhpas, "RENEW_MS", 500)
     async with rig(tmp_path) as made:
         topics = made.topics
         async with observed(made):
@@ -322,13 +322,13 @@ async def test_the_record_of_a_central_hpa_is_said_again_before_it_expires(
 async def test_an_observer_that_starts_reads_back_to_the_oldest_record_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(central, "RENEW_MS", 500)
-    monkeypatch.setattr(central, "MARK_EVERY_MS", 100)
+    monkeypatch.setattr(centralhpas, "RENEW_MS", 500)
+    monkeypatch.setattr(centralhpas, "MARK_EVERY_MS", 100)
     async with rig(tmp_path) as made:
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         partition = TopicPartition(AUTOSCALERS, partition_for(f"east/{NAMESPACE}", 4))
-        async with kafka.marks(made.kafka, central.group_of(made.sims), [partition]) as marks:
+        async with reconcilerkafka.marks(made.kafka, centralhpas.group_of(made.sims), [partition]) as marks:
             assert await marks.committed(partition) is None
             async with observed(made):
                 await _apply_central(made, hpa("central", "web"))

@@ -26,18 +26,18 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
-from fleethpa.config import Config
-from fleethpa.dev.broker import EmbeddedBroker
-from fleethpa.finding import find_decision
-from fleethpa.readers import open_reader
-from fleethpa.replaying import evaluated
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.finding import find_decision
+from fleethpa.cli.common.readers import open_reader
+from fleethpa.cli.common.replaying import evaluated
+from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.replay.archiver import Archiver, Limits
-from streams.replay.follow import NAMES
-from streams.replay.segments import ArchivedRecord
-from streams.replay.single import derive
-from streams.replay.sources import KafkaSource
+from streams.archive.archiver import Archiver, Limits
+from streams.archive.follow import NAMES
+from streams.archive.segments import ArchivedRecord
+from streams.history.onedecision import derive
+from streams.history.pastsources import KafkaSource
 from tests.archive_kit import write_archive
 from tests.published import fits
 from tests.questions_kit import (
@@ -237,9 +237,9 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
 def test_long_reading_is_told(
     both: dict[str, Ask], source: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleethpa.sources.EVERY_S", 0.005)
-    monkeypatch.setattr("fleethpa.replaying._BATCH", 5)
-    monkeypatch.setattr("fleethpa.timetravel._BREATH", 5)
+    monkeypatch.setattr("fleethpa.cli.common.sources.EVERY_S", 0.005)
+    monkeypatch.setattr("fleethpa.cli.common.replaying._BATCH", 5)
+    monkeypatch.setattr("fleethpa.cli.common.timetravel._BREATH", 5)
     told = both[source](*arguments).stderr
     assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", told), told
     assert ("an archive is faster" in told) == (source == "broker")

@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.faults import Denial, Fault
-from fleethpa.dev.cluster.resources import by_kind
-from reconciler.clusters import ClusterClient, ClusterConfig
-from reconciler.config import ReconcilerConfig
-from reconciler.run import Reconciler
+from fleethpa.simulator.apifaults import Denial, Fault
+from fleethpa.simulator.resources import by_kind
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from reconciler.apply.reconcilerconfig import ReconcilerConfig
+from reconciler.apply.reconcilerprocess import Reconciler
+from reconciler.clusters.client import ClusterClient, ClusterConfig
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition

@@ -17,13 +17,13 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.watch import Watch
 
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.faults import Denial, Fault
-from fleethpa.dev.cluster.fleet import Fleet, default_fleet
-from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
-from fleethpa.dev.cluster.load import Constant
-from fleethpa.dev.cluster.metricsapi import MetricsFault
+from fleethpa.simulator.apifaults import Denial, Fault
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.kubeconfig import write_kubeconfig
+from fleethpa.simulator.loadcurve import Constant
+from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.simulatedfleet import Fleet, default_fleet
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
@@ -542,7 +542,7 @@ async def test_the_default_fleet_runs_and_covers_every_metric_type(tmp_path):
 
 async def test_clusters_run_as_a_process_of_their_own(tmp_path):
     file = tmp_path / "kubeconfig"
-    command = [sys.executable, "-W", "error", "-m", "fleethpa.dev.cluster", "--name", "east", "--kubeconfig", str(file)]
+    command = [sys.executable, "-W", "error", "-m", "fleethpa.simulator", "--name", "east", "--kubeconfig", str(file)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(30):

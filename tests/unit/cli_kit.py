@@ -9,8 +9,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from fleethpa.decisions import Recorded, expand_all
-from fleethpa.readers import Enough, LogRecordAt
+from fleethpa.cli.common.decisionreading import Recorded, expand_all
+from fleethpa.cli.common.readers import Enough, LogRecordAt
 from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
@@ -19,7 +19,7 @@ from schemas.pods import Container, Pod, PodList
 from schemas.samples import Answers, MetricAnswer, PodUsage
 from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.core.partition import Partition
+from streams.state.partition import Partition
 
 START_MS = 1_795_269_600_000
 SETTINGS = ClusterSettings(sync_period_ms=15_000, default_mode="enforce", native_controller="absent")
@@ -140,7 +140,7 @@ class Fleet:
 
 
 class MemoryReader:
-    """A `fleethpa.readers.Reader` of a fleet in memory."""
+    """A `fleethpa.cli.common.readers.Reader` of a fleet in memory."""
 
     name = "memory"
     read = 0
@@ -189,7 +189,7 @@ class Cli:
             async def opened(source: str, config: Any) -> AsyncIterator[MemoryReader]:
                 yield fleet.reader()
 
-            monkeypatch.setattr("fleethpa.readers.open_reader", opened)
+            monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", opened)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
         """Run; the result's exit code is that of the process."""
@@ -197,7 +197,7 @@ class Cli:
 
         import click
 
-        from fleethpa.cli import run
+        from fleethpa.cli.main import run
 
         @click.command(
             context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.replay.archive import LOG, create, open_archive
-from streams.replay.manifests import Manifest
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import GENESIS, ArchivedRecord, ArchiveError
-from streams.replay.snapshots import read_snapshot, snapshots, write_snapshot
-from streams.replay.writer import PartitionWriter
+from streams.archive.layout import LOG, create, open_archive
+from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError
+from streams.archive.segmentwriter import PartitionWriter
+from streams.archive.snapshots import read_snapshot, snapshots, write_snapshot
 
 
 def record(offset: int) -> ArchivedRecord:

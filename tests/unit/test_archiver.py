@@ -5,16 +5,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.archiver import Archiver, Limits, is_written, torn
-from streams.replay.manifests import Manifest
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchiveError
-from streams.replay.signing import CheckpointWriter, make_key, read_private, read_public
-from streams.replay.snapshots import snapshots
-from streams.replay.sources import ArchiveSource
-from streams.replay.verify import Task, checkpoints_of, verify_partition
+from streams.archive.archiver import Archiver, Limits, is_written, torn
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchiveError
+from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
+from streams.archive.snapshots import snapshots
+from streams.history.pastsources import ArchiveSource
+from streams.history.verification import Task, checkpoints_of, verify_partition
+from streams.state.partition import Partition
 from tests.archive_kit import Topics, in_order, topics_of, write_archive
 from tests.damage import judged_archive
 from tests.generated_log import Fleet

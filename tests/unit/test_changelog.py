@@ -7,8 +7,8 @@ import random
 import pytest
 
 from schemas.topics import CHANGELOG, DECISIONS, LOG
-from streams.core.partition import Partition
-from streams.replay.changelog import CheckpointRows
+from streams.history.checkpoints import CheckpointRows
+from streams.state.partition import Partition
 from tests.questions_kit import FLEET, TopicRecord, world
 
 Rows = list[tuple[bytes, bytes | None]]

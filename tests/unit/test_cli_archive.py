@@ -14,12 +14,12 @@ import duckdb
 import orjson
 import pytest
 
-from fleethpa.archivereader import ArchiveReader
-from fleethpa.decisions import Recorded, expand_all
-from fleethpa.readers import Enough
+from fleethpa.cli.common.archivereader import ArchiveReader
+from fleethpa.cli.common.decisionreading import Recorded, expand_all
+from fleethpa.cli.common.readers import Enough
 from schemas.keys import partition_for
-from streams.replay.archive import DECISIONS
-from streams.replay.archiver import Archiver, Limits
+from streams.archive.archiver import Archiver, Limits
+from streams.archive.layout import DECISIONS
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.generated_log import Fleet
 from tests.published import fits
@@ -155,8 +155,8 @@ def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_pa
     monkeypatch.setattr(ArchiveReader, "tail", watched)
     assert run("describe", "hpa", "-A", "--from", str(root)).stdout.count("Last decisions:") == FLEET.hpas
     assert len(asked) == 2  # one of them for the state
-    monkeypatch.setattr("fleethpa.commands.describe.RECENT_MS", 30_000)
-    monkeypatch.setattr("fleethpa.commands.describe.LAST_DECISIONS", 1_000)
+    monkeypatch.setattr("fleethpa.cli.describe.RECENT_MS", 30_000)
+    monkeypatch.setattr("fleethpa.cli.describe.LAST_DECISIONS", 1_000)
     assert run("describe", "hpa", "-A", "--from", str(root)).exit_code == 0
     assert asked[-1] < decisions_of(made)
 
@@ -171,7 +171,7 @@ def test_a_long_past_is_expanded_a_few_times_only(
         stretches.append(len(stretch))
         return expand_all(partition, stretch)
 
-    monkeypatch.setattr("fleethpa.archivereader.expand_all", counted)
+    monkeypatch.setattr("fleethpa.cli.common.archivereader.expand_all", counted)
     found = asyncio.run(ArchiveReader(root).tail(lambda *_: False, [0]))[0]
     assert [each.offset for each in found] == list(range(len(made[DECISIONS, 0])))
     assert sum(stretches) <= 3 * len(found)
@@ -255,7 +255,7 @@ def looked(run: Cli, root: Path, *at: str) -> tuple[str, str]:
 
 
 def rfc3339(time_ms: int) -> str:
-    from fleethpa.output.times import rfc3339 as print_time
+    from fleethpa.cli.output.times import rfc3339 as print_time
 
     return print_time(time_ms)
 
@@ -368,8 +368,8 @@ def test_an_export_that_fails_leaves_what_stood_there(run: Cli, root: Path, tmp_
 def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     run: Cli, root: Path, made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
-    monkeypatch.setattr("fleethpa.exporting.MOST_OPEN", 1)
-    monkeypatch.setattr("fleethpa.exporting.MOST_HELD", 5)
+    monkeypatch.setattr("fleethpa.cli.common.exporting.MOST_OPEN", 1)
+    monkeypatch.setattr("fleethpa.cli.common.exporting.MOST_HELD", 5)
     result = run(
         "export", "decisions", "-o", output, "--partition-by", "cluster,namespace", "--out", str(tmp_path / "out"),
         "--from", str(root),

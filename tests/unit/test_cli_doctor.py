@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from fleethpa.dev.cluster.cluster import SimulatedCluster
-from fleethpa.dev.cluster.faults import Denial
-from fleethpa.dev.cluster.kubeconfig import write_kubeconfig
+from fleethpa.simulator.apifaults import Denial
+from fleethpa.simulator.kubeconfig import write_kubeconfig
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from schemas.autoscalers import Command
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.scales import Heartbeat
@@ -31,7 +31,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fleet:
     made.settle(3, 300)
     made.checkpoint()
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("fleethpa.session.Session.now_ms", lambda _: made.now_ms + 900)
+    monkeypatch.setattr("fleethpa.cli.common.session.Session.now_ms", lambda _: made.now_ms + 900)
     return made
 
 
@@ -101,7 +101,7 @@ def test_each_trouble_is_named(
     before = fleet.now_ms
     happens(fleet)
     if happens is _quiet:
-        monkeypatch.setattr("fleethpa.session.Session.now_ms", lambda _: before + 95_000)
+        monkeypatch.setattr("fleethpa.cli.common.session.Session.now_ms", lambda _: before + 95_000)
     done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
     assert done.exit_code == code, done.output
     assert any(each[:2] == (level, area) and each[2].startswith(said) for each in troubles(done)), troubles(done)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from fleethpa.cli import VERBS, LazyGroup, cli
-from fleethpa.config import Config, load
-from fleethpa.dev import runtime
-from fleethpa.errors import CommandError
-from fleethpa.output.table import Column, table
-from fleethpa.session import use_color
+from fleethpa.cli.common import devruntime
+from fleethpa.cli.common.configuration import Config, load
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.session import use_color
+from fleethpa.cli.main import VERBS, LazyGroup, cli
+from fleethpa.cli.output.table import Column, table
 from tests.published import fits
 from tests.unit.cli_kit import Cli
 
@@ -90,7 +90,7 @@ def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
         yield
 
-    monkeypatch.setattr("fleethpa.readers.open_reader", never)
+    monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", never)
     result = run("get", "hpa", "-A", "--timeout", "50ms")
     assert result.exit_code == 124
     assert "--timeout 50ms" in result.stderr
@@ -100,7 +100,7 @@ def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pyt
     def broken(source: str, config: Any) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("fleethpa.readers.open_reader", broken)
+    monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", broken)
     plain, debug = run("get", "hpa", "-A"), run("get", "hpa", "-A", "--debug")
     assert (plain.exit_code, debug.exit_code) == (70, 70)
     assert "internal error: RuntimeError: boom" in plain.stderr
@@ -136,7 +136,7 @@ def test_contexts_are_those_of_the_kubeconfig_that_their_place_had_in_mind(tmp_p
     assert load({"config": str(file)}, environ).contexts == ("a",)
     assert load({"config": str(file)}, environ | {"FLEETHPA_CONTEXTS": "b"}).contexts == ("b",)
     assert load({"config": str(file), "kubeconfig": "/flag"}, environ).contexts == ()
-    runtime.publish(runtime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",)), environ)
+    devruntime.publish(devruntime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",)), environ)
     found = load({"kubeconfig": "/flag"}, environ)
     assert (found.brokers, found.kubeconfig, found.contexts) == ("127.0.0.1:9", "/flag", ())
 
@@ -164,33 +164,36 @@ def test_a_configuration_made_by_the_program_itself_reaches_its_brokers() -> Non
 
 def test_a_running_dev_stack_is_found_and_a_dead_one_is_not(tmp_path: Path) -> None:
     environ = {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}
-    stack = runtime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",))
-    runtime.publish(stack, environ)
+    stack = devruntime.DevStack(os.getpid(), "127.0.0.1:9", "/k", ("east",))
+    devruntime.publish(stack, environ)
     found = load({}, environ)
     assert (found.brokers, found.kubeconfig, found.contexts) == ("127.0.0.1:9", "/k", ("east",))
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    runtime.withdraw(stack, environ)
-    runtime.publish(runtime.DevStack(int(gone.stdout), "127.0.0.1:9", "/k"), environ)
+    devruntime.withdraw(stack, environ)
+    devruntime.publish(devruntime.DevStack(int(gone.stdout), "127.0.0.1:9", "/k"), environ)
     assert load({}, environ).brokers == ""
 
 
 def test_a_second_stack_does_not_hide_the_first(tmp_path: Path) -> None:
     environ = {"FLEETHPA_RUNTIME_DIR": str(tmp_path)}
-    first, second = runtime.DevStack(os.getpid(), "first:1", ""), runtime.DevStack(os.getpid() + 1, "second:1", "")
-    runtime.publish(first, environ)
-    runtime.publish(second, environ)
-    assert runtime.find(environ) == first
+    first, second = (
+        devruntime.DevStack(os.getpid(), "first:1", ""),
+        devruntime.DevStack(os.getpid() + 1, "second:1", ""),
+    )
+    devruntime.publish(first, environ)
+    devruntime.publish(second, environ)
+    assert devruntime.find(environ) == first
 
 
 def test_a_stack_is_published_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").touch()  # no folder can be made there, also by root
-    stack = runtime.DevStack(os.getpid(), "127.0.0.1:9", "")
+    stack = devruntime.DevStack(os.getpid(), "127.0.0.1:9", "")
     environ = {"XDG_RUNTIME_DIR": str(tmp_path / "run")}
-    assert [path.parent for path in runtime.publish(stack, environ)] == [tmp_path / "run" / "fleethpa"]
-    assert runtime.find(environ) == stack
+    assert [path.parent for path in devruntime.publish(stack, environ)] == [tmp_path / "run" / "fleethpa"]
+    assert devruntime.find(environ) == stack
     with pytest.raises(OSError, match="build"):
-        runtime.publish(stack, {"FLEETHPA_RUNTIME_DIR": "build/dev"})
+        devruntime.publish(stack, {"FLEETHPA_RUNTIME_DIR": "build/dev"})
 
 
 def test_a_stacks_folder_that_cannot_be_made_is_named(
@@ -339,7 +342,7 @@ def test_a_closed_stdout_is_nobody_to_tell() -> None:
 
 def test_help_imports_nothing_heavy_and_starts_fast() -> None:
     code = (
-        "import sys; from fleethpa.cli import run; run(['get', '--help']);"
+        "import sys; from fleethpa.cli.main import run; run(['get', '--help']);"
         "heavy = {'faust', 'kubernetes', 'pyarrow', 'aiokafka', 'rich', 'yaml', 'aiohttp'} & set(sys.modules);"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.commands.diff import _sorted
-from fleethpa.output.words import counted
+from fleethpa.cli.diff import _sorted
+from fleethpa.cli.output.words import counted
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
 

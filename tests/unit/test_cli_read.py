@@ -8,9 +8,9 @@ import orjson
 import pytest
 import yaml
 
-from fleethpa.decisions import Expander, Recorded
-from fleethpa.output.explanation import explanation
-from fleethpa.state import read_state
+from fleethpa.cli.common.decisionreading import Expander, Recorded
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.output.explanation import explanation
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from tests.published import fits
@@ -359,7 +359,7 @@ def test_status_watch_that_does_not_settle_exits_124(run: Cli) -> None:
 def test_completion(run: Cli, words: str, typed: str, expected: list[str]) -> None:
     from click.shell_completion import ShellComplete
 
-    from fleethpa.cli import cli
+    from fleethpa.cli.main import cli
 
     complete = ShellComplete(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE")
     assert [item.value for item in complete.get_completions(words.split()[1:], typed)] == expected

@@ -11,14 +11,14 @@ import orjson
 import pytest
 import yaml
 
-from fleethpa.failif import parse_fail_if
-from fleethpa.output.stepplot import step_plot
-from fleethpa.replaying import events_of
+from fleethpa.cli.common.failif import parse_fail_if
+from fleethpa.cli.common.replaying import events_of
+from fleethpa.cli.output.stepplot import step_plot
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
-from streams.replay.archive import LOG
-from streams.replay.measures import Measures
-from streams.replay.segments import ArchivedRecord
+from streams.analysis.measures import Measures
+from streams.archive.layout import LOG
+from streams.archive.segments import ArchivedRecord
 from tests.archive_kit import SMALL, decided, write_archive
 from tests.published import fits
 from tests.shadow_kit import ShadowWorld
@@ -128,8 +128,8 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
             async for event in events:
                 yield event
 
-    monkeypatch.setattr("fleethpa.replaying.events_of", counted)
-    monkeypatch.setattr("fleethpa.backtesting.MOST_HELD", most)
+    monkeypatch.setattr("fleethpa.cli.common.replaying.events_of", counted)
+    monkeypatch.setattr("fleethpa.cli.common.backtesting.MOST_HELD", most)
     assert ask(*arguments).stdout == at_once
     assert readings > SMALL.partitions
 

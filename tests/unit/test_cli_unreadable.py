@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.replay.archive import DECISIONS
-from streams.replay.signing import CheckpointWriter, make_key, read_private
+from streams.archive.layout import DECISIONS
+from streams.archive.signing import CheckpointWriter, make_key, read_private
 from tests.archive_kit import ENFORCING, topics_of, write_archive
 from tests.generated_log import Fleet
 from tests.published import fits

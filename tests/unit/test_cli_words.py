@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.output import words
+from fleethpa.cli.output import words
 from schemas.decisions import Decision, InputPosition, MetricDecision
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleethpa.errors import CommandError
-from fleethpa.manifests import check_hpa, read_input
-from fleethpa.settingwords import parse_settings
-from fleethpa.writer import Fate, Pending, _fates_in
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.manifestfiles import check_hpa, read_input
+from fleethpa.cli.common.settingwords import parse_settings
+from fleethpa.cli.common.writer import Fate, Pending, _fates_in
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import Body, Entry, LogRecord, Source
@@ -76,7 +76,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     async def opened(config: Any) -> AsyncIterator[Broker]:
         yield made
 
-    monkeypatch.setattr("fleethpa.writer.open_writer", opened)
+    monkeypatch.setattr("fleethpa.cli.common.writer.open_writer", opened)
     return made
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streams.replay.backtest import backtest
-from streams.replay.candidate import CandidateError, candidate
-from streams.replay.inputs import Evaluated
-from streams.replay.measures import Moment, changes, measure, total
+from streams.analysis.candidate import CandidateError, candidate
+from streams.analysis.hpabacktest import backtest
+from streams.analysis.measures import Moment, changes, measure, total
+from streams.history.evaluationinputs import Evaluated
 from tests.bench.closed_loop import CHANGES, DEPLOYED, HPA, SHAPES, Score, run, scores, spec
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.observation import ExternalSamples, ObjectSample
-from streams.core.requests import compile_template
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.observation import ExternalSamples, ObjectSample
+from streams.hpa.requests import compile_template
 from tests.hpa_kit import (
     MAX_INT32,
     MAX_INT64,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete, status_write_failed
-from streams.core.evaluation import ScaleApplied
-from streams.core.observation import ExternalSamples, ObjectSample, PodList, Scale, ScaleFailure
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete, status_write_failed
+from streams.hpa.evaluation import ScaleApplied
+from streams.hpa.observation import ExternalSamples, ObjectSample, PodList, Scale, ScaleFailure
 from tests.hpa_kit import (
     FAILED,
     NOW_MS,

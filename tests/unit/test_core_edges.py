@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from streams.core.compile import compile_autoscaler
-from streams.core.complete import complete, status_write_failed
-from streams.core.conditions import Conditions
-from streams.core.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied, ScaleFailed
-from streams.core.events import store_scale_event
-from streams.core.normalize import scale_down_limit, scale_up_limit
-from streams.core.observation import ExternalSamples, Scale, ScaleFailure
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.complete import complete, status_write_failed
+from streams.hpa.conditions import Conditions
+from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending, ScaleApplied, ScaleFailed
+from streams.hpa.normalize import scale_down_limit, scale_up_limit
+from streams.hpa.observation import ExternalSamples, Scale, ScaleFailure
+from streams.hpa.scaleevents import store_scale_event
 from tests.hpa_kit import (
     FAILED,
     MAX_INT32,
@@ -100,7 +100,7 @@ def test_negative_status_replicas_give_a_negative_average_and_no_tolerance(statu
 
 
 def _object(milli: int) -> Any:
-    from streams.core.observation import ObjectSample
+    from streams.hpa.observation import ObjectSample
 
     return ObjectSample(milli)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from schemas.quantity import parse_quantity
-from streams.core.evaluation import Normalization
-from streams.core.metricsclient import object_list_answer, parse_duration_ms
-from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure
-from streams.core.requests import compile_template
+from schemas.kubernetes.quantity import parse_quantity
+from streams.hpa.evaluation import Normalization
+from streams.hpa.metricsclient import object_list_answer, parse_duration_ms
+from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure
+from streams.hpa.requests import compile_template
 from tests.hpa_kit import (
     FAILED,
     NOW_MS,

@@ -4,8 +4,8 @@ import pytest
 
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
-from streams.core.hpa import Hpa
-from streams.core.rows import HpaRow
+from streams.state.hpastate import Hpa
+from streams.state.rows import HpaRow
 from tests.partition_kit import make_hpa
 
 BORN_MS, LATER_MS = 1_767_225_600_000, 1_767_225_660_000

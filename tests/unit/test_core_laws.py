@@ -8,12 +8,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.complete import complete
-from streams.core.evaluation import Pending, ScaleApplied
-from streams.core.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
-from streams.core.grouping import Groups, MetricError, group, group_by_pod
-from streams.core.observation import PodList, pod_samples
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.complete import complete
+from streams.hpa.evaluation import Pending, ScaleApplied
+from streams.hpa.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
+from streams.hpa.grouping import Groups, MetricError, group, group_by_pod
+from streams.hpa.observation import PodList, pod_samples
 from tests.hpa_kit import (
     NOW_MS,
     Controller,

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streams.core.evaluation import Calculation
-from streams.core.observation import ObjectSample, PodList
+from streams.hpa.evaluation import Calculation
+from streams.hpa.observation import ObjectSample, PodList
 from tests.hpa_kit import (
     NOW_MS,
     Controller,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.metrics import evaluate_metric
-from streams.core.observation import ExternalSamples, MetricFailure, ObjectSample, PodList, Scale
-from streams.core.requests import Container, PodTemplate
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.metrics import evaluate_metric
+from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, PodList, Scale
+from streams.hpa.requests import Container, PodTemplate
 from tests.hpa_kit import (
     MAX_INT32,
     MAX_INT64,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streams.core import gofloat
-from streams.core.metricsclient import (
+from streams.hpa import gofloat
+from streams.hpa.metricsclient import (
     external_answer,
     fetch_failure,
     object_list_answer,
@@ -17,7 +17,7 @@ from streams.core.metricsclient import (
     pods_answer,
     resource_answer,
 )
-from streams.core.observation import ZERO_TIME_MS, ExternalSamples, MetricFailure, PodSamples
+from streams.hpa.observation import ZERO_TIME_MS, ExternalSamples, MetricFailure, PodSamples
 
 TIME = "2000-01-01T00:00:10Z"
 TIME_MS = 946_684_810_000

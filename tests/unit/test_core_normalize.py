@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from streams.core.autoscaler import ControllerSettings
-from streams.core.compile import compile_autoscaler
-from streams.core.evaluation import History, Normalization, ScaleFailed
-from streams.core.events import store_scale_event
-from streams.core.normalize import normalize, scale_down_limit, scale_up_limit
+from streams.hpa.autoscaler import ControllerSettings
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.evaluation import History, Normalization, ScaleFailed
+from streams.hpa.normalize import normalize, scale_down_limit, scale_up_limit
+from streams.hpa.scaleevents import store_scale_event
 from tests.hpa_kit import (
     MAX_INT32,
     NOW_MS,

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
-from streams.core.observation import ExternalSamples, ObjectSample, PodSamples
-from streams.core.partition import Partition
-from streams.core.probe import EvaluationInputs
-from streams.replay.answer import answer
-from streams.replay.counterfactual import Counterfactuals, Flip, counterfactuals
-from streams.replay.inputs import Evaluated, events
-from streams.replay.varied import spread, varied
+from streams.analysis.answer import answer
+from streams.analysis.counterfactual import Counterfactuals, Flip, counterfactuals
+from streams.analysis.varied import spread, varied
+from streams.history.evaluationinputs import Evaluated, events
+from streams.hpa.observation import ExternalSamples, ObjectSample, PodSamples
+from streams.state.partition import Partition
+from streams.state.probe import EvaluationInputs
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import LogBuilder, disturbed_log, make_hpa
 

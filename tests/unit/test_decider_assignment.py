@@ -7,9 +7,9 @@ import pytest
 
 from schemas.connection import KafkaSettings
 from streams.decider import assignment
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.fence import Fence
-from streams.decider.standing import Head, Standing
+from streams.decider.recordedtail import Head, Standing
 from streams.decider.tail import Bounds, TailReader
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))

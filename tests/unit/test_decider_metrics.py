@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.core.ledger import DecisionRecord
-from streams.core.partition import Partition
+from streams.decider.decidermetrics import Metrics
 from streams.decider.hpametrics import HpaCollector
-from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition
-from streams.decider.results import Results
+from streams.decider.resultcounts import Results
+from streams.state.ledger import DecisionRecord
+from streams.state.partition import Partition
 from tests.generated_log import START_MS, Fleet, partition_log
 
 WEB = 'cluster="c0",hpa="app0",namespace="ns0"'

@@ -12,12 +12,12 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.rowcopies import applied_offset, applied_prefix, merge_row, rows_by_partition
 from streams.decider import checkpoint
 from streams.decider.checkpoint import decisions_offset_of, own_row, split_rows, write_checkpoint
-from streams.decider.faults import CrashPoint
+from streams.decider.crashpoints import CrashPoint
 from streams.decider.owned import OwnedPartition
-from streams.decider.store import RowStore, StateTable
+from streams.decider.rowstore import RowStore, StateTable
+from streams.state.rowcopies import applied_offset, applied_prefix, merge_row, rows_by_partition
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1, 255, 2**40])

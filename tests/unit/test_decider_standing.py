@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from streams.decider.standing import Head, Standing, StandingError
+from streams.decider.recordedtail import Head, Standing, StandingError
 
 
 class Record(NamedTuple):

@@ -6,11 +6,11 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from streams.decider import fence, health, owned
-from streams.decider.config import DeciderConfig
+from streams.decider import deciderhealth, fence, owned
+from streams.decider.deciderconfig import DeciderConfig
+from streams.decider.decidermetrics import Metrics
 from streams.decider.exits import Exit
 from streams.decider.fence import Fence
-from streams.decider.metrics import Metrics
 from streams.decider.owned import OwnedPartition
 from streams.decider.ticks import TICK
 from streams.decider.watchdog import Watchdog
@@ -80,12 +80,12 @@ async def test_a_broker_clock_behind_the_newest_log_time_shows_in_readiness() ->
     assignment = cast(Any, SimpleNamespace(owned={0: one}))
     await one.fold(record(10, 100_000))
     await one.fold(record(11, 40_000))
-    assert health.problems(assignment, recovering=False) == []
+    assert deciderhealth.problems(assignment, recovering=False) == []
     await one.fold(record(12, 39_000))
-    assert health.problems(assignment, recovering=False) == [
+    assert deciderhealth.problems(assignment, recovering=False) == [
         "log partition 0: the broker's clock is 61 s behind the newest log time"
     ]
-    assert health.problems(assignment, recovering=True) == ["recovering state rows or waiting for an assignment"]
+    assert deciderhealth.problems(assignment, recovering=True) == ["recovering state rows or waiting for an assignment"]
 
 
 async def test_a_loop_that_stood_still_is_fenced(deaths: list[tuple[Exit, str]]) -> None:

@@ -10,8 +10,8 @@ import orjson
 import pytest
 import yaml
 
-from fleethpa.cli import cli
-from reconciler.rbac import manifests
+from fleethpa.cli.main import cli
+from reconciler.clusters.rbac import manifests
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"

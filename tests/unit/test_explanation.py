@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.decisions import Recorded, expand_all
-from fleethpa.output.explanation import explanation
-from fleethpa.output.would import about
+from fleethpa.cli.common.decisionreading import Recorded, expand_all
+from fleethpa.cli.output.explanation import explanation
+from fleethpa.cli.output.would import about
 from schemas.decisions import MetricDecision
-from streams.core.partition import Partition
+from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
 from tests.generated_log import partition_log
 from tests.unit.cli_kit import Cli, Fleet

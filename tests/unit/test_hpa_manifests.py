@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from schemas.conversion import v2_to_v1
-from schemas.hpa import (
+from schemas.kubernetes.hpa import (
     ManifestError,
     default_hpa,
     hpa_from_manifest,
     semantically_equal_spec,
     semantically_equal_status,
 )
-from schemas.validation import api_error_message, generation_after_update, validate_create, validate_update
+from schemas.kubernetes.validation import api_error_message, generation_after_update, validate_create, validate_update
+from schemas.kubernetes.versions import v2_to_v1
 
 PREFIX = "autoscaling.alpha.kubernetes.io"
 PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import topics
-from streams.ingest import formats
+from streams.ingest import messageformats
 from streams.ingest.batch import log_entries
-from streams.ingest.conversion import MAX_PUBLIC_RECORD_BYTES, Conversion, RawRecord, Refusal
-from streams.ingest.convert import convert
+from streams.ingest.convertrecord import convert
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Conversion, RawRecord, Refusal
 from streams.ingest.reject import rejected
 
 RESOLVER = Resolver(Mapping())
-PROTO = example(formats.OTLP_PROTO)
+PROTO = example(messageformats.OTLP_PROTO)
 
 
 def read(value: bytes | None, topic: str = topics.SAMPLES, headers: Any = ()) -> Conversion:
@@ -25,15 +25,15 @@ def read(value: bytes | None, topic: str = topics.SAMPLES, headers: Any = ()) ->
 
 
 def sample(**changes: Any) -> bytes:
-    return orjson.dumps(orjson.loads(example(formats.SAMPLE)) | changes)
+    return orjson.dumps(orjson.loads(example(messageformats.SAMPLE)) | changes)
 
 
 def prometheus(**changes: Any) -> bytes:
-    return orjson.dumps(orjson.loads(example(formats.PROMETHEUS)) | changes)
+    return orjson.dumps(orjson.loads(example(messageformats.PROMETHEUS)) | changes)
 
 
 def otlp(metric: Any) -> bytes:
-    document = orjson.loads(example(formats.OTLP_JSON))
+    document = orjson.loads(example(messageformats.OTLP_JSON))
     document["resourceMetrics"][0]["scopeMetrics"][0]["metrics"] = [metric]
     return orjson.dumps(document)
 
@@ -256,7 +256,7 @@ def _fits(value: Any) -> bool:
 
 
 @settings(max_examples=150)
-@given(st.sampled_from(formats.FORMATS), st.data())
+@given(st.sampled_from(messageformats.FORMATS), st.data())
 def test_damaged_messages_never_raise(format_: str, data: st.DataObject) -> None:
     value = bytearray(example(format_))
     for _ in range(data.draw(st.integers(1, 4))):

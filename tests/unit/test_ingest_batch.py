@@ -15,7 +15,7 @@ from schemas.pods import Pod, PodDeleted, PodList
 from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
 from schemas.settings import Restart
 from streams.ingest.batch import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries
-from streams.ingest.conversion import Piece, RawRecord, Refusal
+from streams.ingest.pieces import Piece, RawRecord, Refusal
 from streams.ingest.reject import rejected
 
 RAW = RawRecord(topics.SAMPLES, 1, 7, 1_000, b"{}")

@@ -7,10 +7,10 @@ import pytest
 
 from schemas.topics import TOPICS
 from streams import ingest
-from streams.ingest.check import check_record
-from streams.ingest.conversion import HARMLESS
-from streams.ingest.kinds import KINDS
 from streams.ingest.mapping import load_mapping
+from streams.ingest.pieces import HARMLESS
+from streams.ingest.preview import check_record
+from streams.ingest.topickinds import KINDS
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "connect-your-metrics.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

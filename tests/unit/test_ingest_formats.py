@@ -9,11 +9,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
 from schemas.samples import Answers, Point, Samples
-from streams.ingest import formats
-from streams.ingest.conversion import Conversion, Headers, RawRecord
-from streams.ingest.convert import convert
+from streams.ingest import messageformats
+from streams.ingest.convertrecord import convert
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import Conversion, Headers, RawRecord
 
 NOW = EXAMPLE_TIME_MS
 NANOS = str(NOW * 1_000_000)
@@ -193,12 +193,12 @@ def test_points_without_a_single_value_are_refused_and_the_rest_go_on(kind: str)
 
 
 def prometheus(**changes: Any) -> bytes:
-    return orjson.dumps(orjson.loads(example(formats.PROMETHEUS)) | changes)
+    return orjson.dumps(orjson.loads(example(messageformats.PROMETHEUS)) | changes)
 
 
 def test_prometheus_sample() -> None:
     found = read(prometheus())
-    assert found.format == formats.PROMETHEUS
+    assert found.format == messageformats.PROMETHEUS
     assert points(found) == [
         Point(type="Pods", metric="http_requests_per_second", milli=112_500, time=NOW, pod="checkout-7c9-abc")
     ]
@@ -257,7 +257,7 @@ def test_a_stale_marker_is_no_value() -> None:
 
 
 def sample(**changes: Any) -> bytes:
-    return orjson.dumps(orjson.loads(example(formats.SAMPLE)) | changes)
+    return orjson.dumps(orjson.loads(example(messageformats.SAMPLE)) | changes)
 
 
 @pytest.mark.parametrize(
@@ -295,36 +295,38 @@ def test_own_samples(changes: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def test_own_record() -> None:
-    found = read(example(formats.RECORD))
-    assert (found.format, found.result, found.time_ms) == (formats.RECORD, "ok", NOW)
+    found = read(example(messageformats.RECORD))
+    assert (found.format, found.result, found.time_ms) == (messageformats.RECORD, "ok", NOW)
     assert isinstance(found.pieces[0].body, Answers)
 
 
 @pytest.mark.parametrize(
     ("value", "headers", "expected"),
     [
-        pytest.param(example(formats.OTLP_PROTO), (), formats.OTLP_PROTO, id="0x0a begins protobuf"),
+        pytest.param(example(messageformats.OTLP_PROTO), (), messageformats.OTLP_PROTO, id="0x0a begins protobuf"),
         pytest.param(
-            example(formats.OTLP_PROTO),
+            example(messageformats.OTLP_PROTO),
             (("Content-Type", b"application/x-protobuf; q=1"),),
-            formats.OTLP_PROTO,
+            messageformats.OTLP_PROTO,
             id="the header names protobuf",
         ),
         pytest.param(
-            example(formats.SAMPLE),
+            example(messageformats.SAMPLE),
             (("content-type", b"application/x-protobuf"),),
-            formats.OTLP_PROTO,
+            messageformats.OTLP_PROTO,
             id="the header comes before the content",
         ),
-        pytest.param(b"\n\n" + example(formats.SAMPLE), (), formats.SAMPLE, id="JSON after line feeds"),
+        pytest.param(b"\n\n" + example(messageformats.SAMPLE), (), messageformats.SAMPLE, id="JSON after line feeds"),
         pytest.param(
-            b"\n" + example(formats.SAMPLE),
+            b"\n" + example(messageformats.SAMPLE),
             (("content-type", b"application/json"),),
-            formats.SAMPLE,
+            messageformats.SAMPLE,
             id="JSON after a line feed, named by the header",
         ),
-        pytest.param(example(formats.OTLP_JSON), (), formats.OTLP_JSON, id="resourceMetrics"),
-        pytest.param(example(formats.PROMETHEUS), (), formats.PROMETHEUS, id="name, labels, value, timestamp"),
+        pytest.param(example(messageformats.OTLP_JSON), (), messageformats.OTLP_JSON, id="resourceMetrics"),
+        pytest.param(
+            example(messageformats.PROMETHEUS), (), messageformats.PROMETHEUS, id="name, labels, value, timestamp"
+        ),
     ],
 )
 def test_formats_are_told_apart(value: bytes, headers: Headers, expected: str) -> None:

@@ -10,12 +10,12 @@ import pytest
 from schemas import topics
 from schemas.codec import decode, encode
 from schemas.entries import Body, LogRecord, PublicRecord
-from streams.ingest import formats, kinds, published
-from streams.ingest.check import check_record, kind_of
-from streams.ingest.conversion import RawRecord
-from streams.ingest.convert import convert
+from streams.ingest import messageformats, publishedschemas, topickinds
+from streams.ingest.convertrecord import convert
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import RawRecord
+from streams.ingest.preview import check_record, kind_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "public"
 RECORDS = sorted(GOLDEN.glob("*.json"))
@@ -32,7 +32,7 @@ def test_every_kind_reads_for_ever_and_writes_the_same_bytes(path: Path) -> None
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
 def test_every_kind_passes_ingest(path: Path) -> None:
     # A command for one HPA, as the golden one is, belongs on the first topic that takes commands.
-    topic = kinds.topics_of(path.stem)[0]
+    topic = topickinds.topics_of(path.stem)[0]
     found = convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
     assert found.result == "ok", found.reason()
 
@@ -44,20 +44,20 @@ def test_there_is_a_golden_record_of_every_kind() -> None:
 
 def test_no_kind_is_read_from_a_topic_of_another() -> None:
     for path in RECORDS:
-        for topic in set(topics.PUBLIC_TOPICS) - set(kinds.topics_of(path.stem)):
+        for topic in set(topics.PUBLIC_TOPICS) - set(topickinds.topics_of(path.stem)):
             found = convert(RawRecord(topic, 0, 0, EXAMPLE_TIME_MS, path.read_bytes()), Resolver(Mapping()))
             assert (found.result, found.code) == ("rejected", "wrongTopic")
-            assert found.reason().endswith(f"send it to {' or '.join(kinds.topics_of(path.stem))}")
+            assert found.reason().endswith(f"send it to {' or '.join(topickinds.topics_of(path.stem))}")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in published.PUBLISHED])
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in publishedschemas.PUBLISHED])
 def test_published_schemas_are_current(name: str) -> None:
-    """After a change: python -m streams.ingest.published."""
-    assert (published.FOLDER / f"{name}.json").read_bytes() == published.schema(name)
+    """After a change: python -m streams.ingest.publishedschemas."""
+    assert (publishedschemas.FOLDER / f"{name}.json").read_bytes() == publishedschemas.schema(name)
 
 
 def _schema(name: str) -> Any:
-    return orjson.loads((published.FOLDER / f"{name}.json").read_bytes())
+    return orjson.loads((publishedschemas.FOLDER / f"{name}.json").read_bytes())
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in RECORDS])
@@ -66,7 +66,7 @@ def test_records_fit_the_published_schema(path: Path) -> None:
 
 
 def test_the_sample_fits_its_published_schema_and_a_bad_one_does_not() -> None:
-    sample = orjson.loads(example(formats.SAMPLE))
+    sample = orjson.loads(example(messageformats.SAMPLE))
     jsonschema.validate(sample, _schema("sample"))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(sample | {"type": "Custom"}, _schema("sample"))
@@ -77,7 +77,7 @@ def test_the_log_record_fits_its_published_schema() -> None:
     jsonschema.validate(log, _schema("log-record"))
 
 
-@pytest.mark.parametrize("format_", [pytest.param(name, id=name) for name in formats.FORMATS])
+@pytest.mark.parametrize("format_", [pytest.param(name, id=name) for name in messageformats.FORMATS])
 def test_every_example_is_read_whole(format_: str) -> None:
     report = check_record(example(format_))
     assert (report.format, report.result, report.reasons, report.left_out) == (format_, "ok", [], {})

@@ -3,8 +3,8 @@
 import pytest
 
 from schemas.samples import Point
-from streams.ingest.conversion import Refusal
 from streams.ingest.mapping import Mapping, MappingError, Resolver, load_mapping
+from streams.ingest.pieces import Refusal
 from streams.ingest.series import Series
 
 WHERE = {"cluster": "east", "namespace": "shop"}

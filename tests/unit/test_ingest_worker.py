@@ -7,11 +7,11 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from schemas import topics
 from streams.ingest import loop
-from streams.ingest.config import IngestConfig
-from streams.ingest.errors import IngestError
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
-from streams.ingest.formats import SAMPLE
-from streams.ingest.metrics import IngestMetrics
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingesterrors import IngestError
+from streams.ingest.ingestmetrics import IngestMetrics
+from streams.ingest.messageformats import SAMPLE
 from streams.ingest.progress import starting_places
 
 PODS = TopicPartition(topics.PODS, 1)

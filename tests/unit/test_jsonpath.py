@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleethpa.errors import CommandError
-from fleethpa.output.jsonpath import jsonpath
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.output.jsonpath import jsonpath
 from tests.unit.cli_kit import Cli, Fleet
 
 # The document of kubectl's own page on JSONPath, shortened.

@@ -10,14 +10,14 @@ import pytest
 from reconciler.core.chunks import LARGEST_ANSWER_BYTES, answer_parts
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.entries import Body
-from schemas.hpa import hpa_from_manifest
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import hpa_from_manifest
+from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodSet
-from schemas.quantity import QuantityError, parse_milli, parse_quantity
 from schemas.samples import Answers, MetricAnswer, PodUsage
 from schemas.settings import ClusterSettings, Restart, SettingsSet
-from streams.core.gofloat import ceil32, int64
+from streams.hpa.gofloat import ceil32, int64
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

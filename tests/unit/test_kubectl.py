@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleethpa.kubectl.ages import human_duration, parse_time_ms
-from fleethpa.kubectl.description import describe
-from fleethpa.kubectl.table import hpa_table, hpa_table_cells, print_table, targets
-from fleethpa.kubectl.tabwriter import align
+from fleethpa.cli.kubectl.ages import human_duration, parse_time_ms
+from fleethpa.cli.kubectl.hpacolumns import hpa_table, hpa_table_cells, print_table, targets
+from fleethpa.cli.kubectl.hpadescription import describe
+from fleethpa.cli.kubectl.tabwriter import align
 
 NOW_MS = parse_time_ms("2001-02-03T04:05:06Z")
 

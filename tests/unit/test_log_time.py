@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.replay.archive import DECISIONS, LOG
+from streams.archive.layout import DECISIONS, LOG
 from tests.archive_kit import ENFORCING, Topics, decided, write_archive
 from tests.generated_log import Fleet, GeneratedRecord, generate
 from tests.unit.cli_kit import Cli

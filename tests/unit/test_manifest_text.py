@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.manifests import MAX_DEPTH, ManifestSyntaxError, load_manifests
+from schemas.kubernetes.manifests import MAX_DEPTH, ManifestSyntaxError, load_manifests
 
 
 def test_documents_and_lists_are_told_apart_and_placed() -> None:

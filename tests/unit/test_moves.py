@@ -15,9 +15,9 @@ from schemas.outcomes import Outcome
 from schemas.pods import PodSet
 from schemas.samples import Answers
 from schemas.settings import SettingsSet
-from streams.core.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
-from streams.core.partition import Partition
-from streams.decider.metrics import Metrics
+from streams.decider.decidermetrics import Metrics
+from streams.state.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
+from streams.state.partition import Partition
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 WEB = HpaId("eu", "shop", "web")

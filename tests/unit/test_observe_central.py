@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from reconciler.observe.central import RENEW_MS, CentralHpas, Stood, group_of
+from reconciler.observer.centralhpas import RENEW_MS, CentralHpas, Stood, group_of
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.topics import OBSERVER_GROUPS

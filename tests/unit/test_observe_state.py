@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.observe.rivals import rival
-from reconciler.observe.state import ClusterState, scales_watch
-from reconciler.observe.takeover import SILENCE_MS, OtherSessions
-from reconciler.observe.timetable import Timetable
-from reconciler.pool import Pool
+from reconciler.apply.clusterworker import Pool
+from reconciler.observer.clusterview import ClusterState, scales_watch
+from reconciler.observer.rivals import rival
+from reconciler.observer.takeover import SILENCE_MS, OtherSessions
+from reconciler.observer.timetable import Timetable
 from schemas.pods import Pod
 from schemas.scales import Heartbeat, ScaleSet, Target
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from schemas.keys import HpaId
-from streams.core.partition import Partition
-from streams.replay.candidate import candidate
-from streams.replay.inputs import Evaluated, Event, events
-from streams.replay.openloop import open_loop
+from streams.analysis.candidate import candidate
+from streams.analysis.openloop import open_loop
+from streams.history.evaluationinputs import Evaluated, Event, events
+from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
-from streams.core import records
-from streams.core.partition import Partition
+from streams.state import decisionrecords as records
+from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import Record, disturbed_log, fold
 

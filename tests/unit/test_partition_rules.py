@@ -14,10 +14,10 @@ from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
 from schemas.scales import Heartbeat
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
-from streams.core.errors import LogError, StateError, UnknownEngineError
-from streams.core.partition import Partition
-from streams.core.rowcopies import applied_offset
-from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, decode_row
+from streams.state.logerrors import LogError, StateError, UnknownEngineError
+from streams.state.partition import Partition
+from streams.state.rowcopies import applied_offset
+from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, decode_row
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -519,7 +519,7 @@ def test_a_checkpoint_is_due_after_fifteen_seconds_of_log_time() -> None:
 def test_a_large_namespace_is_spread_over_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     log = ready_log(replicas=40)
     log.add(answers(log, 50, 40), after_ms=SECOND)
-    monkeypatch.setattr("streams.core.partition.MAX_ROW_BYTES", 100)
+    monkeypatch.setattr("streams.state.partition.MAX_ROW_BYTES", 100)
     written = log.partition.checkpoint()
     names = [key.decode() for key, _ in written if b"|n/" in key]
     assert names[-1] == "0|n/eu/shop#0"

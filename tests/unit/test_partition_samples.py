@@ -8,9 +8,9 @@ from schemas.autoscalers import AutoscalerSet
 from schemas.pods import PodDeleted, PodSet
 from schemas.samples import Answers, MetricAnswer, MetricType, PodUsage, PodValue, Point, Samples
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.core.partition import Partition
-from streams.core.rates import fold_point
-from streams.core.rows import SampleRow
+from streams.state.partition import Partition
+from streams.state.rates import fold_point
+from streams.state.rows import SampleRow
 from tests.partition_kit import KEY, START_MS, LogBuilder, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

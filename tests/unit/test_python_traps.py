@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from fleethpa.kubectl import ages
-from schemas.hpa import semantically_equal_status
-from schemas.quantity import format_milli, parse_milli, parse_quantity
-from streams.core import gofloat
-from streams.core.calculator import bounds
-from streams.core.compile import compile_autoscaler
-from streams.core.conditions import rfc3339
-from streams.core.metrics import action
-from streams.core.metricsclient import parse_duration_ms, parse_time_ms
+from fleethpa.cli.kubectl import ages
+from schemas.kubernetes.hpa import semantically_equal_status
+from schemas.kubernetes.quantity import format_milli, parse_milli, parse_quantity
+from streams.hpa import gofloat
+from streams.hpa.calculator import bounds
+from streams.hpa.compile import compile_autoscaler
+from streams.hpa.conditions import rfc3339
+from streams.hpa.metrics import action
+from streams.hpa.metricsclient import parse_duration_ms, parse_time_ms
 from tests.hpa_kit import Controller, Group, behavior, calculate, external_metric, hpa, policy, resource, wanting, world
 
 INF, NAN = math.inf, math.nan
@@ -225,7 +225,7 @@ def test_bounds_of_the_tolerance_are_those_of_the_doubles() -> None:
 
 
 def test_the_order_of_keys_changes_no_label_selector_text() -> None:
-    from schemas.selectors import print_label_selector
+    from schemas.kubernetes.selectors import print_label_selector
 
     one, other = {"b": "2", "a": "1"}, {"a": "1", "b": "2"}
 

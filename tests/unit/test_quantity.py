@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import quantity
-from schemas.quantity import (
+from schemas.kubernetes import quantity
+from schemas.kubernetes.quantity import (
     MAX_I64,
     MIN_I64,
     Quantity,

@@ -4,12 +4,12 @@ import pytest
 from aiokafka import TopicPartition
 
 from schemas.connection import KafkaSettings
-from streams.core.partition import Partition
-from streams.decider.config import DeciderConfig
+from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.rebuild import Tail, check_empty, continue_chain
-from streams.decider.standing import Head
-from streams.decider.startup import StartError
+from streams.decider.recordedtail import Head
+from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
+from streams.state.partition import Partition
 from tests.playback import make_log
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))

@@ -9,15 +9,15 @@ import pytest
 from aiokafka import TopicPartition
 
 from schemas.topics import DECISIONS as DECISIONS_TOPIC
-from streams.core.partition import Partition
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
 from streams.decider import fromarchive
 from streams.decider.fromarchive import ArchivedState, archived_state, check_reach, decision_offset
-from streams.decider.standing import Head
-from streams.decider.startup import StartError
+from streams.decider.recordedtail import Head
+from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.segments import ArchivedRecord
-from streams.replay.sources import ArchiveSource
+from streams.history.pastsources import ArchiveSource
+from streams.state.partition import Partition
 from tests.archive_kit import SMALL, Topics, topics_of, write_archive
 
 NUMBER = 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core import answers
+from reconciler.core import metricanswers
 from reconciler.core.apierrors import error_text
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
@@ -29,18 +29,18 @@ def described(kind: str, name: str, api_version: str = "") -> dict[str, Any]:
 
 def test_a_question_that_several_metrics_share_is_asked_once() -> None:
     memory = {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "c"}}
-    asked = answers.queries([hpa(CPU, memory, external("q")), hpa(external("q"))], {TARGET: "app=web"})
+    asked = metricanswers.queries([hpa(CPU, memory, external("q")), hpa(external("q"))], {TARGET: "app=web"})
     assert asked == [MetricAnswer(api="resource", selector="app=web"), MetricAnswer(api="external", metric="q")]
 
 
 def test_pod_metrics_wait_for_the_selector_others_do_not() -> None:
-    assert answers.queries([hpa(CPU, external("q"))], {}) == [MetricAnswer(api="external", metric="q")]
-    assert answers.queries([hpa(CPU)], {TARGET: ""}) == []
+    assert metricanswers.queries([hpa(CPU, external("q"))], {}) == [MetricAnswer(api="external", metric="q")]
+    assert metricanswers.queries([hpa(CPU)], {TARGET: ""}) == []
 
 
 def test_a_metric_whose_selector_cannot_be_read_is_not_asked_for() -> None:
     bad = external("q", {"matchExpressions": [{"key": "a", "operator": "Near"}]})
-    assert answers.queries([hpa(bad)], {}) == []
+    assert metricanswers.queries([hpa(bad)], {}) == []
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_a_metric_whose_selector_cannot_be_read_is_not_asked_for() -> None:
     ],
 )
 def test_custom_paths(metric: dict[str, Any], resource: str, path: str) -> None:
-    (query,) = answers.queries([hpa(metric)], {TARGET: "app=web"})
-    assert answers.custom_path(query, "shop", "v1beta2", resource) == path
+    (query,) = metricanswers.queries([hpa(metric)], {TARGET: "app=web"})
+    assert metricanswers.custom_path(query, "shop", "v1beta2", resource) == path
 
 
 def test_resource_and_external_paths() -> None:
-    assert answers.resource_path("shop") == "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
-    assert answers.resource_path("shop", "a in (x,y)").endswith("/pods?labelSelector=a+in+%28x%2Cy%29")
-    (query,) = answers.queries([hpa(external("queue", {"matchLabels": {"queue": "orders"}}))], {})
+    assert metricanswers.resource_path("shop") == "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+    assert metricanswers.resource_path("shop", "a in (x,y)").endswith("/pods?labelSelector=a+in+%28x%2Cy%29")
+    (query,) = metricanswers.queries([hpa(external("queue", {"matchLabels": {"queue": "orders"}}))], {})
     expected = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=queue%3Dorders"
-    assert answers.external_path(query, "shop") == expected
+    assert metricanswers.external_path(query, "shop") == expected
 
 
 def usage(pod: str, **labels: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def usage(pod: str, **labels: str) -> dict[str, Any]:
 
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
-    found = answers.split_usages(asked, [usage("p1", app="a"), usage("p2", app="b")])
+    found = metricanswers.split_usages(asked, [usage("p1", app="a"), usage("p2", app="b")])
     assert [[each.pod for each in answer.usages] for answer in found] == [["p1"], ["p1", "p2"], []]
     assert all(answer.error is None for answer in found)
     first = found[0].usages[0]
@@ -103,8 +103,8 @@ def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
 
 
 def test_items_without_labels_cannot_be_split() -> None:
-    assert answers.has_labels([usage("p")])
-    assert not answers.has_labels([{"metadata": {"name": "p"}}])
+    assert metricanswers.has_labels([usage("p")])
+    assert not metricanswers.has_labels([{"metadata": {"name": "p"}}])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_items_without_labels_cannot_be_split() -> None:
 def test_a_quantity_is_read_as_gos_decoder_reads_it(value: Any, milli: int) -> None:
     external_item, pod_item = {"value": value}, {"metadata": {"name": "p"}, "containers": [_using(value)]}
 
-    assert answers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
-    assert answers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).usages[0].containers == [
+    assert metricanswers.fill(MetricAnswer(api="external"), {"items": [external_item]}).items == [(milli, 0)]
+    assert metricanswers.fill(MetricAnswer(api="resource"), {"items": [pod_item]}).usages[0].containers == [
         ("c", {"cpu": milli})
     ]
 
@@ -138,13 +138,13 @@ def _using(value: Any) -> dict[str, Any]:
 def test_a_pods_window_is_a_go_duration(seconds: int, window_ms: int) -> None:
     item = {"describedObject": {"name": "p"}, "value": "1", "windowSeconds": seconds}
 
-    assert answers.fill(MetricAnswer(api="pods"), {"items": [item]}).values[0].window_ms == window_ms
+    assert metricanswers.fill(MetricAnswer(api="pods"), {"items": [item]}).values[0].window_ms == window_ms
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_object_answer_must_be_exactly_one(count: int) -> None:
     item = {"value": "5", "timestamp": "2026-11-21T12:00:00Z"}
-    answer = answers.fill(MetricAnswer(api="object", metric="m"), {"items": [item] * count})
+    answer = metricanswers.fill(MetricAnswer(api="object", metric="m"), {"items": [item] * count})
     text = f"the custom metrics API server returned {count} results when we asked for exactly one"
     assert answer.error == text
 
@@ -154,13 +154,13 @@ def test_an_object_answer_must_be_exactly_one(count: int) -> None:
     [("30s", 30_000), ("1m0.5s", 60_500), ("15.012s", 15_012), ("250ms", 250), ("0", 0), ("1h2m3s", 3_723_000)],
 )
 def test_durations(text: str, ms: int) -> None:
-    assert answers.duration_ms(text) == ms
+    assert metricanswers.duration_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "5", "5x", "s", "-5s", "5 s", "2562048h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
-        answers.duration_ms(text)
+        metricanswers.duration_ms(text)
 
 
 STATUS = b'{"kind":"Status","status":"Failure","message":"metrics backend says no","code":503}'

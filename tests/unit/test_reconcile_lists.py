@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core import chunks
-from reconciler.core.lists import (
+from reconciler.core.objectbodies import (
     hpa_body,
     pod_body,
     replicas_manager,

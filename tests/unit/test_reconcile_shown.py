@@ -4,10 +4,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, Shower, Showing
+from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.clusters.clustererrors import UnreachableError
 from reconciler.core.inbox import Position
-from reconciler.errors import UnreachableError
-from reconciler.shown import DOWN_FOR_MS, GIVE_UP_MS, Shower, Showing
-from reconciler.telemetry import ReconcilerMetrics
 from schemas.decisions import Decision, InputPosition
 
 

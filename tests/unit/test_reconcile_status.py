@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from reconciler.clusters.rbac import manifests
 from reconciler.core import statusplan
-from reconciler.core.settings import GuardSettings
 from reconciler.core.statusplan import EventBudget
-from reconciler.rbac import manifests
+from reconciler.core.writelimits import GuardSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.settings import ClusterSettings, SettingsSet
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.errors import ApiError, ClusterError
-from reconciler.observe.reflector import Limits, Reflector, mirror
-from reconciler.telemetry import ObserverMetrics
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.observer.reflector import Limits, Reflector, mirror
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")

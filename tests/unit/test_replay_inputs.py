@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from streams.core.partition import Partition
-from streams.core.probe import EvaluationInputs, WriteEnded
-from streams.replay.answer import answer
-from streams.replay.inputs import Evaluated, evaluation_of, events
+from streams.analysis.answer import answer
+from streams.history.evaluationinputs import Evaluated, evaluation_of, events
+from streams.state.partition import Partition
+from streams.state.probe import EvaluationInputs, WriteEnded
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.selectors import (
+from schemas.kubernetes.selectors import (
     SelectorError,
     format_label_selector,
     label_selector,

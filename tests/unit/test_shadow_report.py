@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleethpa.dev.cluster.load import Sine
+from fleethpa.simulator.loadcurve import Sine
 from schemas.keys import HpaId
-from streams.core.partition import Partition
-from streams.replay.inputs import events
-from streams.replay.shadowreport import ShadowReport, shadow_report
+from streams.analysis.shadowreport import ShadowReport, shadow_report
+from streams.history.evaluationinputs import events
+from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
 from tests.shadow_kit import ShadowWorld
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleethpa.dev.cluster import patching, protobuf
-from fleethpa.dev.cluster.errors import ApiError
-from fleethpa.dev.cluster.selectors import field_matcher, label_matcher, selector_string
-from fleethpa.dev.cluster.simulation import parse_simulation
+from fleethpa.simulator import patching, protobuf
+from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.requestselectors import field_matcher, label_matcher, selector_string
+from fleethpa.simulator.simulation import parse_simulation
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fleethpa.dev.cluster.clock import SimClock
-from fleethpa.dev.cluster.kubelet import Kubelet
-from fleethpa.dev.cluster.store import Key, Store
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.kubelet import Kubelet
+from fleethpa.simulator.objectstore import Key, Store
 
 START_MS = 1_790_000_000_000
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleethpa.dev.cluster.load import Constant, parse_load
-from fleethpa.dev.cluster.model import PodProfile, Rollout, SimulatedWorkload
+from fleethpa.simulator.loadcurve import Constant, parse_load
+from fleethpa.simulator.model import PodProfile, Rollout, SimulatedWorkload
 
 START_MS = 1_000_000_000_000
 PROFILE = PodProfile(schedule_ms=500, ready_ms=2_000, stop_ms=1_000, idle_cpu_milli=10, cpu_milli_per_unit=5)

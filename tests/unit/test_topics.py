@@ -2,9 +2,9 @@
 
 import pytest
 
+from runtime.acls import ACLS, acl_commands
+from runtime.topicadmin import FoundTopic, WantedTopic, differences, strimzi, wanted
 from schemas import topics as names
-from streams.acls import ACLS, acl_commands
-from streams.topics import FoundTopic, WantedTopic, differences, strimzi, wanted
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
 AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "segment.ms": "1"}

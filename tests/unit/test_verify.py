@@ -7,11 +7,11 @@ import pytest
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
-from streams.replay.archive import LOG
-from streams.replay.checker import Report
-from streams.replay.parallel import Pool
-from streams.replay.sources import ArchiveSource
-from streams.replay.verify import checkpoints_of, verify, verify_partition
+from streams.archive.layout import LOG
+from streams.history.decisioncheck import Report
+from streams.history.parallel import Pool
+from streams.history.pastsources import ArchiveSource
+from streams.history.verification import checkpoints_of, verify, verify_partition
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
 
@@ -41,7 +41,7 @@ async def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
 
 async def test_an_engine_change_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("fold", "partition"):
-        monkeypatch.setattr(f"streams.core.{module}.ENGINE", 2)
+        monkeypatch.setattr(f"streams.state.{module}.ENGINE", 2)
     made = topics_of(SMALL)
     change = encode(LogRecord(v=1, entries=[Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))]))
     log = made[LOG, 0]

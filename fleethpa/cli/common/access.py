@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from reconciler.clusters import ClusterClient, ClusterConfig
+    from reconciler.clusters.client import ClusterClient, ClusterConfig
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OPTIONAL_GROUPS: Final = ("custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh")
@@ -52,7 +52,7 @@ class Access:
 
 def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
     """The permissions of `fleethpa clusters rbac`; a namespaced Role has none beyond its namespace."""
-    from reconciler.rbac import cluster_rules, enforcing_rules, observing_rules
+    from reconciler.clusters.rbac import cluster_rules, enforcing_rules, observing_rules
 
     rules = ([] if namespace else cluster_rules()) + observing_rules() + (enforcing_rules() if enforce else [])
     return [
@@ -66,8 +66,8 @@ def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
 
 async def review(cluster: ClusterConfig, permissions: Sequence[Permission], namespace: str = "") -> Access:
     """Ask a cluster about all of them, and for its version."""
-    from reconciler.clusters import ClusterClient
-    from reconciler.errors import ClusterError
+    from reconciler.clusters.client import ClusterClient
+    from reconciler.clusters.clustererrors import ClusterError
 
     client, gate = ClusterClient(cluster), asyncio.Semaphore(_AT_ONCE)
 

@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from pathlib import Path
 from typing import Final
 
-from fleethpa.decisions import Expander, Recorded, expand_all
-from fleethpa.errors import CommandError, usage
-from fleethpa.readers import BEYOND_MS, Enough, LogRecordAt
-from streams.replay.archive import DECISIONS, LOG, open_archive
-from streams.replay.reader import PartitionReader
-from streams.replay.segments import ArchivedRecord, ArchiveError, reading
-from streams.replay.snapshots import read_snapshot, snapshots
-from streams.replay.sources import ArchiveSource
+from fleethpa.cli.common.decisionreading import Expander, Recorded, expand_all
+from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.readers import BEYOND_MS, Enough, LogRecordAt
+from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchivedRecord, ArchiveError, reading
+from streams.archive.snapshots import read_snapshot, snapshots
+from streams.history.pastsources import ArchiveSource
 
 _POLL_S: Final = 0.5
 
@@ -43,7 +43,7 @@ def clock_ms(root: Path) -> int:
 
 
 class ArchiveReader:
-    """A `fleethpa.readers.Reader` of an archive, also while it is being written.
+    """A `fleethpa.cli.common.readers.Reader` of an archive, also while it is being written.
 
     Raises:
         CommandError: the folder is no archive that this version reads (exit 2).

@@ -7,17 +7,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.changes import changed_spec, checked
-from fleethpa.errors import CommandError, not_found, usage
-from fleethpa.manifests import check_hpa, read_input
+from fleethpa.cli.common.changes import changed_spec, checked
+from fleethpa.cli.common.failures import CommandError, not_found, usage
+from fleethpa.cli.common.manifestfiles import check_hpa, read_input
 from schemas.keys import HpaId, partition_for
 
 if TYPE_CHECKING:
-    from fleethpa.readers import Reader
-    from fleethpa.selection import Selection
-    from fleethpa.views import HpaView
-    from streams.replay.backtest import Backtest, Model
-    from streams.replay.inputs import Event
+    from fleethpa.cli.common.readers import Reader
+    from fleethpa.cli.common.selection import Selection
+    from fleethpa.cli.common.views import HpaView
+    from streams.analysis.hpabacktest import Backtest, Model
+    from streams.history.evaluationinputs import Event
 
 
 MOST_HELD: Final = 300_000
@@ -85,7 +85,7 @@ def _of_files(files: tuple[str, ...], selection: Selection, views: list[HpaView]
 
 
 def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
-    from fleethpa.finding import no_such_hpa
+    from fleethpa.cli.common.finding import no_such_hpa
 
     chosen = [view for view in views if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
@@ -121,8 +121,8 @@ async def events_by_hpa(
 
 async def _held(reader: Reader, hpas: list[HpaId], number: int, window: Window) -> dict[HpaId, list[Event]]:
     """The events of the first of some HPAs: of as many as can be held."""
-    from fleethpa.replaying import events_of
-    from streams.replay.inputs import Evaluated
+    from fleethpa.cli.common.replaying import events_of
+    from streams.history.evaluationinputs import Evaluated
 
     found: dict[HpaId, list[Event]] = {hpa: [] for hpa in hpas}
     held = 0
@@ -159,8 +159,8 @@ def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> li
     Raises:
         CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
     """
-    from streams.replay.backtest import backtest
-    from streams.replay.candidate import CandidateError, candidate
+    from streams.analysis.candidate import CandidateError, candidate
+    from streams.analysis.hpabacktest import backtest
 
     results = []
     for wish in found:
@@ -178,7 +178,7 @@ def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> li
 
 def notes(result: Backtest) -> list[str]:
     """What to keep in mind about this result, beside what the model can never know."""
-    from fleethpa.output.backtestpage import minutes
+    from fleethpa.cli.output.backtestpage import minutes
 
     said = []
     recorded = result.recorded

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fleethpa.config import Config
-from fleethpa.errors import CommandError, unreachable, usage
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.failures import CommandError, unreachable, usage
 from schemas.connection import KafkaSettings, SettingsError
 
 

@@ -6,16 +6,16 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.errors import usage
-from fleethpa.manifests import Manifest, check_hpa
-from fleethpa.output import words
-from fleethpa.output.would import quantity
-from schemas.hpa import metric_name, metric_source
-from schemas.quantity import QuantityError, parse_milli
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.manifestfiles import Manifest, check_hpa
+from fleethpa.cli.output import words
+from fleethpa.cli.output.would import quantity
+from schemas.kubernetes.hpa import metric_name, metric_source
+from schemas.kubernetes.quantity import QuantityError, parse_milli
 
 if TYPE_CHECKING:
-    from streams.core.probe import EvaluationInputs
-    from streams.replay.varied import Varied
+    from streams.analysis.varied import Varied
+    from streams.state.probe import EvaluationInputs
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
 _BEHAVIOR: Final = ("scaleUp", "scaleDown")
@@ -126,7 +126,7 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
     Raises:
         CommandError: no such metric, or it has no value in this evaluation (exit 2).
     """
-    from streams.replay.varied import varied
+    from streams.analysis.varied import varied
 
     said = []
     for text in settings:
@@ -152,8 +152,8 @@ def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> 
     if relative := _RELATIVE.fullmatch(value):
         share = float(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
         return max(0, round(number.now * (1 + share)))
-    from streams.core.observation import PodSamples
-    from streams.replay.varied import total_of
+    from streams.analysis.varied import total_of
+    from streams.hpa.observation import PodSamples
 
     if percent := _PERCENT.fullmatch(value):
         if number.spec.calculation != "utilization":

@@ -1,4 +1,7 @@
-"""The command reference, made from the commands themselves: `python -m fleethpa.reference > docs/reference/cli.md`."""
+"""The command reference, made from the commands.
+
+`python -m fleethpa.cli.common.clireference > docs/reference/cli.md` renews the page.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,23 @@ from collections.abc import Iterator
 
 import click
 
-from fleethpa.cli import VERBS, cli
-from fleethpa.errors import ANSWER_IS_NO, INTERNAL, INTERRUPTED, NOT_FOUND, OK, PARTIAL, TIMED_OUT, UNREACHABLE, USAGE
-from fleethpa.session import COMMON_NAMES
+from fleethpa.cli.common.failures import (
+    ANSWER_IS_NO,
+    INTERNAL,
+    INTERRUPTED,
+    NOT_FOUND,
+    OK,
+    PARTIAL,
+    TIMED_OUT,
+    UNREACHABLE,
+    USAGE,
+)
+from fleethpa.cli.common.session import COMMON_NAMES
+from fleethpa.cli.main import VERBS, cli
 
 HEAD = """# Command reference
 
-Made from the commands by `python -m fleethpa.reference`; a test keeps it current.
+Made from the commands by `python -m fleethpa.cli.common.clireference`; a test keeps it current.
 
 `fleethpa VERB [CLUSTER/][NAMESPACE/]NAME [flags]`. An HPA is `cluster/namespace/name`; without `-n` and `-A` the
 namespace is `default`, as kubectl's. Data goes to stdout, everything else to stderr.

@@ -20,8 +20,8 @@ def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: st
 def _known(context: click.Context) -> list[str]:
     import asyncio
 
-    from fleethpa.session import SHARED, Session
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.session import SHARED, Session
 
     options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
     session = Session((context.find_root().obj or {}) | options)

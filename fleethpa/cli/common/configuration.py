@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.errors import CommandError, usage
+from fleethpa.cli.common.failures import CommandError, usage
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
@@ -195,7 +195,7 @@ def _read_text(path: str, option: str) -> str:
 
 
 def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    from fleethpa.dev.runtime import find
+    from fleethpa.cli.common.devruntime import find
 
     stack = find(environ)
     if stack is None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from fleethpa.decisions import Recorded, document
-from fleethpa.filters import Filter
-from fleethpa.output import words
-from fleethpa.output.formats import to_json_line
-from fleethpa.output.table import Column
-from fleethpa.output.times import shown
-from fleethpa.readers import Reader
-from fleethpa.session import Session
-from fleethpa.state import read_state
+from fleethpa.cli.common.decisionreading import Recorded, document
+from fleethpa.cli.common.filters import Filter
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import to_json_line
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import shown
 from schemas.keys import partition_for
 
 DEFAULT_LAST: Final = 50

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.output.times import parse_time_ms
+from fleethpa.cli.output.times import parse_time_ms
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId

@@ -6,15 +6,15 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.checks import Check
-from fleethpa.errors import CommandError
-from fleethpa.output.times import span
-from fleethpa.output.words import counted
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.findings import Check
+from fleethpa.cli.output.times import span
+from fleethpa.cli.output.words import counted
 
 if TYPE_CHECKING:
-    from fleethpa.access import Access
-    from fleethpa.session import Session
-    from fleethpa.views import ClusterView, FleetState
+    from fleethpa.cli.common.access import Access
+    from fleethpa.cli.common.session import Session
+    from fleethpa.cli.common.views import ClusterView, FleetState
 
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
 """What is looked at, in order; `access` asks the member clusters of the kubeconfig."""
@@ -27,7 +27,7 @@ SHOWN: Final = 20
 
 async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Check]:
     """Look at the areas, in order; without Kafka only at the member clusters."""
-    from fleethpa.state import read_state
+    from fleethpa.cli.common.fleetstate import read_state
 
     state: FleetState | None = None
     if set(areas) - {"access"}:
@@ -56,8 +56,8 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
 async def _topics(session: Session, count: int) -> list[Check]:
     from aiokafka.errors import KafkaError
 
-    from fleethpa.connection import client_settings
-    from streams.topics import check, wanted
+    from fleethpa.cli.common.brokerconnection import client_settings
+    from runtime.topicadmin import check, wanted
 
     try:
         found = await check(client_settings(session.config), wanted(count, 1))
@@ -104,7 +104,7 @@ def _clusters(state: FleetState) -> Iterator[Check]:
 
 
 def _cluster(cluster: ClusterView) -> Iterator[Check]:
-    from fleethpa.output import words
+    from fleethpa.cli.output import words
 
     step = f"fleethpa get clusters {cluster.name}"
     if cluster.heard_ms is None or cluster.silent:
@@ -143,8 +143,8 @@ def _hpas(state: FleetState) -> Iterator[Check]:
 
 
 async def _access(session: Session, state: FleetState | None) -> AsyncIterator[Check]:
-    from fleethpa.access import review, wanted
-    from fleethpa.parts import member_clusters
+    from fleethpa.cli.common.access import review, wanted
+    from fleethpa.cli.common.parts import member_clusters
 
     if not session.config.kubeconfig:
         yield Check("ok", "access", "-", "not looked at: no kubeconfig is named (--kubeconfig FILE)")

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from fleethpa.decisions import Recorded
-from fleethpa.output.formats import to_json_line
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.output.formats import to_json_line
 from schemas.keys import HpaId
 
 BATCH: Final = 5_000
@@ -117,7 +117,7 @@ def _cell(kind: str, value: Any) -> Any:
 
 
 def _rfc3339(time_ms: int) -> str:
-    from fleethpa.output.times import rfc3339
+    from fleethpa.cli.output.times import rfc3339
 
     return rfc3339(time_ms)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.errors import usage
+from fleethpa.cli.common.failures import usage
 
 if TYPE_CHECKING:
-    from streams.replay.measures import Measures
+    from streams.analysis.measures import Measures
 
 MEASURES: Final = {
     "replica_hours": "replica_hours",

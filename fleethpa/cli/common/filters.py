@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar, get_args
 
 import click
 
-from fleethpa.decisions import Recorded
-from fleethpa.errors import CommandError, usage
-from fleethpa.output.times import LATEST_MS, parse_duration_ms, parse_time_ms
-from fleethpa.selection import Selection
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, parse_time_ms
 from schemas.decisions import Limit
 
 R = TypeVar("R")

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
-from fleethpa.decisions import Recorded
-from fleethpa.errors import CommandError, not_found, usage
-from fleethpa.filters import moment
-from fleethpa.output.times import rfc3339
-from fleethpa.readers import Reader
-from fleethpa.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
-from fleethpa.session import Session
-from fleethpa.state import read_state
-from fleethpa.views import FleetState, HpaView
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.failures import CommandError, not_found, usage
+from fleethpa.cli.common.filters import moment
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.common.views import FleetState, HpaView
+from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
 
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")

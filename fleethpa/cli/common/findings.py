@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fleethpa.errors import ANSWER_IS_NO, OK
-from fleethpa.output.formats import Listing
-from fleethpa.output.table import Column, paint
-from fleethpa.output.words import counted
-from fleethpa.session import Session
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.output.formats import Listing
+from fleethpa.cli.output.table import Column, paint
+from fleethpa.cli.output.words import counted
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
 

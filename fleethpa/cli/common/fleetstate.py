@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from fleethpa.decisions import Recorded
-from fleethpa.output.times import rfc3339
-from fleethpa.readers import Reader
-from fleethpa.session import Session
-from fleethpa.statuses import object_of, status_of, with_ending
-from fleethpa.views import ClusterView, FleetState, HpaView
+from fleethpa.cli.common.decisionreading import Recorded
+from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.common.shownstatus import object_of, status_of, with_ending
+from fleethpa.cli.common.views import ClusterView, FleetState, HpaView
+from fleethpa.cli.output.times import rfc3339
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision
 from schemas.entries import LogRecord
 from schemas.keys import HpaId, split_namespace_key
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.core.foldhpas import paused_by
-from streams.core.moves import KEPT_MOVES, Move, moved
-from streams.core.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
-from streams.core.settings import merge
+from streams.state.clustersettings import merge
+from streams.state.foldhpas import paused_by
+from streams.state.moves import KEPT_MOVES, Move, moved
+from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
 
 ALL: Final = "*"
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fleethpa.manifests import Input, Manifest, check_hpa
-from schemas.hpa import metric_name
-from schemas.quantity import QuantityError, parse_quantity
-from streams.replay.candidate import metric_key
+from fleethpa.cli.common.manifestfiles import Input, Manifest, check_hpa
+from schemas.kubernetes.hpa import metric_name
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from streams.analysis.candidate import metric_key
 
 Json = dict[str, Any]
 DEFAULT_TOLERANCE: Final = "0.1"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fleethpa.errors import usage
-from schemas.manifests import ManifestSyntaxError, load_manifests
+from fleethpa.cli.common.failures import usage
+from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 
 HPA_KIND: Final = "HorizontalPodAutoscaler"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -66,8 +66,8 @@ def read_input(paths: tuple[str, ...]) -> Input:
 
 def check_hpa(manifest: Manifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
     """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
-    from schemas.hpa import ManifestError, hpa_from_manifest
-    from schemas.validation import validate_create
+    from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
+    from schemas.kubernetes.validation import validate_create
 
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}

@@ -1,4 +1,7 @@
-"""The reference page of metrics, made from them: `python -m fleethpa.metricsreference > docs/reference/metrics.md`."""
+"""The reference page of metrics, made from the registries.
+
+`python -m fleethpa.cli.common.metricsreference > docs/reference/metrics.md` renews the page.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from reconciler.telemetry import ObserverMetrics, ReconcilerMetrics
+from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
+from streams.decider.decidermetrics import Metrics
 from streams.decider.hpametrics import FAMILIES, HPA
-from streams.decider.metrics import Metrics
-from streams.ingest.metrics import IngestMetrics
+from streams.ingest.ingestmetrics import IngestMetrics
 
 Row = tuple[str, str, tuple[str, ...], str]
 """Name, type, labels, meaning."""
 
 HEAD = """# Metrics
 
-Made from the metrics by `python -m fleethpa.metricsreference`; a test keeps it current.
+Made from the metrics by `python -m fleethpa.cli.common.metricsreference`; a test keeps it current.
 
 Every long-running part serves `/metrics`, `/healthz` and `/readyz` on its `--web-port`. Times are in seconds, sizes in
 bytes. Metrics of an HPA carry `cluster`, `namespace` and `hpa`; only the worker that owns its log partition has them.

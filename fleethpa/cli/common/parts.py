@@ -9,11 +9,11 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.config import Config
-from fleethpa.errors import CommandError, unreachable, usage
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.failures import CommandError, unreachable, usage
 
 if TYPE_CHECKING:
-    from reconciler.clusters import ClusterConfig
+    from reconciler.clusters.client import ClusterConfig
 
 Part = Callable[[asyncio.Event], Awaitable[None]]
 """Runs until the event is set; anything it raises ends the process, a restart is the recovery."""
@@ -51,8 +51,8 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
     Raises:
         CommandError: the kubeconfig cannot be used, or none is known (exit 2).
     """
-    from reconciler.clusters import ClusterConfig, clusters_of
-    from reconciler.errors import ConfigError
+    from reconciler.clusters.client import ClusterConfig, clusters_of
+    from reconciler.clusters.clustererrors import ConfigError
 
     if in_cluster_name:
         return (ClusterConfig(in_cluster_name),)

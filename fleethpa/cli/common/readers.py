@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from fleethpa.config import Config
-from fleethpa.decisions import Expander, Recorded, expand_all
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.decisionreading import Expander, Recorded, expand_all
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Reader(Protocol):
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
     ) -> Mapping[bytes, bytes]:
-        """State rows to fold the log on from: `streams.replay.sources.Source.checkpoint`; empty: none are stored."""
+        """State rows to fold the log on from, empty where none are stored: see `pastsources.Source.checkpoint`."""
         ...
 
     def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
@@ -88,21 +88,21 @@ async def open_reader(source: str, config: Config) -> AsyncIterator[Reader]:
         async with _open_kafka(config) as reader:
             yield reader
     else:
-        from fleethpa.archivereader import ArchiveReader
+        from fleethpa.cli.common.archivereader import ArchiveReader
 
         yield ArchiveReader(Path(source))
 
 
 @asynccontextmanager
 async def _open_kafka(config: Config) -> AsyncIterator[KafkaReader]:
-    from fleethpa.connection import client_settings, connecting, partition_counts
-    from streams import kafka
+    from fleethpa.cli.common.brokerconnection import client_settings, connecting, partition_counts
+    from runtime import kafkaclients
 
     settings = client_settings(config)
     brokers = settings.bootstrap_servers
     async with AsyncExitStack() as stack:
         async with connecting(brokers):
-            consumer = await stack.enter_async_context(kafka.reader(settings))
+            consumer = await stack.enter_async_context(kafkaclients.reader(settings))
             counts = await partition_counts(consumer, (LOG, DECISIONS, CHANGELOG), brokers)
         yield KafkaReader(consumer, counts, settings)
 
@@ -116,13 +116,13 @@ class KafkaReader:
         self._consumer, self._counts, self._settings = consumer, counts, settings
         self.name = settings.bootstrap_servers
         self.read = 0
-        # Everything is assigned at once (`streams.kafka.reader` says why); what is not being read is paused.
+        # Everything is assigned at once (`runtime.kafkaclients.reader` says why); what is not being read is paused.
         everything = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         consumer.assign(everything)
         consumer.pause(*everything)
 
     async def rows(self) -> Mapping[bytes, bytes]:
-        from streams.core.rowcopies import merge_row
+        from streams.state.rowcopies import merge_row
 
         newest: dict[bytes, bytes] = {}
         for records in (await self._whole(CHANGELOG)).values():
@@ -185,17 +185,17 @@ class KafkaReader:
     async def checkpoint(
         self, partition: int, *, below: int | None = None, before_ms: int | None = None
     ) -> Mapping[bytes, bytes]:
-        from streams.replay.sources import KafkaSource
+        from streams.history.pastsources import KafkaSource
 
         return await KafkaSource(self._settings).checkpoint(partition, below=below, before_ms=before_ms)
 
     async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
-        from streams import kafka
+        from runtime import kafkaclients
 
         for part, (start, end) in (await self._spans(LOG, [partition])).items():
             self._consumer.resume(part)
             try:
-                async with aclosing(kafka.read_range(self._consumer, part, max(first, start), end)) as records:
+                async with aclosing(kafkaclients.read_range(self._consumer, part, max(first, start), end)) as records:
                     async for record in records:
                         self.read += 1
                         yield LogRecordAt(partition, record.offset, record.timestamp, record.value)

@@ -8,14 +8,14 @@ from contextlib import aclosing
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.errors import CommandError
+from fleethpa.cli.common.failures import CommandError
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
-    from fleethpa.decisions import Recorded
-    from fleethpa.readers import Reader
-    from streams.core.partition import Partition
-    from streams.replay.inputs import Evaluated, Event, LogEntry
+    from fleethpa.cli.common.decisionreading import Recorded
+    from fleethpa.cli.common.readers import Reader
+    from streams.history.evaluationinputs import Evaluated, Event, LogEntry
+    from streams.state.partition import Partition
 
 
 _BATCH: Final = 500
@@ -35,7 +35,7 @@ async def fold_from(
     Raises:
         LogGoneError: (while the log is read) it no longer begins at its first record, and no stored rows stand in.
     """
-    from streams.core.partition import Partition
+    from streams.state.partition import Partition
 
     rows = await reader.checkpoint(number, below=offset, before_ms=time_ms)
     partition = Partition.restore(number, rows) if rows else Partition.empty(number)
@@ -67,7 +67,7 @@ async def evaluated(reader: Reader, recorded: Recorded) -> Evaluated:
         LogGoneError: the log does not hold them any more, or gives another decision.
     """
     from schemas.chain import log_offset_of
-    from streams.replay.inputs import evaluation_of
+    from streams.history.evaluationinputs import evaluation_of
 
     id_ = recorded.decision.id
     offset = log_offset_of(id_)
@@ -93,7 +93,7 @@ async def events_of(
     Raises:
         CommandError: the log does not reach back to the start (exit 2).
     """
-    from streams.replay.inputs import events
+    from streams.history.evaluationinputs import events
 
     partition, batches = await fold_from(reader, number, time_ms=since_ms)
     try:
@@ -112,12 +112,12 @@ async def events_of(
 
 def _slim(event: Event) -> Event:
     """Without the record's bytes, which would be most of a long window."""
-    from streams.replay.inputs import Evaluated
+    from streams.history.evaluationinputs import Evaluated
 
     return Evaluated(event.inputs, b"") if isinstance(event, Evaluated) else event
 
 
 def _time(event: Event) -> int:
-    from streams.replay.inputs import Evaluated
+    from streams.history.evaluationinputs import Evaluated
 
     return event.inputs.now_ms if isinstance(event, Evaluated) else event.now_ms

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec import structs
 
-from fleethpa.errors import not_found, usage
-from fleethpa.selection import DEFAULT_NAMESPACE, Selection, cluster_globs, parse_ref, without_type
-from fleethpa.session import Session
-from fleethpa.writing import Write
+from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Selection, cluster_globs, parse_ref, without_type
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.common.writing import Write
 from schemas.keys import EVERY_CLUSTER
 
 if TYPE_CHECKING:
-    from fleethpa.views import FleetState
+    from fleethpa.cli.common.views import FleetState
     from schemas.autoscalers import Command
 
 R = TypeVar("R")
@@ -66,8 +66,8 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
     Raises:
         CommandError: a name or a glob means nothing that is known (exit 4).
     """
-    from fleethpa.finding import matching_clusters
-    from fleethpa.state import fleet_now
+    from fleethpa.cli.common.finding import matching_clusters
+    from fleethpa.cli.common.fleetstate import fleet_now
 
     if scope.everything and command.command != "mode":
         # The stop button reads nothing first.
@@ -86,7 +86,7 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
 
 
 def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[Write]:
-    from fleethpa.finding import chosen
+    from fleethpa.cli.common.finding import chosen
 
     refs = tuple(parse_ref(name) for name in scope.names)
     selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fleethpa.errors import usage
+from fleethpa.cli.common.failures import usage
 from schemas.keys import HpaId
 
 R = TypeVar("R")
@@ -133,7 +133,7 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     Raises:
         CommandError: it cannot be read (exit 2).
     """
-    from schemas.selectors import SelectorError, parse_selector
+    from schemas.kubernetes.selectors import SelectorError, parse_selector
 
     try:
         selector = parse_selector(text)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from fleethpa.config import Config, load
-from fleethpa.errors import CommandError, timed_out
-from fleethpa.output.formats import FORMATS
+from fleethpa.cli.common.configuration import Config, load
+from fleethpa.cli.common.failures import CommandError, timed_out
+from fleethpa.cli.output.formats import FORMATS
 
 if TYPE_CHECKING:
-    from fleethpa.readers import Reader
+    from fleethpa.cli.common.readers import Reader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class Session:
         text = self.options.get("timeout")
         if not text:
             return None
-        from fleethpa.output.times import parse_duration_ms
+        from fleethpa.cli.output.times import parse_duration_ms
 
         return parse_duration_ms(text, "--timeout") / 1000
 
@@ -76,7 +76,7 @@ class Session:
         text = self.options.get(TRAVEL)
         if not text:
             return None
-        from fleethpa.filters import moment
+        from fleethpa.cli.common.filters import moment
 
         now_ms = time.time_ns() // 1_000_000 if self.source == "kafka" else self._archive_clock_ms
         return moment(text, now_ms, "--at")
@@ -85,7 +85,7 @@ class Session:
     def _archive_clock_ms(self) -> int:
         from pathlib import Path
 
-        from fleethpa.archivereader import clock_ms
+        from fleethpa.cli.common.archivereader import clock_ms
 
         return clock_ms(Path(self.source))
 
@@ -98,7 +98,7 @@ class Session:
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            from fleethpa.errors import usage
+            from fleethpa.cli.common.failures import usage
 
             raise usage("--from names nothing", cause="--from takes `kafka` or the folder of an archive.")
         return "kafka" if given is None else str(given)
@@ -145,7 +145,7 @@ class Session:
             raise
         # Not broad: what is no error of reading a source goes on as it is.
         except Exception as error:
-            from fleethpa.unreadable import unreadable
+            from fleethpa.cli.common.unreadable import unreadable
 
             problem = unreadable(error, self)
             if problem is None:
@@ -158,7 +158,7 @@ class Session:
 
         Long reading is told on stderr, unless the command is `watching`: that never ends.
         """
-        from fleethpa.sources import reading
+        from fleethpa.cli.common.sources import reading
 
         async with self._opened() as reader:
             if watching:
@@ -169,12 +169,12 @@ class Session:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Reader]:
-        from fleethpa.readers import open_reader
+        from fleethpa.cli.common.readers import open_reader
 
         if self.at_ms is not None:
-            from fleethpa.connection import connecting
-            from fleethpa.sources import source_of
-            from fleethpa.timetravel import PastReader
+            from fleethpa.cli.common.brokerconnection import connecting
+            from fleethpa.cli.common.sources import source_of
+            from fleethpa.cli.common.timetravel import PastReader
 
             async with connecting(self.config.servers):
                 yield PastReader(source_of(self, checked=True), self.at_ms)
@@ -268,7 +268,7 @@ class OutputFormat(click.Choice[str]):
         return "json" in self.choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from fleethpa.output.jsonpath import PREFIX, check
+        from fleethpa.cli.output.jsonpath import PREFIX, check
 
         if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
             return super().convert(value, param, ctx)

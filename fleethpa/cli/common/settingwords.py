@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, get_args
 
-from fleethpa.errors import usage
-from fleethpa.output.times import parse_duration_ms, span
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.output.times import parse_duration_ms, span
 from schemas.samples import MetricType
 from schemas.settings import ClusterSettings
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import structs
 
-from fleethpa.output.times import parse_time_ms
+from fleethpa.cli.output.times import parse_time_ms
 from schemas.decisions import Decision, MetricDecision
-from schemas.quantity import format_milli, parse_quantity
-from streams.core.rows import HpaRow
+from schemas.kubernetes.quantity import format_milli, parse_quantity
+from streams.state.rows import HpaRow
 
 
 def with_ending(decision: Decision, ending: Decision) -> Decision:

@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.session import Session
+from fleethpa.cli.common.session import Session
 
 _SMALL_RECORDS = 10_000
 EVERY_S = 10.0
 LIVE_EVERY_S = 1.0
 
 if TYPE_CHECKING:
-    from fleethpa.readers import Reader
-    from streams.replay.sources import Source
+    from fleethpa.cli.common.readers import Reader
+    from streams.history.pastsources import Source
 
 
 def source_of(session: Session, *, checked: bool = False) -> Source:
@@ -27,24 +27,24 @@ def source_of(session: Session, *, checked: bool = False) -> Source:
     Raises:
         CommandError: no such folder, no archive, or no brokers are known (exit 2).
     """
-    from streams.replay.sources import ArchiveSource, KafkaSource
+    from streams.history.pastsources import ArchiveSource, KafkaSource
 
     if session.source == "kafka":
-        from fleethpa.connection import client_settings
+        from fleethpa.cli.common.brokerconnection import client_settings
 
         return KafkaSource(client_settings(session.config))
-    from fleethpa.archivereader import ArchiveReader
+    from fleethpa.cli.common.archivereader import ArchiveReader
 
     return ArchiveSource(ArchiveReader(Path(session.source)).root, checked)
 
 
 def jobs_for(source: Source) -> int:
     """How many processes the work on a source is worth: starting one costs more than replaying a small archive."""
-    from streams.replay.archive import LOG, open_archive
-    from streams.replay.parallel import cores
-    from streams.replay.reader import PartitionReader
-    from streams.replay.segments import ArchiveError
-    from streams.replay.sources import ArchiveSource
+    from streams.archive.layout import LOG, open_archive
+    from streams.archive.segmentreader import PartitionReader
+    from streams.archive.segments import ArchiveError
+    from streams.history.parallel import cores
+    from streams.history.pastsources import ArchiveSource
 
     if not isinstance(source, ArchiveSource):
         return cores()

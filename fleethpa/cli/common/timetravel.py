@@ -7,17 +7,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.decisions import Recorded, expand_all, place_of
-from fleethpa.errors import not_found, usage
-from fleethpa.output.times import rfc3339
-from fleethpa.readers import Enough, LogRecordAt
-from streams.core.errors import CoreError
-from streams.core.partition import Partition
-from streams.replay.archive import DECISIONS, LOG
-from streams.replay.segments import ArchiveError
+from fleethpa.cli.common.decisionreading import Recorded, expand_all, place_of
+from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.readers import Enough, LogRecordAt
+from fleethpa.cli.output.times import rfc3339
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchiveError
+from streams.state.logerrors import CoreError
+from streams.state.partition import Partition
 
 if TYPE_CHECKING:
-    from streams.replay.sources import Source
+    from streams.history.pastsources import Source
 
 _BREATH: Final = 500
 _BEFORE_MS: Final = 15 * 60_000
@@ -25,7 +25,7 @@ _BEFORE_MS: Final = 15 * 60_000
 
 
 class PastReader:
-    """A `fleethpa.readers.Reader` of the past: everything up to and including log time `at_ms`."""
+    """A `fleethpa.cli.common.readers.Reader` of the past: everything up to and including log time `at_ms`."""
 
     def __init__(self, source: Source, at_ms: int) -> None:
         self.source, self.at_ms = source, at_ms

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleethpa.errors import CommandError, usage
+from fleethpa.cli.common.failures import CommandError, usage
 
 if TYPE_CHECKING:
-    from fleethpa.session import Session
+    from fleethpa.cli.common.session import Session
 
 
 def unreadable(error: Exception, session: Session) -> CommandError | None:
     """Say what an error of reading the source that `--from` names means for the user; None: it is no such error."""
-    from fleethpa.connection import missing_topic
+    from fleethpa.cli.common.brokerconnection import missing_topic
     from schemas.codec import WireError
-    from streams.core.errors import CoreError
-    from streams.replay.segments import ArchiveError, MissingTopicError
+    from streams.archive.segments import ArchiveError, MissingTopicError
+    from streams.state.logerrors import CoreError
 
     if isinstance(error, MissingTopicError):
         return missing_topic(error.topic, session.config.servers)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fleethpa.decisions import Recorded
+from fleethpa.cli.common.decisionreading import Recorded
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.core.moves import Fight, Move, fight_now
-from streams.core.rows import NamespaceRow, PartitionRow
+from streams.state.moves import Fight, Move, fight_now
+from streams.state.rows import NamespaceRow, PartitionRow
 
 SILENT_MS: Final = 30_000
 """A cluster of which nothing was heard for so long (log time) counts as not answering."""

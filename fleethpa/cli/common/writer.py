@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fleethpa.config import Config
-from fleethpa.errors import unreachable
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.failures import unreachable
 from schemas.codec import WireError, decode, encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, LogRecord, PublicRecord
 from schemas.keys import namespace_key, partition_for
@@ -111,16 +111,16 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """
     from aiokafka import TopicPartition
 
-    from fleethpa.connection import client_settings, connecting, partition_counts
-    from streams import kafka
+    from fleethpa.cli.common.brokerconnection import client_settings, connecting, partition_counts
+    from runtime import kafkaclients
 
     settings = client_settings(config)
     brokers = settings.bootstrap_servers
     async with AsyncExitStack() as stack:
         async with connecting(brokers):
-            consumer = await stack.enter_async_context(kafka.reader(settings))
+            consumer = await stack.enter_async_context(kafkaclients.reader(settings))
             counts = await partition_counts(consumer, (LOG, REJECTED, AUTOSCALERS, SETTINGS), brokers)
-            producer = kafka.strict_producer(settings, linger_ms=0)
+            producer = kafkaclients.strict_producer(settings, linger_ms=0)
             stack.push_async_callback(producer.stop)
             await producer.start()
         parts = [TopicPartition(topic, number) for topic in (LOG, REJECTED) for number in range(counts[topic])]

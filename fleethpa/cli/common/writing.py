@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fleethpa.errors import ANSWER_IS_NO, OK, CommandError, usage
-from fleethpa.output.times import parse_duration_ms
-from fleethpa.session import Session
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
-    from fleethpa.writer import Fate, Pending, Writer
+    from fleethpa.cli.common.writer import Fate, Pending, Writer
     from schemas.entries import Body
 
 R = TypeVar("R")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fleethpa.kubectl.ages import since
-from fleethpa.kubectl.tabwriter import align
-from fleethpa.kubectl.values import (
+from fleethpa.cli.kubectl.ages import since
+from fleethpa.cli.kubectl.tabwriter import align
+from fleethpa.cli.kubectl.values import (
     METRIC_TYPES,
     Json,
     current_metric,

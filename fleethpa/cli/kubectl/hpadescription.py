@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from fleethpa.kubectl.ages import UNKNOWN, parse_time_ms, since
-from fleethpa.kubectl.tabwriter import align
-from fleethpa.kubectl.values import (
+from fleethpa.cli.kubectl.ages import UNKNOWN, parse_time_ms, since
+from fleethpa.cli.kubectl.tabwriter import align
+from fleethpa.cli.kubectl.values import (
     METRIC_TYPES,
     Json,
     current_metric,
@@ -25,7 +25,7 @@ from fleethpa.kubectl.values import (
     source_of,
     target_percent,
 )
-from schemas.fielderrors import go_quote
+from schemas.kubernetes.fielderrors import go_quote
 
 _MAX_ANNOTATION_BYTES = 140
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleethpa.kubectl.ages import UNKNOWN
+from fleethpa.cli.kubectl.ages import UNKNOWN
 
 Json = Mapping[str, Any]
 METRIC_TYPES = ("Resource", "ContainerResource", "Pods", "Object", "External")

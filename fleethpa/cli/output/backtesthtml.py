@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.output.backtestpage import MODELS, table_rows, unknown
-from fleethpa.output.times import rfc3339
+from fleethpa.cli.output.backtestpage import MODELS, table_rows, unknown
+from fleethpa.cli.output.times import rfc3339
 
 if TYPE_CHECKING:
-    from streams.replay.backtest import Backtest
-    from streams.replay.measures import Moment
+    from streams.analysis.hpabacktest import Backtest
+    from streams.analysis.measures import Moment
 
 _WIDTH: Final = 960
 _HEIGHT: Final = 260

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.output.stepplot import step_plot
-from fleethpa.output.times import rfc3339, span
+from fleethpa.cli.output.stepplot import step_plot
+from fleethpa.cli.output.times import rfc3339, span
 
 if TYPE_CHECKING:
-    from streams.replay.backtest import Backtest
-    from streams.replay.measures import Measures
+    from streams.analysis.hpabacktest import Backtest
+    from streams.analysis.measures import Measures
 
 MODELS: Final = {
     "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would want",
@@ -114,7 +114,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 def unknown(model: str) -> Sequence[str]:
     """What the model cannot know."""
-    from streams.replay.closedloop import UNKNOWN
+    from streams.analysis.closedloop import UNKNOWN
 
     return UNKNOWN if model == "closed" else OPEN_UNKNOWN
 
@@ -126,7 +126,7 @@ def caution(model: str) -> list[str]:
 
 def summary(results: Sequence[Backtest], failed: Sequence[str]) -> list[str]:
     """All HPAs together, where there are several, and the gate."""
-    from streams.replay.measures import total
+    from streams.analysis.measures import total
 
     lines = []
     if len(results) > 1:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleethpa.output import words
-from fleethpa.output.formats import Listing
-from fleethpa.output.table import Column
-from fleethpa.output.times import age, rfc3339
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import Listing
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import age, rfc3339
 
 if TYPE_CHECKING:
-    from fleethpa.views import ClusterView
+    from fleethpa.cli.common.views import ClusterView
 
 
 def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:

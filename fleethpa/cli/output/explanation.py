@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.output import words
-from fleethpa.output.metricline import metric_line
-from fleethpa.output.table import clean, layout, paint
-from fleethpa.output.times import age, parse_time_ms, rfc3339, shown, span
+from fleethpa.cli.output import words
+from fleethpa.cli.output.metricline import metric_line
+from fleethpa.cli.output.table import clean, layout, paint
+from fleethpa.cli.output.times import age, parse_time_ms, rfc3339, shown, span
 from schemas.decisions import Decision, MetricDecision, Step
 
 if TYPE_CHECKING:
-    from streams.replay.counterfactual import Counterfactuals
+    from streams.analysis.counterfactual import Counterfactuals
 
 Row = tuple[str, str, str]
 
@@ -243,7 +243,7 @@ def _tail(decision: Decision, would: Counterfactuals | None) -> list[str]:
     lines[0] = lines[0].rstrip() + f"      Recompute: fleethpa verify {decision.id}"
     lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
     if would is not None:
-        from fleethpa.output.would import lines as would_lines
+        from fleethpa.cli.output.would import lines as would_lines
 
         lines += would_lines(would)
     return lines

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from fleethpa.output.table import Column, table
+from fleethpa.cli.output.table import Column, table
 
 T = TypeVar("T")
 API_VERSION: Final = "fleethpa.io/v1"
@@ -72,7 +72,7 @@ def one(kind: str, body: dict[str, Any], output: str) -> str:
 
 def machine(whole: dict[str, Any], output: str) -> str:
     """A whole document in a machine format (`json`, `jsonl`, `yaml` or `jsonpath=…`)."""
-    from fleethpa.output.jsonpath import PREFIX, jsonpath
+    from fleethpa.cli.output.jsonpath import PREFIX, jsonpath
 
     if output.startswith(PREFIX):
         # A command ends its output with a newline; a template that does so too means the same one.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.kubectl.table import targets
-from fleethpa.kubectl.values import reference
-from fleethpa.output import words
-from fleethpa.output.formats import Listing
-from fleethpa.output.table import Column
-from fleethpa.output.times import age, parse_time_ms, rfc3339
+from fleethpa.cli.kubectl.hpacolumns import targets
+from fleethpa.cli.kubectl.values import reference
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import Listing
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import age, parse_time_ms, rfc3339
 
 if TYPE_CHECKING:
-    from fleethpa.views import HpaView
-    from streams.core.moves import Fight
+    from fleethpa.cli.common.views import HpaView
+    from streams.state.moves import Fight
 
 
 def hpa_listing(views: list[HpaView], now_ms: int, *, namespaces: bool) -> Listing[HpaView]:

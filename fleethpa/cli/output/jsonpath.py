@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.errors import usage
+from fleethpa.cli.common.failures import usage
 
 PREFIX: Final = "jsonpath="
 Step = Callable[[Any], Iterator[Any]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fleethpa.output import words
-from fleethpa.output.times import parse_time_ms, span
+from fleethpa.cli.output import words
+from fleethpa.cli.output.times import parse_time_ms, span
 from schemas.decisions import Decision, MetricDecision
 
 

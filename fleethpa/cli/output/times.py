@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from fleethpa.errors import usage
-from fleethpa.kubectl.ages import human_duration
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.kubectl.ages import human_duration
 
 LATEST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: no later time can be written."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from schemas.decisions import Decision, MetricDecision
 
 if TYPE_CHECKING:
-    from streams.core.moves import Fight
+    from streams.state.moves import Fight
 
 _WORDING: Final = re.compile(
     r"(?P<resource>\S+) (?:container )?resource(?: utilization \(percentage of request\))?$"

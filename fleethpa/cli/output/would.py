@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleethpa.output import words
-from fleethpa.output.table import layout
-from fleethpa.output.times import rfc3339
-from schemas.quantity import format_milli
+from fleethpa.cli.output import words
+from fleethpa.cli.output.table import layout
+from fleethpa.cli.output.times import rfc3339
+from schemas.kubernetes.quantity import format_milli
 
 if TYPE_CHECKING:
-    from streams.replay.counterfactual import Counterfactuals, Flip, Unmoved
+    from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved
 
 
 def lines(made: Counterfactuals) -> list[str]:

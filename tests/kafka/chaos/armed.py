@@ -1,4 +1,4 @@
-"""`fleethpa`, with marked steps at which `FLEETHPA_CRASH_AT` kills the process (as `streams.decider.faults` says).
+"""`fleethpa`, with marked steps at which `FLEETHPA_CRASH_AT` kills the process (as `streams.decider.crashpoints` says).
 
 The decider has its steps built in. Those of the other parts are put in here: ingest `before-log`, `after-log`,
 `before-commit`; reconciler `before-outcome` (the write is done, its outcome is not), `after-outcome`, `before-commit`;
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.cli import main
-from reconciler.publish import Publisher
-from reconciler.run import Reconciler
+from reconciler.apply.publish import Publisher
+from reconciler.apply.reconcilerprocess import Reconciler
 from schemas import topics
-from streams.decider.faults import CrashPoint, armed
+from streams.decider.crashpoints import CrashPoint, armed
+from streams.ingest.logwriter import LogWriter
 from streams.ingest.loop import Worker
-from streams.ingest.writer import LogWriter
 
 
 def arm(owner: Any, name: str, point: CrashPoint, before: str = "", after: str = "", when: Any = None) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streams.kafka import strict_producer
+from runtime.kafkaclients import strict_producer
 from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.faults import FAULTS

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from streams.decider.exits import Exit
-from streams.kafka import read_range, reader, strict_producer
 from tests.kafka.conftest import PARTITIONS
 from tests.kafka.fleet import DECIDER_SESSION_S, Rig
 from tests.kafka.losses import cut, lose_changelog, truncate_changelog

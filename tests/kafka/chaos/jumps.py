@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streams.core.partition import STEP_LIMIT_MS
+from streams.state.partition import STEP_LIMIT_MS
 from tests.playback import Log, TimedRecord
 
 
