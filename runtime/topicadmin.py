@@ -10,9 +10,10 @@ from aiokafka.errors import for_code
 
 from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
-from schemas.topics import TOPICS
+from schemas.topics import DEFAULT_PARTITIONS, LOG, TOPICS
 
 STRIMZI_API = "kafka.strimzi.io/v1"
+DEFAULT_REPLICATION = 3
 _TOPIC_EXISTS = 36
 
 _CONFIG_NAME, _CONFIG_VALUE, _CONFIG_SOURCE = 0, 1, 3
@@ -71,6 +72,20 @@ def wanted(partitions: int, replication: int, names: Iterable[str] = ()) -> list
         for topic in TOPICS
         if not chosen or topic.name in chosen
     ]
+
+
+def wanted_beside(
+    found: Mapping[str, FoundTopic], partitions: int | None = None, replication: int | None = None
+) -> list[WantedTopic]:
+    """Every topic of fleethpa, shaped like the topics that exist, unless a shape is given.
+
+    The log decides: its partition count is fixed for life, and its replication factor was chosen when the topics were
+    created. Without a log any other topic decides; without any topic the defaults hold.
+    """
+    like = found.get(LOG) or next((found[topic.name] for topic in TOPICS if topic.name in found), None)
+    if like is not None:
+        partitions, replication = partitions or like.partitions, replication or like.replication
+    return wanted(partitions or DEFAULT_PARTITIONS, replication or DEFAULT_REPLICATION)
 
 
 def differences(want: WantedTopic, found: FoundTopic | None) -> list[Difference]:
@@ -178,6 +193,22 @@ async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Di
     """How the topics of these brokers differ from what they should be."""
     async with TopicAdmin(settings) as admin:
         found = await admin.found([one.name for one in want])
+    return _all_differences(want, found)
+
+
+async def check_beside(
+    settings: KafkaSettings, partitions: int | None = None, replication: int | None = None
+) -> tuple[list[WantedTopic], list[Difference]]:
+    """Compare the topics of these brokers with each other and with what fleethpa needs: (as they should be, how they
+    differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
+    """
+    async with TopicAdmin(settings) as admin:
+        found = await admin.found([topic.name for topic in TOPICS])
+    want = wanted_beside(found, partitions, replication)
+    return want, _all_differences(want, found)
+
+
+def _all_differences(want: Sequence[WantedTopic], found: Mapping[str, FoundTopic]) -> list[Difference]:
     return [difference for one in want for difference in differences(one, found.get(one.name))]
 
 

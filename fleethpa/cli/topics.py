@@ -22,10 +22,14 @@ COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator
 
 def _shape(function: Callable[..., R]) -> Callable[..., R]:
     function = click.option(
-        "--partitions", type=click.IntRange(1), default=DEFAULT_PARTITIONS, show_default=True, help="Fixed for life."
+        "--partitions",
+        type=click.IntRange(1),
+        help=f"Fixed for life. [default: as the topics that exist have it, else {DEFAULT_PARTITIONS}]",
     )(function)
     function = click.option(
-        "--replication-factor", type=click.IntRange(1), default=3, show_default=True, help="Replicas of each partition."
+        "--replication-factor",
+        type=click.IntRange(1),
+        help="Replicas of each partition. [default: as the topics that exist have it, else 3]",
     )(function)
     function = click.option("--strimzi-cluster", default="kafka", show_default=True, help="Kafka's name, for -o yaml.")(
         function
@@ -46,10 +50,9 @@ def topics() -> None:
 @command_options()
 def init(session: Session, /, **options: Any) -> int:
     """Create the topics that are missing; with -o yaml print them as manifests of Strimzi's topic operator instead."""
-    want = _wanted(options)
     if options["output"] == "yaml":
-        return _print_manifests(session, want, options["strimzi_cluster"])
-    found = _differences(session, want)
+        return _print_manifests(session, options)
+    want, found = _compared(session, options)
     missing = [one for one in found if one.what == "topic"]
     _change(session, [one for one in want if one.name in {gap.topic for gap in missing}], options["dry_run"])
     for one in missing:
@@ -70,10 +73,9 @@ def init(session: Session, /, **options: Any) -> int:
 @command_options()
 def check(session: Session, /, fix: bool, **options: Any) -> int:
     """Compare the topics with what fleethpa needs; exit code 1 when they differ."""
-    want = _wanted(options)
     if options["output"] == "yaml":
-        return _print_manifests(session, want, options["strimzi_cluster"])
-    found = _differences(session, want)
+        return _print_manifests(session, options)
+    want, found = _compared(session, options)
     for one in found:
         session.out(f"{one}{'' if one.fixable else ' (cannot be changed: make the topic anew)'}")
     if not found:
@@ -158,29 +160,25 @@ def _record_engine(session: Session, number: int, written: dict[str, Any]) -> in
     return session.run(work())
 
 
-def _wanted(options: dict[str, Any]) -> list[WantedTopic]:
-    from runtime.topicadmin import wanted
-
-    return wanted(options["partitions"], options["replication_factor"])
-
-
-def _print_manifests(session: Session, want: Sequence[WantedTopic], cluster: str) -> int:
+def _print_manifests(session: Session, options: dict[str, Any]) -> int:
+    """Print the topics as manifests; no broker is asked."""
     import yaml
 
-    from runtime.topicadmin import strimzi
+    from runtime.topicadmin import strimzi, wanted_beside
 
-    session.out(yaml.safe_dump_all(strimzi(want, cluster), sort_keys=False).rstrip())
+    want = wanted_beside({}, options["partitions"], options["replication_factor"])
+    session.out(yaml.safe_dump_all(strimzi(want, options["strimzi_cluster"]), sort_keys=False).rstrip())
     return OK
 
 
-def _differences(session: Session, want: Sequence[WantedTopic]) -> list[Difference]:
-    from runtime.topicadmin import check as differences
+def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[Difference]]:
+    from runtime.topicadmin import check_beside
 
     settings = client_settings(session.config)
 
-    async def ask() -> list[Difference]:
+    async def ask() -> tuple[list[WantedTopic], list[Difference]]:
         async with connecting(settings.bootstrap_servers):
-            return await differences(settings, want)
+            return await check_beside(settings, options["partitions"], options["replication_factor"])
 
     return session.run(ask())
 

@@ -153,6 +153,12 @@ def test_a_second_terminal_sees_the_world_that_kubectl_sees(terminal: Terminal) 
     assert "pod/checkout-" in terminal.kubectl("east", "get", "hpa,pods", "-A")
 
 
+def test_doctor_finds_nothing_wrong_with_a_fresh_stack(terminal: Terminal) -> None:
+    checks = json.loads(terminal.ok("doctor", "--only", "kafka,topics,log,clusters,access", "-o", "json"))["items"]
+    assert [each for each in checks if each["level"] != "ok"] == []
+    assert {each["area"] for each in checks} == {"kafka", "topics", "log", "clusters", "access"}
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_describe_begins_as_kubectl_describe_does(terminal: Terminal) -> None:
     def same() -> bool:

@@ -1,10 +1,13 @@
 """Topics as they should be, as they are, and the manifests and permissions printed from them."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from runtime.acls import ACLS, acl_commands
-from runtime.topicadmin import FoundTopic, WantedTopic, differences, strimzi, wanted
+from runtime.topicadmin import FoundTopic, WantedTopic, differences, strimzi, wanted, wanted_beside
 from schemas import topics as names
+from tests.unit.cli_kit import Cli
 
 LOG = WantedTopic(names.LOG, 24, 3, {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"})
 AS_WANTED = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "segment.ms": "1"}
@@ -79,3 +82,63 @@ def test_permissions_print_as_arguments_of_kafka_acls() -> None:
         "--add --allow-principal User:r --topic fleethpa.outcomes --resource-pattern-type literal --operation WRITE",
         "--add --allow-principal User:r --group fleethpa-reconciler --resource-pattern-type literal --operation READ",
     ]
+
+
+def _found(name: str, partitions: int, replication: int) -> FoundTopic:
+    config = {one.name: one.config for one in wanted(partitions, replication)}[name]
+    return FoundTopic(name, partitions, replication, config)
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "shape"),
+    [
+        pytest.param((), (None, None), (24, 3), id="no topics: the defaults"),
+        pytest.param(((names.LOG, 4, 1),), (None, None), (4, 1), id="as the log"),
+        pytest.param(((names.PODS, 8, 1), (names.LOG, 4, 2)), (None, None), (4, 2), id="the log before any other"),
+        pytest.param(((names.PODS, 8, 1),), (None, None), (8, 1), id="another topic where there is no log"),
+        pytest.param(((names.LOG, 4, 1),), (12, 3), (12, 3), id="what is asked for"),
+        pytest.param(((names.LOG, 4, 1),), (None, 3), (4, 3), id="a factor that is asked for"),
+    ],
+)
+def test_topics_are_wanted_in_the_shape_that_the_log_has(
+    found: tuple[tuple[str, int, int], ...], given: tuple[int | None, int | None], shape: tuple[int, int]
+) -> None:
+    there = {name: _found(name, partitions, replication) for name, partitions, replication in found}
+    assert wanted_beside(there, *given) == wanted(*shape)
+
+
+class Brokers:
+    """Stands in for the topics of a real Kafka: what is created is there, in the shape that was asked for."""
+
+    def __init__(self, topics: list[WantedTopic]) -> None:
+        self.topics = {one.name: FoundTopic(one.name, one.partitions, one.replication, one.config) for one in topics}
+
+    def __call__(self, _settings: object) -> "Brokers":
+        return self
+
+    async def __aenter__(self) -> "Brokers":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def found(self, asked: list[str]) -> dict[str, FoundTopic]:
+        return {name: self.topics[name] for name in asked if name in self.topics}
+
+    async def create(self, new: Iterable[WantedTopic]) -> list[str]:
+        made = Brokers(list(new)).topics
+        self.topics |= made
+        return list(made)
+
+
+def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.topicadmin.TopicAdmin", Brokers([]))
+    run = Cli(monkeypatch)
+    made = run("topics", "init", "--partitions", "4", "--replication-factor", "1", "--brokers", "127.0.0.1:1")
+    assert (made.exit_code, made.stdout.count("created")) == (0, len(names.TOPICS)), made.output
+    checked = run("topics", "check", "--brokers", "127.0.0.1:1")
+    assert (checked.exit_code, checked.stdout) == (0, "all topics are as they should be\n"), checked.output
+    again = run("topics", "init", "--brokers", "127.0.0.1:1")
+    assert (again.exit_code, again.output) == (0, "all topics exist\n")
+    asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
+    assert asked.exit_code == 1
+    assert "partition count is 4, wanted 24 (cannot be changed: make the topic anew)" in asked.stdout
