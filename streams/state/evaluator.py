@@ -156,8 +156,9 @@ class Evaluator:
         return tuple(f"{self.namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
 
     def _knows(self, name: str, selector: str) -> bool:
-        other = self.state.hpas.get(self.hpa.id._replace(name=name))
-        if other is None or other.row.origin != self.hpa.row.origin:
+        other, shown = self.state.hpas.get(self.hpa.id._replace(name=name)), self.namespace.shown(name)
+        # The origin is taken from the directory, because the other's row may be ahead of the log after a crash.
+        if other is None or shown is None or shown.origin != self.hpa.row.origin:
             # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
             return False
         return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector

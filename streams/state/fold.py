@@ -141,8 +141,8 @@ class EntryFold(Folding):
         old = namespace.scales.get(target)
         namespace.put_scale(target, row)
         if (old.selector if old is not None else "") != row.selector:
-            for name in sorted(namespace.by_target.get(target, ())):
-                hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, name))
+            for key in sorted(namespace.by_target.get(target, ())):
+                hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, key.name))
                 if hpa is not None:
                     state.refresh(hpa)
 
@@ -159,9 +159,9 @@ class EntryFold(Folding):
             ):
                 hpa.outcome = body
                 state.ready_or_due.add(hpa.id)
-        known = namespace.directory.get(body.name)
+        known = namespace.shown(body.name)
         if known is not None and body.spec_replicas is not None:
-            self._observe_outcome(known.target, body, body.spec_replicas)
+            self._observe_outcome(namespace.directory[known].target, body, body.spec_replicas)
 
     def _observe_outcome(self, target: TargetKey, body: Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())

@@ -1,12 +1,18 @@
-"""Fold what concerns HPAs: their objects, full lists of them, and commands."""
+"""Fold what concerns HPAs: their objects, full lists of them, and commands.
+
+A central HPA hides the cluster's HPA of the same name. There is one row per name: it passes to the central HPA with
+mode and windows, and back to the cluster's when the central one is deleted.
+"""
+
+import orjson
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
 from streams.state.foldcontext import Folding
-from streams.state.guards import HIDDEN, standing
+from streams.state.guards import standing
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.namespace import advance
-from streams.state.rows import DirectoryEntry, ListProgress, Pause, TargetKey
+from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetKey
 from streams.state.shadow import take_native_status
 
 
@@ -20,23 +26,33 @@ def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
 
 def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     namespace, name = fold.namespace, body.hpa["metadata"]["name"]
-    known = namespace.directory.get(name)
-    if body.origin == "cluster" and known is not None and known.origin == "central":
-        # The central one keeps the name; the cluster's is only known as a rival.
-        namespace.enter_hpa(name + HIDDEN, DirectoryEntry(_target(body), "cluster", mark))
-        return
-    if body.origin == "central" and known is not None and known.origin == "cluster":
-        namespace.enter_hpa(name + HIDDEN, DirectoryEntry(known.target, "cluster", known.mark))
+    key = DirectoryKey(name, body.origin)
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
     if not fold.state.holds(hpa, namespace):
-        try:
-            _change_hpa(fold, hpa, body)
-        except (ValueError, KeyError, TypeError) as error:
-            # Ingest lets only valid specs pass; one that is not must not stop the partition.
-            namespace.count_ignored(f"HPA {name}: {error}")
-    namespace.enter_hpa(name, DirectoryEntry(_target(body), body.origin, mark))
+        if namespace.is_hidden(key):
+            hpa.row.hidden, hpa.dirty = orjson.dumps(body.hpa), True
+        else:
+            _take_row(fold, hpa, body)
+    else:
+        # After a crash the row may be ahead of its namespace: its scale is known from this record on, not before.
+        fold.state.refresh(hpa)
+    uid = str(body.hpa["metadata"].get("uid") or "") if body.origin == "cluster" else ""
+    namespace.enter_hpa(key, DirectoryEntry(_target(body), body.origin, mark, uid))
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
+
+
+def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
+    hidden = hpa.row.hidden
+    if body.origin == "central" and hpa.row.origin == "cluster" and not (hpa.row.gone or hpa.row.deleted):
+        hidden = orjson.dumps(hpa.row.hpa_object() | {"status": hpa.row.native_status})
+    try:
+        _change_hpa(fold, hpa, body)
+    except (ValueError, KeyError, TypeError) as error:
+        # Ingest lets only valid specs pass; one that is not must not stop the partition.
+        fold.namespace.count_ignored(f"HPA {hpa.id.name}: {error}")
+    else:
+        hpa.row.hidden = hidden
 
 
 def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
@@ -71,22 +87,37 @@ def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
 
 
 def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:
-    namespace = fold.namespace
-    known = namespace.directory.get(name)
-    if known is None or known.origin != origin:
-        namespace.leave_hpa(name + HIDDEN)
-        return
+    namespace, key = fold.namespace, DirectoryKey(name, origin)
+    known = namespace.directory.get(key)
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
-    if uid and hpa.row.uid != uid and not fold.state.holds(hpa, namespace):
+    if known is None or (uid and uid != _known_uid(known, hpa)):
         return
     if not fold.state.holds(hpa, namespace) and not hpa.row.gone:
-        hpa.row.deleted = hpa.dirty = True
-        _register_nothing(fold, hpa)
-        hpa.parked = False
-        fold.state.schedule.plan(hpa)
-    namespace.leave_hpa(name)
-    if origin == "central" and name in namespace.commands and namespace.open():
+        if namespace.is_hidden(key):
+            hpa.row.hidden, hpa.dirty = b"", True
+        elif hpa.row.hidden:
+            _give_back(fold, hpa)
+        else:
+            hpa.row.deleted = hpa.dirty = True
+            _register_nothing(fold, hpa)
+            hpa.parked = False
+            fold.state.schedule.plan(hpa)
+    namespace.leave_hpa(key)
+    if origin == "central" and namespace.shown(name) is None and name in namespace.commands and namespace.open():
         del namespace.commands[name]
+
+
+def _known_uid(known: DirectoryEntry, hpa: Hpa) -> str:
+    """Give the uid of the object that is known; rows of older versions have it in the HPA's row only."""
+    return known.uid or hpa.row.uid
+
+
+def _give_back(fold: Folding, hpa: Hpa) -> None:
+    """The central HPA was deleted: the cluster's of the same name is evaluated again, with its mode and windows."""
+    row = hpa.row
+    back = orjson.loads(row.hidden)
+    row.hidden, row.native_status = b"", back.get("status") or {}
+    _change_hpa(fold, hpa, AutoscalerSet(hpa=back))
 
 
 def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
@@ -110,12 +141,9 @@ def autoscaler_list(fold: Folding, body: AutoscalerList) -> None:
 
 def _remove_unlisted(fold: Folding, mark: str) -> None:
     directory = fold.namespace.directory
-    stale = [name for name, known in directory.items() if known.origin == "cluster" and known.mark != mark]
+    stale = [key.name for key, known in directory.items() if key.origin == "cluster" and known.mark != mark]
     for name in sorted(stale):
-        if name.endswith(HIDDEN):
-            fold.namespace.leave_hpa(name)
-        else:
-            _delete_hpa(fold, name, "cluster")
+        _delete_hpa(fold, name, "cluster")
 
 
 def command(fold: Folding, body: Command) -> None:

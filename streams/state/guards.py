@@ -5,16 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from schemas.autoscalers import Mode, Origin
+from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
 from streams.hpa.evaluation import Evaluation
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.rows import Pause, TargetKey
-
-HIDDEN = " (cluster)"
-"""Ends the directory name of a cluster's HPA that bears a central one's name; no Kubernetes name has a space."""
+from streams.state.rows import DirectoryKey, Pause, TargetKey
 
 
 class Standing(Struct, frozen=True):
@@ -49,30 +46,51 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
     if origin == "cluster" and not settings.native_absent:
         return (
             f"enforcing needs proof that no native HPA controller runs in cluster {cluster}: "
-            "set nativeController to absent once that is proven"
+            f"switch it off there, then: fleethpa settings {cluster} native-controller=absent"
         )
-    others = namespace.by_target.get(target, set()) - {hpa.id.name}
-    rivals = sorted(other for other in others if _drives(namespace, other, settings))
+    own = DirectoryKey(hpa.id.name, origin)
+    others = namespace.by_target.get(target, set()) - {own}
+    rivals = sorted(other for other in others if _stops(namespace, other, own, settings))
     if rivals:
-        other = rivals[0]
-        kind = _kind(namespace.directory[other].origin)
-        return f"{kind} {namespace.name}/{other.removesuffix(HIDDEN)} drives {_print(target)} too: delete one of them"
+        return _too(_describe_hpa(namespace, rivals[0]), target, _deletion(namespace, rivals[0]))
     for rival in namespace.rivals:
         if _target_of(rival) == target:
-            name = f"{rival.get('kind', 'object')} {namespace.name}/{rival.get('name', '')}"
-            return f"{name} drives {_print(target)} too: delete one of them"
+            kind, name = str(rival.get("kind", "object")), str(rival.get("name", ""))
+            return _too(f"{kind} {namespace.name}/{name}", target, _kubectl_deletion(namespace, kind.lower(), name))
     return ""
 
 
-def _drives(namespace: Namespace, name: str, settings: Effective) -> bool:
-    """Tell whether another HPA would write: the native controller drives a cluster's, unless it is proven absent."""
-    if name.endswith(HIDDEN) or (namespace.directory[name].origin == "cluster" and not settings.native_absent):
+def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, settings: Effective) -> bool:
+    """Tell whether another HPA of the same target keeps this one from writing.
+
+    The native controller drives an HPA of the cluster, unless it is proven absent. Where it is absent, a central HPA
+    takes the target over from the cluster's, so that one of the two always writes; two of one origin stop each other,
+    as upstream's do.
+    """
+    if other.origin == "cluster" and not settings.native_absent:
         return True
-    return asked_mode(namespace, name, settings) == "enforce"
+    if other.origin == "cluster" and own.origin == "central":
+        return False
+    return asked_mode(namespace, other.name, settings) == "enforce"
 
 
-def _kind(origin: Origin) -> str:
-    return "the central HPA" if origin == "central" else "the cluster's HPA"
+def _too(rival: str, target: TargetKey, deletion: str) -> str:
+    return f"{rival} drives {_print(target)} too: delete one of them, for example: {deletion}"
+
+
+def _describe_hpa(namespace: Namespace, key: DirectoryKey) -> str:
+    kind = "the central HPA" if key.origin == "central" else "the cluster's HPA"
+    return f"{kind} {namespace.name}/{key.name}"
+
+
+def _deletion(namespace: Namespace, key: DirectoryKey) -> str:
+    if key.origin == "central":
+        return f"fleethpa delete {namespace.key}/{key.name}"
+    return _kubectl_deletion(namespace, "hpa", key.name)
+
+
+def _kubectl_deletion(namespace: Namespace, kind: str, name: str) -> str:
+    return f"kubectl --context {namespace.cluster} delete {kind} {name} -n {namespace.name}"
 
 
 def _print(target: TargetKey) -> str:

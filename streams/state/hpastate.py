@@ -90,7 +90,13 @@ class Hpa:
         if entry.origin == "cluster":
             new_uid = str(hpa["metadata"].get("uid") or row.uid or uid)
         generation = self._generation(entry, born or new_uid != row.uid)
-        changed = born or new_uid != row.uid or generation != row.generation or hpa["spec"] != self.spec
+        changed = (
+            born
+            or row.origin != entry.origin
+            or new_uid != row.uid
+            or generation != row.generation
+            or hpa["spec"] != self.spec
+        )
         if changed:
             self._take_spec(hpa, new_uid, generation, self._created(entry, born, now_ms))
         if born or new_uid != row.uid:

@@ -20,6 +20,7 @@ from streams.state.rows import (
     PARTS,
     AnswerRow,
     DirectoryEntry,
+    DirectoryKey,
     ListProgress,
     NamespaceRow,
     Pause,
@@ -62,7 +63,7 @@ class Namespace:
         self.answers: dict[QueryKey, AnswerState] = {}
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.pod_lists: list[ListProgress] = [ListProgress()]
-        self.directory: dict[str, DirectoryEntry] = {}
+        self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
         self.rivals: list[dict[str, Any]] = []
         self.rivals_coming: list[dict[str, Any]] = []
@@ -72,7 +73,7 @@ class Namespace:
         self.commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
         self.ignored: dict[str, int] = {}
         # Made from the rest:
-        self.by_target: dict[TargetKey, set[str]] = {}
+        self.by_target: dict[TargetKey, set[DirectoryKey]] = {}
         self.watchers: dict[Any, set[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
         self.registered: dict[str, set[str]] = {}
@@ -170,26 +171,37 @@ class Namespace:
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
 
-    def enter_hpa(self, name: str, entry: DirectoryEntry) -> None:
+    def shown(self, name: str) -> DirectoryKey | None:
+        """Give the HPA of this name that is evaluated: the central one hides the cluster's. None: there is no HPA."""
+        for key in (DirectoryKey(name, "central"), DirectoryKey(name, "cluster")):
+            if key in self.directory:
+                return key
+        return None
+
+    def is_hidden(self, key: DirectoryKey) -> bool:
+        """Tell whether an HPA of the cluster is hidden by a central one of its name."""
+        return key.origin == "cluster" and DirectoryKey(key.name, "central") in self.directory
+
+    def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
         """Take an HPA into the directory."""
         if not self.open():
             return
-        self._leave_target(name)
-        self.directory[name] = entry
-        self.by_target.setdefault(entry.target, set()).add(name)
+        self._leave_target(key)
+        self.directory[key] = entry
+        self.by_target.setdefault(entry.target, set()).add(key)
 
-    def leave_hpa(self, name: str) -> None:
+    def leave_hpa(self, key: DirectoryKey) -> None:
         """Take an HPA out of the directory."""
-        if name in self.directory and self.open():
-            self._leave_target(name)
-            del self.directory[name]
+        if key in self.directory and self.open():
+            self._leave_target(key)
+            del self.directory[key]
 
-    def _leave_target(self, name: str) -> None:
-        old = self.directory.get(name)
+    def _leave_target(self, key: DirectoryKey) -> None:
+        old = self.directory.get(key)
         if old is not None:
-            names = self.by_target[old.target]
-            names.discard(name)
-            if not names:
+            keys = self.by_target[old.target]
+            keys.discard(key)
+            if not keys:
                 del self.by_target[old.target]
 
     def put_scale(self, target: TargetKey, row: ScaleRow) -> None:
@@ -268,7 +280,7 @@ class Namespace:
         )
 
     def _fill_first(self, row: NamespaceRow) -> None:
-        row.directory, row.hpa_list = self.directory, self.hpa_list
+        row.autoscalers, row.hpa_list = list(self.directory.items()), self.hpa_list
         row.rivals, row.rivals_coming = self.rivals, self.rivals_coming
         row.scales, row.watches, row.listed = list(self.scales.items()), self.watches, self.listed
         row.commands, row.ignored = self.commands, self.ignored
@@ -291,12 +303,12 @@ class Namespace:
             self.series.setdefault(key, {}).update(samples)
         if row.part:
             return
-        self.directory, self.hpa_list = row.directory, row.hpa_list
+        self.directory, self.hpa_list = row.all_autoscalers(), row.hpa_list
         self.rivals, self.rivals_coming = row.rivals, row.rivals_coming
         self.scales, self.watches, self.listed = dict(row.scales), row.watches, row.listed
         self.commands, self.ignored = row.commands, row.ignored
-        for name, known in self.directory.items():
-            self.by_target.setdefault(known.target, set()).add(name)
+        for hpa, known in self.directory.items():
+            self.by_target.setdefault(known.target, set()).add(hpa)
 
 
 def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:

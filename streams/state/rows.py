@@ -4,7 +4,7 @@ A row's value is its applied log offset (`streams.state.rowcopies`) and the Mess
 large one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cramjam
 import msgspec
@@ -24,6 +24,7 @@ _PLAIN_BYTES = 4096
 """Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 NOTHING_APPLIED = -1
+_BEHIND = " (cluster)"
 PARTS = 64
 """A namespace is one row, or (once that would be too large) this many, for ever."""
 
@@ -33,6 +34,13 @@ QueryKey = tuple[str, str, str, str, str, str]
 """What a metrics API was asked (`schemas.samples.query_of`), selectors in canonical form."""
 SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
+
+
+class DirectoryKey(NamedTuple):
+    """Identity of an HPA within its namespace: a central one and one of the cluster may have the same name."""
+
+    name: str
+    origin: Origin
 
 
 class Pause(Struct, array_like=True, frozen=True, gc=False):
@@ -111,6 +119,8 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
     moves: list[tuple[int, int, int, str]] = []
     """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
+    hidden: bytes = b""
+    """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
 
     @property
     def id(self) -> HpaId:
@@ -129,6 +139,8 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, gc=False):
     origin: Origin = "cluster"
     mark: str = ""
     """Full list that named it last."""
+    uid: str = ""
+    """uid of the cluster's object; empty: not known, or a central one."""
 
 
 class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
@@ -210,6 +222,9 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     pod_list: ListProgress = ListProgress()
     # The rest lives in part 0.
     directory: dict[str, DirectoryEntry] = {}
+    """Only in rows of older versions, and replaced by `autoscalers`: the cluster's HPA behind a central one of the same
+    name is stored under its name and ` (cluster)`.
+    """
     hpa_list: ListProgress = ListProgress()
     rivals: list[dict[str, Any]] = []
     rivals_coming: list[dict[str, Any]] = []
@@ -221,6 +236,18 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """HPA name (empty: the whole namespace) -> mode by command, pauses by kind."""
     ignored: dict[str, int] = {}
     """Entries not applied, by reason."""
+    autoscalers: list[tuple[DirectoryKey, DirectoryEntry]] = []
+    """The HPAs of the namespace."""
+
+    def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
+        """Give the HPAs of the namespace, also of a row that an older version stored."""
+        behind = {name: entry for name, entry in self.directory.items() if name.endswith(_BEHIND)}
+        shown = {name: entry for name, entry in self.directory.items() if name not in behind}
+        # An older version could keep an HPA under both names: the entry without the suffix is the newer one.
+        stored = {
+            DirectoryKey(name.removesuffix(_BEHIND), entry.origin): entry for name, entry in (behind | shown).items()
+        }
+        return stored | dict(self.autoscalers)
 
 
 class Session(Struct, array_like=True, frozen=True, gc=False):

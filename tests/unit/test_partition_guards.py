@@ -86,7 +86,9 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
             "no native HPA controller runs in cluster eu",
             id="a native one runs",
         ),
-        pytest.param([cluster(native_controller="unknown")], "set nativeController to absent", id="nobody knows"),
+        pytest.param(
+            [cluster(native_controller="unknown")], "fleethpa settings eu native-controller=absent", id="nobody knows"
+        ),
         pytest.param(
             [AutoscalerSet(hpa=make_hpa("b", "uid-b", scaleTargetRef=make_hpa()["spec"]["scaleTargetRef"]))],
             "the cluster's HPA shop/b drives Deployment/web too",
@@ -306,7 +308,7 @@ def test_a_central_hpa_is_refused_while_the_cluster_has_one_of_its_target() -> N
 def test_a_full_list_of_the_cluster_leaves_central_hpas_alone() -> None:
     log = central_world(central(), AutoscalerSet(hpa=make_hpa("gone", "uid-gone")))
     log.add(AutoscalerList(list_id="l", hpas=[]), after_ms=SECOND)
-    assert sorted(log.partition.state.namespaces["eu/shop"].directory) == ["web"]
+    assert sorted(log.partition.state.namespaces["eu/shop"].directory) == [("web", "central")]
 
 
 def test_deleting_a_central_hpa_takes_back_its_mode() -> None:

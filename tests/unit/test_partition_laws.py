@@ -13,6 +13,7 @@ from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
 from streams.state import decisionrecords as records
 from streams.state.partition import Partition
+from tests.central_kit import central_log
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import Record, disturbed_log, fold
 
@@ -73,6 +74,15 @@ class Crashing:
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = disturbed_log(seed)
     expected = [decision.value for decision in log.decisions]
+    assert Crashing(log.records, crashes).run() == expected
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
+def test_crashes_change_no_byte_while_central_hpas_come_and_go(seed: int, crashes: int) -> None:
+    log = central_log(seed)
+    expected = [decision.value for decision in log.decisions]
+    assert expected
     assert Crashing(log.records, crashes).run() == expected
 
 

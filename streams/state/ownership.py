@@ -1,0 +1,88 @@
+"""Who scales which target: the question behind every command that could leave a target to nobody, or to two."""
+
+from typing import NamedTuple
+
+from schemas.autoscalers import Mode
+from schemas.keys import HpaId
+from streams.state.guards import asked_mode, standing
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.rows import DirectoryKey, TargetKey
+
+
+class ScaleTarget(NamedTuple):
+    """A scale in the fleet."""
+
+    cluster: str
+    namespace: str
+    target: TargetKey
+
+    def __str__(self) -> str:
+        return f"{self.target[1]}/{self.target[2]} in {self.cluster}/{self.namespace}"
+
+
+class Holder(NamedTuple):
+    """An HPA that drives a target; `native`: through the cluster's own HPA controller."""
+
+    hpa: HpaId
+    native: bool
+
+
+class Claim(NamedTuple):
+    """How one HPA that fleethpa evaluates is set up: the mode asked for, the mode in force, and why they differ."""
+
+    asked: Mode
+    mode: Mode
+    refused: str
+    origin: str
+    target: ScaleTarget
+
+
+class Ownership(NamedTuple):
+    """What the fold knows of HPAs and their targets at one moment."""
+
+    claims: dict[HpaId, Claim]
+    holders: dict[ScaleTarget, list[Holder]]
+    """Targets that at least one HPA drives."""
+
+    def lost(self, after: "Ownership") -> dict[ScaleTarget, list[Holder]]:
+        """Give the targets that something drives now and nothing afterwards, with what drives them now."""
+        return {target: held for target, held in self.holders.items() if target not in after.holders}
+
+
+def ownership(*states: State) -> Ownership:
+    """Say who drives what as of the last record that the states have applied."""
+    claims: dict[HpaId, Claim] = {}
+    holders: dict[ScaleTarget, list[Holder]] = {}
+    for state in states:
+        for namespace in state.namespaces.values():
+            for key in sorted(namespace.directory):
+                _add(state, namespace, key, claims, holders)
+    return Ownership(claims, holders)
+
+
+def _add(
+    state: State,
+    namespace: Namespace,
+    key: DirectoryKey,
+    claims: dict[HpaId, Claim],
+    holders: dict[ScaleTarget, list[Holder]],
+) -> None:
+    settings = state.settings(namespace.cluster)
+    target = ScaleTarget(namespace.cluster, namespace.name, namespace.directory[key].target)
+    name = HpaId(namespace.cluster, namespace.name, key.name)
+    if key.origin == "cluster" and not settings.native_absent:
+        holders.setdefault(target, []).append(Holder(name, native=True))
+    hpa = state.hpas.get(name)
+    if hpa is None or namespace.is_hidden(key) or not _is_live(hpa):
+        return
+    in_force = standing(namespace, hpa, settings)
+    asked = asked_mode(namespace, key.name, settings)
+    claims[name] = Claim(asked, in_force.mode, in_force.refused, key.origin, target)
+    if in_force.mode == "enforce":
+        holders.setdefault(target, []).append(Holder(name, native=False))
+
+
+def _is_live(hpa: Hpa) -> bool:
+    return not (hpa.row.gone or hpa.row.deleted)
