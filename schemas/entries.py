@@ -15,7 +15,7 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 
 VERSION = 1
@@ -32,6 +32,7 @@ Body = (
     | Command
     | ScaleSet
     | Heartbeat
+    | ClusterReport
     | SettingsSet
     | EngineSet
     | WatermarkReset
@@ -41,14 +42,14 @@ Body = (
 """Any body; tagged by `kind`."""
 
 WHOLE_PARTITION_KEY = "*"
-"""Key of entries that concern a whole partition (settings, engine, resets, cluster-wide commands); copied into every
-partition.
+"""Key of entries that are of no namespace. Those that concern every partition (settings, engine, resets, cluster-wide
+commands) are copied into all of them; a cluster's reports go into one, that of the cluster's name.
 """
 
 
 class PublicRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A record of ours on a public topic. `time`: when it was observed; entries are of one namespace (settings: empty
-    cluster and namespace).
+    """A record of ours on a public topic. `time`: when it was observed; entries are of one namespace (settings and
+    cluster reports: empty cluster and namespace).
     """
 
     v: int

@@ -49,6 +49,10 @@ class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     - `external`: `metric`, `metricSelector` → `items` (`[milli, time]`, in answered order).
     `error`: the API's own message, without the controller's prefixes; then nothing else counts. An empty list is a
     valid answer, not an error.
+
+    An answer that is too large for one record comes in `parts` of one `answerId`, numbered by `part` from 0, in order,
+    each with a share of the items. It replaces the former answer when the last part has come; one that lacks a part
+    replaces nothing.
     """
 
     api: Literal["resource", "pods", "object", "external"]
@@ -63,6 +67,9 @@ class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     milli: int = 0
     time: int = 0
     items: list[tuple[int, int]] = []
+    answer_id: str = ""
+    part: int = 0
+    parts: int = 1
 
 
 def query_of(answer: MetricAnswer) -> tuple[str, str, str, str, str, str]:

@@ -1,6 +1,11 @@
-"""Entries of scale subresources, and the heartbeat of the observer that reads them."""
+"""Entries of scale subresources, and what the observer that reads them says of itself: heartbeats, cluster reports."""
+
+from typing import Literal
 
 from msgspec import Struct
+
+Reason = Literal["unreachable", "forbidden", "failing"]
+"""Why something cannot be seen: no answer came, the right to see it is missing, or the answer was another error."""
 
 
 class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -38,9 +43,54 @@ class Heartbeat(
     namespace.
 
     `watches`: what it watches (`pods`, `autoscalers`, `scales`); `problems`: watch → error, where a watch is down or
-    forbidden.
+    forbidden; `reasons`: watch → why, for each of the problems.
     """
 
     session: str
     watches: list[str] = []
     problems: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
+
+
+class Trouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """One thing that an observer cannot do in a cluster.
+
+    `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scales`, `scaledobjects`, or the parents of scales by their
+    resource, such as `widgets.example.com`); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`,
+    `external.metrics.k8s.io`); or `canary`, the proof that no native controller runs. `since`: when it began, by the
+    observer's clock (ms). `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole
+    cluster. `rights`: what is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.
+    """
+
+    part: str
+    reason: Reason
+    since: int
+    error: str = ""
+    namespaces: list[str] = []
+    namespace_count: int = 0
+    rights: list[str] = []
+
+
+class ClusterReport(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    rename="camel",
+    omit_defaults=True,
+    tag_field="kind",
+    tag="clusterReport",
+):
+    """An observer session's word on a whole cluster: every 10 s, and at once when a trouble begins or ends.
+
+    Its record names neither cluster nor namespace. `instance`: name of the observer, the same after a restart.
+    `started`: when the session began (ms). `troubles`: all there are now, so an empty list says that all is well.
+    `stopped`: the last word of an observer that was stopped on purpose. No decision depends on it.
+    """
+
+    cluster: str
+    session: str
+    instance: str = ""
+    started: int = 0
+    troubles: list[Trouble] = []
+    stopped: bool = False

@@ -13,7 +13,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     Defaults are upstream's flags. `sources`: metric type → `api` (metrics APIs) or `samples` (pushed). `namespaces`:
     namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
-    without it enforcing them is refused.
+    without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
     """
 
     sync_period_ms: int | None = None
@@ -29,6 +29,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     native_controller: Literal["absent", "present", "unknown"] | None = None
     max_step: int | None = None
     hold_on_overflow: bool | None = None
+    native_evidence: str | None = None
 
 
 class SettingsSet(

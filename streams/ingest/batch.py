@@ -49,13 +49,19 @@ def log_entries(pieces: Iterable[Piece], raw: RawRecord, time_ms: int, partition
                 text = f"a {kind!r} entry of {len(data)} bytes, a log record holds {MAX_ENTRY_BYTES}"
                 yield Refusal("tooLarge", f"{text}: send it in smaller parts")
                 continue
-            key = _key(piece)
-            yield LogEntry(key, None if piece.is_whole_partition else partition_for(key, partitions), time_ms, data)
+            yield LogEntry(_key(piece), _partition(piece, partitions), time_ms, data)
             index += 1
 
 
 def _key(piece: Piece) -> str:
-    return WHOLE_PARTITION_KEY if piece.is_whole_partition else namespace_key(piece.cluster, piece.namespace)
+    return namespace_key(piece.cluster, piece.namespace) if piece.namespace else WHOLE_PARTITION_KEY
+
+
+def _partition(piece: Piece, partitions: int) -> int | None:
+    """The log partition that a piece goes into; None: all of them."""
+    if piece.is_whole_partition:
+        return None
+    return partition_for(_key(piece) if piece.namespace else piece.cluster, partitions)
 
 
 def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator[tuple[Body, bytes]]:

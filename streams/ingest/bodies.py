@@ -13,7 +13,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
@@ -22,6 +22,10 @@ from streams.ingest.numberchecks import MAX_PARTITIONS, MAX_REPLICAS, check_chun
 from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
 from streams.ingest.podchecks import check_pod, check_pod_list
 from streams.ingest.samplechecks import check_answers
+
+MAX_TROUBLES = 500
+MAX_ERROR_CHARACTERS = 1_000
+MAX_NAMED_NAMESPACES = 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Pi
     _check_kind(kind, place)
     if kind in topickinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
         return Piece("", "", _checked(body, place, refuse))
+    if isinstance(body, ClusterReport):
+        check_cluster(body.cluster)
+        return Piece(body.cluster, "", _checked(body, place, refuse))
     if not (place.cluster and place.namespace):
         raise Refusal("noIdentity", f"a record with {kind!r} needs cluster and namespace")
     check_cluster(place.cluster)
@@ -78,8 +85,8 @@ def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Bod
             _command(body, place)
         case ScaleSet():
             _scale(body)
-        case Heartbeat():
-            check_text(body.session, "session")
+        case Heartbeat() | ClusterReport():
+            _observer_word(body)
         case SettingsSet():
             _settings(body)
         case Outcome():
@@ -150,6 +157,20 @@ def _scale(body: ScaleSet) -> None:
     check_range(body.spec_replicas, "specReplicas", 0, MAX_REPLICAS)
     check_range(body.status_replicas, "statusReplicas", 0, MAX_REPLICAS)
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
+
+
+def _observer_word(body: Heartbeat | ClusterReport) -> None:
+    check_text(body.session, "session")
+    if isinstance(body, Heartbeat):
+        return
+    check_range(body.started, "started", 0, MAX_TIME_MS)
+    check_range(len(body.troubles), "length of troubles", 0, MAX_TROUBLES)
+    for index, trouble in enumerate(body.troubles):
+        place = f"troubles[{index}]"
+        check_text(trouble.part, f"{place}.part")
+        check_range(trouble.since, f"{place}.since", 0, MAX_TIME_MS)
+        check_range(len(trouble.error), f"length of {place}.error", 0, MAX_ERROR_CHARACTERS)
+        check_range(len(trouble.namespaces), f"length of {place}.namespaces", 0, MAX_NAMED_NAMESPACES)
 
 
 def _outcome(body: Outcome) -> None:

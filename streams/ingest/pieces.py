@@ -46,7 +46,7 @@ HARMLESS = frozenset({"unmatched", "dropped", "noValue"})
 
 
 class Piece(NamedTuple):
-    """One body and where it belongs; empty `cluster` and `namespace`: every partition."""
+    """One body and where it belongs; empty `namespace`: the cluster; empty `cluster`, too: every partition."""
 
     cluster: str
     namespace: str
@@ -54,8 +54,8 @@ class Piece(NamedTuple):
 
     @property
     def is_whole_partition(self) -> bool:
-        """Whether it concerns every partition of the log instead of one namespace."""
-        return not self.namespace
+        """Whether it concerns every partition of the log instead of one namespace or cluster."""
+        return not self.cluster
 
 
 @dataclass(slots=True)

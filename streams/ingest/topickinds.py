@@ -8,7 +8,7 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
-    topics.SCALES: _HEARTBEAT | {"scaleSet"},
+    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport"},
     topics.SETTINGS: frozenset({"settings", "engine", "watermarkReset", "restart", "command"}),
     topics.OUTCOMES: frozenset({"outcome"}),
 }

@@ -14,7 +14,7 @@ from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state import foldhpas, rates
 from streams.state.clustersettings import merge
@@ -22,7 +22,10 @@ from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
 from streams.state.namespace import query_key, target_key
-from streams.state.rows import AnswerRow, ScaleRow, TargetKey
+from streams.state.rows import AnswerRow, ReportRow, ScaleRow, TargetKey
+
+REPORT_KEPT_MS = 3_600_000
+"""An observer that has been silent for this long is forgotten."""
 
 
 class EntryFold(Folding):
@@ -41,6 +44,8 @@ class EntryFold(Folding):
         elif entry.key == WHOLE_PARTITION_KEY:
             if isinstance(body, Command):
                 self._cluster_command(body)
+            elif isinstance(body, ClusterReport):
+                self._cluster_report(body)
         else:
             self.namespace = self.state.namespace(*split_namespace_key(entry.key))
             _IN_NAMESPACE[type(body)](self, body)
@@ -107,6 +112,16 @@ class EntryFold(Folding):
             row.pauses[cluster] = pauses
         else:
             row.pauses.pop(cluster, None)
+
+    def _cluster_report(self, body: ClusterReport) -> None:
+        """Note an observer's newest word on a cluster, and forget the observers that have been silent for long."""
+        reports, cluster = self.state.row.reports, body.cluster
+        for key, known in list(reports.items()):
+            if known.cluster == cluster and self.now_ms - known.heard_ms > REPORT_KEPT_MS:
+                del reports[key]
+        reports[f"{cluster}/{body.instance}"] = ReportRow(
+            cluster, body.instance, body.session, self.now_ms, body.started, body.troubles, body.stopped
+        )
 
     # --- scales and outcomes ----------------------------------------------------------------------------------------
 

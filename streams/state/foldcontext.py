@@ -1,13 +1,16 @@
 """What the fold of every kind of entry shares: the entry's place, its namespace, and whose word counts there."""
 
 from schemas.entries import Source
+from schemas.observersessions import supersedes
 from schemas.scales import Heartbeat
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.rows import Session, WatchRow
 
 SILENCE_MS = 30_000
-"""After this much silence of the observer session that is followed, another one takes over."""
+"""After this much silence of the observer session that is followed, another one takes over; a later session of the same
+instance does at once.
+"""
 _BEGINS_WITH_LIST = ("pods", "autoscalers")
 
 
@@ -41,8 +44,8 @@ class Folding:
         key = f"{namespace.cluster}/{watch}"
         known = sessions.get(key)
         if known is not None and known.session != session:
-            silent = self.now_ms - known.heard_ms > SILENCE_MS
-            if not silent or (watch in _BEGINS_WITH_LIST and not starts_list):
+            has_ended = self.now_ms - known.heard_ms > SILENCE_MS or supersedes(session, known.session)
+            if not has_ended or (watch in _BEGINS_WITH_LIST and not starts_list):
                 sessions[key] = Session(known.session, known.heard_ms, known.ignored + 1)
                 return False
         ignored = known.ignored if known is not None else 0
@@ -74,7 +77,8 @@ class Folding:
             before = namespace.watches.get(watch, WatchRow(body.session))
             heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
             if namespace.open():
-                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem)
+                reason = body.reasons.get(watch, "") if problem else ""
+                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem, reason)
         if not body.watches and not body.problems:
             self._release(body.session)
 

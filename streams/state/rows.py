@@ -14,6 +14,7 @@ from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from schemas.pods import Pod
 from schemas.samples import MetricAnswer
+from schemas.scales import Trouble
 from schemas.settings import ClusterSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.logerrors import StateError
@@ -198,6 +199,8 @@ class WatchRow(Struct, array_like=True, frozen=True, gc=False):
     session: str = ""
     heard_ms: int = 0
     problem: str = ""
+    reason: str = ""
+    """Why, for a problem: `unreachable`, `forbidden` or `failing`; empty from an observer that does not say."""
 
 
 class ListProgress(Struct, array_like=True, frozen=True, gc=False):
@@ -258,6 +261,18 @@ class Session(Struct, array_like=True, frozen=True, gc=False):
     ignored: int = 0
 
 
+class ReportRow(Struct, array_like=True, frozen=True, gc=False):
+    """The newest word of an observer on a whole cluster, and when it was heard (log time)."""
+
+    cluster: str
+    instance: str
+    session: str
+    heard_ms: int
+    started_ms: int = 0
+    troubles: list[Trouble] = []
+    stopped: bool = False
+
+
 class PartitionRow(Struct, array_like=True, kw_only=True):
     """What holds for a whole log partition at `offset`."""
 
@@ -283,6 +298,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Row key (text) -> applied offset with which it was last written."""
     duplicates: int = 0
     checkpoint_ms: int = 0
+    reports: dict[str, ReportRow] = {}
+    """`cluster/instance` -> newest report; those of one cluster are all in one partition."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from schemas import topics
 from schemas.codec import decode, encode
-from schemas.entries import Entry, LogRecord, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord, Source
 from schemas.keys import partition_for
 from schemas.pods import Pod, PodDeleted, PodList
 from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
+from schemas.scales import ClusterReport
 from schemas.settings import Restart
 from streams.ingest.batch import MAX_ENTRY_BYTES, Batch, Batcher, LogEntry, log_entries
 from streams.ingest.pieces import Piece, RawRecord, Refusal
@@ -179,3 +180,10 @@ def test_reasons_and_foreign_headers_stay_small() -> None:
     reject = rejected(raw, "c", "é" * 100_000, "unknown")
     assert reject.value == b""
     assert sum(len(name) + len(value) for name, value in reject.headers) < 32 * 1024
+
+
+def test_a_cluster_report_goes_into_one_partition_that_of_its_cluster() -> None:
+    for cluster in ("east", "west", "prod-eu"):
+        report = ClusterReport(cluster=cluster, session="node-1@5", instance="node-1")
+        [entry] = entries(Piece(cluster, "", report))
+        assert (entry.key, entry.partition) == (WHOLE_PARTITION_KEY, partition_for(cluster, 4))

@@ -7,17 +7,18 @@ import pytest
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import encode
-from schemas.entries import Body, Entry, LogRecord
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
-from schemas.scales import Heartbeat
+from schemas.scales import ClusterReport, Heartbeat, Trouble
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
+from streams.state.fold import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.partition import Partition
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, decode_row
+from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, ReportRow, decode_row
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -348,6 +349,43 @@ def test_another_session_takes_over_after_thirty_seconds_with_a_full_list() -> N
     assert pod_names(log) == ["a", "b"]
     log.add(pod_list("s2", "a"), PodSet(pod=make_pod("d"), session="s2"), PodSet(pod=make_pod("e"), session="s1"))
     assert pod_names(log) == ["a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("second", "follows"),
+    [
+        pytest.param("node-1@2000", True, id="a later session of the same instance"),
+        pytest.param("node-1@999", False, id="an earlier session of the same instance"),
+        pytest.param("node-2@2000", False, id="another instance"),
+        pytest.param("node-1", False, id="a session without an epoch"),
+    ],
+)
+def test_only_a_later_session_of_the_same_instance_supersedes_a_live_one(second: str, follows: bool) -> None:
+    log = LogBuilder()
+    log.add(pod_list("node-1@1000", "a"), scale(spec=2, session="node-1@1000"), answers(log, 10, session="node-1@1000"))
+    log.add(PodSet(pod=make_pod("b"), session=second), after_ms=SECOND)
+    assert pod_names(log) == ["a"]  # nobody is followed before a full list
+    log.add(pod_list(second, "c"), scale(spec=5, session=second), after_ms=SECOND)
+    assert pod_names(log) == (["c"] if follows else ["a"])
+    namespace = log.partition.state.namespaces[KEY]
+    assert [row.spec_replicas for row in namespace.scales.values()] == ([5] if follows else [2])
+    log.add(PodSet(pod=make_pod("late"), session="node-1@1000"), after_ms=SECOND)
+    assert pod_names(log) == (["c"] if follows else ["a", "late"])
+
+
+def test_a_report_on_a_cluster_is_kept_in_the_partition_row_and_decides_nothing() -> None:
+    log = LogBuilder()
+    trouble = Trouble(part="apiServer", reason="unreachable", since=5, error="connection refused")
+    report = ClusterReport(cluster="eu", session="node-1@9", instance="node-1", started=1, troubles=[trouble])
+    assert log.add(log.entry(report, WHOLE_PARTITION_KEY), after_ms=SECOND) == []
+    row = decode_row(b"0|p", log.partition.checkpoint()[-1][1])
+    assert isinstance(row, PartitionRow)
+    assert row.reports == {"eu/node-1": ReportRow("eu", "node-1", "node-1@9", log.now_ms, 1, [trouble])}
+    others = ClusterReport(cluster="eu", session="node-2@9", instance="node-2")
+    log.add(log.entry(others, WHOLE_PARTITION_KEY), after_ms=REPORT_KEPT_MS)
+    assert sorted(log.partition.state.row.reports) == ["eu/node-1", "eu/node-2"]
+    log.add(log.entry(others, WHOLE_PARTITION_KEY), after_ms=1)
+    assert sorted(log.partition.state.row.reports) == ["eu/node-2"]
 
 
 def test_a_session_that_watches_nothing_any_more_hands_over_at_once() -> None:
