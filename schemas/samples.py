@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from schemas.kubernetes.quantity import wrap_i64
 
+MetricsApiName = Literal["resource", "pods", "object", "external"]
 MetricType = Literal["Resource", "ContainerResource", "Pods", "Object", "External"]
 
 
@@ -55,7 +56,7 @@ class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     replaces nothing.
     """
 
-    api: Literal["resource", "pods", "object", "external"]
+    api: MetricsApiName
     selector: str = ""
     metric: str = ""
     metric_selector: str = ""

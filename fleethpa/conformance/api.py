@@ -16,6 +16,7 @@ from fleethpa.conformance import emptylists
 from fleethpa.conformance.compare import Difference, attempt, differences
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
 from schemas.kubernetes.quantity import Quantity, QuantityError, format_milli, parse_quantity
 from schemas.kubernetes.selectors import (
@@ -224,7 +225,7 @@ def _compare_kubectl(case: Json, shown: list[Json]) -> Iterator[Difference]:
 
 
 def _described(case: Json) -> Iterator[Difference]:
-    now_ms = ages.parse_time_ms(case["now"])
+    now_ms = parse_time_ms(case["now"])
     # A list without items stands in the file as null; no list at all is --show-events=false.
     events = (case["events"] or []) if "events" in case else None
     yield from differences(case["describe"], hpadescription.describe(case["hpa"], events, now_ms), "describe")
@@ -232,7 +233,7 @@ def _described(case: Json) -> Iterator[Difference]:
 
 
 def _tables(case: Json, shown: list[Json]) -> Iterator[Difference]:
-    hpas, now_ms = [each["hpa"] for each in shown], ages.parse_time_ms(shown[-1]["now"])
+    hpas, now_ms = [each["hpa"] for each in shown], parse_time_ms(shown[-1]["now"])
     yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
     yield from differences(case["columns"], list(hpacolumns.COLUMNS), "columns")
     ours = {

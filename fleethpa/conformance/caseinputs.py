@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.selectors import parse_selector
 from streams.hpa.observation import (
-    ZERO_TIME_MS,
     ExternalSamples,
     MetricAnswer,
     MetricFailure,

@@ -1,38 +1,53 @@
-"""Answers of the metrics APIs: what is asked for, and the values that are read."""
+"""Answers of the metrics APIs: what is asked for, and the values that are read.
+
+Question and answer go through the observer's own reader and the wire form, so what is measured here is what is
+deployed.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleethpa.conformance.caseinputs import EPOCH_MS, Json
 from fleethpa.conformance.compare import Difference, differences
-from schemas.kubernetes.selectors import label_selector_text
-from streams.hpa import metricsclient
+from reconciler.core.metricanswers import fill
+from schemas.codec import decode, encode
+from schemas.metricqueries import Query, is_root_scoped, metric_query
+from schemas.samples import MetricAnswer as WireAnswer
+from streams.hpa.metricsclient import compile_answer
 from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, ObjectSample, PodSamples
 
 SELECTOR, NAMESPACE, METRIC = "app=x", "ns", "m"
+_TYPES = {"resource": "Resource", "pods": "Pods", "object": "Object", "external": "External"}
 
 
 def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[Difference]]]:
     """Give (1, differences) of each case."""
     for case in cases:
         upstream = {key: case[key] for key in ("out", "error", "request") if key in case}
-        ours = {**_out(_read(case)), "request": _request(case)}
+        query = _query(case)
+        ours = {**_out(_read(case, query)), "request": _request(query)}
         yield 1, list(differences(upstream, ours))
 
 
-def _read(case: Json) -> MetricAnswer:
+def _query(case: Json) -> Query:
+    kind = case["kind"]
+    if kind not in _TYPES:
+        raise ValueError(f"unknown metrics client kind {kind!r}")
+    source: dict[str, Any] = {"name": case.get("resource")}
+    if kind != "resource":
+        source = {
+            "metric": {"name": METRIC, "selector": case["metricSelector"]},
+            "describedObject": case.get("describedObject"),
+        }
+    query = metric_query({"type": _TYPES[kind], kind: source}, SELECTOR)
+    assert query is not None  # every type of _TYPES has its question
+    return query
+
+
+def _read(case: Json, query: Query) -> MetricAnswer:
     body = case["response"] or {}
-    match case["kind"]:
-        case "resource":
-            return metricsclient.resource_answer(body, case["resource"], case["container"])
-        case "pods":
-            return metricsclient.pods_answer(body)
-        case "object":
-            return metricsclient.object_answer(body)
-        case "external":
-            return metricsclient.external_answer(body)
-        case kind:
-            raise ValueError(f"unknown metrics client kind {kind!r}")
+    wire = fill(query, {"items": [body]} if query.api == "object" else body)
+    return compile_answer(decode(encode(wire), WireAnswer), case.get("resource", ""), case.get("container", ""))
 
 
 def _out(answer: MetricAnswer) -> Json:
@@ -47,14 +62,14 @@ def _out(answer: MetricAnswer) -> Json:
             return {"out": list(values_milli)}
 
 
-def _request(case: Json) -> Json:
-    if case["kind"] == "resource":
-        return {"labelSelector": SELECTOR}
-    asked: dict[str, Any] = {"metric": METRIC, "metricSelector": label_selector_text(case["metricSelector"])}
-    if case["kind"] == "pods":
-        return asked | {"groupKind": "Pod", "scope": f"namespaced {NAMESPACE}", "selector": SELECTOR}
-    if case["kind"] == "object":
-        query = metricsclient.object_query(case["describedObject"], NAMESPACE)
-        scope = "root" if query.root_scoped else f"namespaced {NAMESPACE}"
-        return asked | {"groupKind": query.group_kind, "name": query.name, "scope": scope}
+def _request(query: Query) -> Json:
+    if query.api == "resource":
+        return {"labelSelector": query.selector}
+    asked: dict[str, Any] = {"metric": query.metric, "metricSelector": query.metric_selector}
+    if query.api == "pods":
+        return asked | {"groupKind": "Pod", "scope": f"namespaced {NAMESPACE}", "selector": query.selector}
+    if query.api == "object":
+        own = is_root_scoped(query)
+        scope, name = ("root", NAMESPACE) if own else (f"namespaced {NAMESPACE}", query.object)
+        return asked | {"groupKind": query.group_kind, "name": name, "scope": scope}
     return asked

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import semantically_equal_status
-from streams.hpa.metricsclient import parse_time_ms
 
 Json = dict[str, Any]
 

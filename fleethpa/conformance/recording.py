@@ -14,12 +14,19 @@ from msgspec import Struct, structs
 
 from fleethpa.conformance import openpoints
 from fleethpa.conformance.compare import ABSENT, Difference, differences
-from fleethpa.conformance.taped import api_of, asked_of, outcome_of, read_answer, scale_of, settings_of, unavailable
+from fleethpa.conformance.taped import (
+    asked_of,
+    error_answer,
+    outcome_of,
+    read_answer,
+    scale_of,
+    settings_of,
+    unavailable,
+)
 from fleethpa.conformance.tapes import Tapes, time_ms
 from fleethpa.conformance.vectorerrors import InputError
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa import autoscaler as kinds
-from streams.hpa import metricsclient
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete
@@ -282,10 +289,9 @@ class Replay:
 
     def _answer(self, spec: MetricSpec, identifier: str) -> MetricAnswer:
         line = self.tapes.answers.get(identifier)
-        api = api_of(spec)
         if line is None:
-            return metricsclient.fetch_failure(api, unavailable(self.tapes.calls[identifier]["uri"]))
+            return error_answer(spec, unavailable(self.tapes.calls[identifier]["uri"]))
         if line["status"] != 200:
             message = line["body"].get("message") or unavailable(self.tapes.calls[identifier]["uri"])
-            return metricsclient.fetch_failure(api, message)
+            return error_answer(spec, message)
         return read_answer(spec, line["body"])

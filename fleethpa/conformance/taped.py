@@ -4,9 +4,12 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from streams.hpa import metricsclient
+from reconciler.core.metricanswers import failed, fill
+from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.metricqueries import API_OF, Query
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.evaluation import Outcome, ScaleApplied, ScaleFailed
+from streams.hpa.metricsclient import compile_answer
 from streams.hpa.observation import MetricAnswer, Scale, ScaleFailure
 
 Json = dict[str, Any]
@@ -15,23 +18,13 @@ _FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
 
 
 def read_answer(spec: MetricSpec, body: Json) -> MetricAnswer:
-    """Read the body that a metrics API answered for this metric."""
-    match spec.type:
-        case "Resource" | "ContainerResource":
-            return metricsclient.resource_answer(body, spec.resource, spec.container)
-        case "Pods":
-            return metricsclient.pods_answer(body)
-        case "Object":
-            return metricsclient.object_list_answer(body)
-        case _:
-            return metricsclient.external_answer(body)
+    """Read the body that a metrics API answered for this metric, as the observer and the evaluation do."""
+    return compile_answer(fill(Query(api=API_OF[spec.type]), body), spec.resource, spec.container)
 
 
-def api_of(spec: MetricSpec) -> metricsclient.MetricsApi:
-    """Name the API that serves this metric."""
-    if spec.type in ("Resource", "ContainerResource"):
-        return "resource"
-    return "external" if spec.type == "External" else "custom"
+def error_answer(spec: MetricSpec, message: str) -> MetricAnswer:
+    """Give what an error of the metrics API of this metric becomes."""
+    return compile_answer(failed(Query(api=API_OF[spec.type]), message))
 
 
 def unavailable(uri: str) -> str:
@@ -64,10 +57,9 @@ def settings_of(flags: Any) -> ControllerSettings:
     """Read the controller's command line; flags that are not there have their defaults."""
     given = {found[1]: found[2] for flag in flags if (found := _FLAG_MS.match(flag))}
     defaults = ControllerSettings()
-    duration = metricsclient.parse_duration_ms
     return ControllerSettings(
         tolerance=float(given.get("tolerance", defaults.tolerance)),
-        downscale_stabilization_ms=duration(given.get("downscale-stabilization", "5m")),
-        cpu_initialization_period_ms=duration(given.get("cpu-initialization-period", "5m")),
-        initial_readiness_delay_ms=duration(given.get("initial-readiness-delay", "30s")),
+        downscale_stabilization_ms=parse_duration_ms(given.get("downscale-stabilization", "5m")),
+        cpu_initialization_period_ms=parse_duration_ms(given.get("cpu-initialization-period", "5m")),
+        initial_readiness_delay_ms=parse_duration_ms(given.get("initial-readiness-delay", "30s")),
     )

@@ -11,8 +11,8 @@ import orjson
 from msgspec import Struct
 
 from fleethpa.conformance.vectorerrors import InputError
-from streams.hpa.metricsclient import parse_time_ms
-from streams.hpa.observation import ZERO_TIME_MS, PodRow
+from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_time_ms
+from streams.hpa.observation import PodRow
 from streams.hpa.requests import compile_template
 
 Json = dict[str, Any]

@@ -9,12 +9,13 @@ from typing import Any
 
 from fleethpa.simulator import apistatus, hpa_api, ownership, patching
 from fleethpa.simulator.apistatus import ApiError
-from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.objectstore import Key, Store
 from fleethpa.simulator.ownership import Writer
 from fleethpa.simulator.requestselectors import selector_string
 from fleethpa.simulator.resources import ResourceType
 from schemas.kubernetes import fielderrors
+from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
 PodDeleter = Callable[[str, str], bool]
@@ -186,7 +187,7 @@ class Writes:
             raise apistatus.not_found("namespaces", namespace)
         own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
         kept = {k: v for k, v in given.items() if k not in ("resourceVersion", "managedFields", "deletionTimestamp")}
-        stamp = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(self._clock.now_ms()), "generation": 1}
+        stamp = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339_seconds(self._clock.now_ms()), "generation": 1}
         return kept | own | stamp
 
     def _generated(self, prefix: str) -> str:
@@ -232,7 +233,7 @@ class Writes:
         fields = {part: ownership.changed(old, document, part)}
         if old is not None and part == "spec" and fields["spec"]:
             metadata["generation"] = old["metadata"].get("generation", 1) + 1
-        entry = writer.entry(resource.group_version, rfc3339(self._clock.now_ms()))
+        entry = writer.entry(resource.group_version, rfc3339_seconds(self._clock.now_ms()))
         metadata["managedFields"] = ownership.record(metadata.get("managedFields") or (), fields, writer, entry)
         document["metadata"] = metadata
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 
 class SimClock:
@@ -50,8 +49,3 @@ class SimClock:
     def _tell(self) -> None:
         for listener in self._listeners:
             listener()
-
-
-def rfc3339(time_ms: int) -> str:
-    """Write a time as Kubernetes does in most places: UTC, whole seconds."""
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

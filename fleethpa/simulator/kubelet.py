@@ -8,10 +8,11 @@ import uuid
 from typing import Any
 
 from fleethpa.simulator import podview
-from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.model import Rollout, SimulatedPod, SimulatedWorkload
 from fleethpa.simulator.objectstore import Change, Key, Store
 from fleethpa.simulator.simulation import ANNOTATION, Simulation, parse_simulation
+from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
 
@@ -228,7 +229,7 @@ class Kubelet:
             "generation": 1,
             "labels": parts["labels"],
         }
-        own |= {"creationTimestamp": rfc3339(self._clock.now_ms())}
+        own |= {"creationTimestamp": rfc3339_seconds(self._clock.now_ms())}
         own["ownerReferences"] = [podview.owner_reference(deployment)]
         document = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": own}
         return self._store.put(key, document | {"spec": parts["spec"], "status": parts["status"]})

@@ -12,13 +12,14 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from fleethpa.simulator.apistatus import ApiError
-from fleethpa.simulator.clock import SimClock, rfc3339
+from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet, Running
 from fleethpa.simulator.model import PodUsage, Sample
 from fleethpa.simulator.objectstore import Store
 from fleethpa.simulator.requestselectors import label_matcher
 from fleethpa.simulator.resources import metrics_entry
 from fleethpa.simulator.simulation import Series
+from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
 
@@ -124,8 +125,8 @@ class MetricsApi:
         return {
             "kind": "PodMetrics",
             "apiVersion": "metrics.k8s.io/v1beta1",
-            "metadata": metadata | {"creationTimestamp": rfc3339(self._clock.now_ms())},
-            "timestamp": rfc3339(sample.time_ms),
+            "metadata": metadata | {"creationTimestamp": rfc3339_seconds(self._clock.now_ms())},
+            "timestamp": rfc3339_seconds(sample.time_ms),
             "window": f"{self._sample_ms / 1000:g}s",
             "containers": containers,
         }
@@ -183,7 +184,11 @@ class MetricsApi:
 
     def _metric_value(self, version: str, described: Document, metric: str, time_ms: int, value: float) -> Document:
         named = {"metricName": metric} if version == "v1beta1" else {"metric": {"name": metric, "selector": None}}
-        shown = {"timestamp": rfc3339(time_ms), "windowSeconds": self._sample_ms // 1000, "value": _quantity(value)}
+        shown = {
+            "timestamp": rfc3339_seconds(time_ms),
+            "windowSeconds": self._sample_ms // 1000,
+            "value": _quantity(value),
+        }
         return {"describedObject": described} | named | shown
 
     def _external(self, namespace: str, metric: str, query: dict[str, str]) -> Document:
@@ -200,7 +205,7 @@ class MetricsApi:
                 item = {
                     "metricName": metric,
                     "metricLabels": series.labels,
-                    "timestamp": rfc3339(sample.time_ms),
+                    "timestamp": rfc3339_seconds(sample.time_ms),
                     "value": value,
                 }
                 items.append(item)

@@ -6,8 +6,8 @@ import json
 import zlib
 from typing import Any
 
-from fleethpa.simulator.clock import rfc3339
 from fleethpa.simulator.model import SimulatedPod, SimulatedWorkload
+from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
 
@@ -49,7 +49,7 @@ def new_pod(pod: SimulatedPod, workload: Document, owner: Document, uid: str, ip
         "name": pod.name,
         "namespace": workload["metadata"]["namespace"],
         "uid": uid,
-        "creationTimestamp": rfc3339(pod.created_ms),
+        "creationTimestamp": rfc3339_seconds(pod.created_ms),
         "labels": labels,
         "ownerReferences": [owner_reference(owner)],
     }
@@ -64,7 +64,7 @@ def with_pod_state(document: Document, pod: SimulatedPod, now_ms: int) -> Docume
     metadata = document["metadata"]
     if pod.deleting_ms is not None and pod.gone_ms is not None:
         grace_s = max(1, (pod.gone_ms - pod.deleting_ms) // 1000)
-        metadata = metadata | {"deletionTimestamp": rfc3339(pod.gone_ms), "deletionGracePeriodSeconds": grace_s}
+        metadata = metadata | {"deletionTimestamp": rfc3339_seconds(pod.gone_ms), "deletionGracePeriodSeconds": grace_s}
     return document | {"metadata": metadata, "status": _pod_status(document, pod, now_ms)}
 
 
@@ -79,7 +79,7 @@ def _pod_status(document: Document, pod: SimulatedPod, now_ms: int) -> Document:
     ]
     address = {"podIP": document["status"]["podIP"], "hostIP": "127.0.0.1"} if phase == "Running" else {}
     kept = {"podIP": document["status"]["podIP"]} | address
-    status: Document = {"phase": phase, "conditions": conditions, "startTime": rfc3339(pod.created_ms), **kept}
+    status: Document = {"phase": phase, "conditions": conditions, "startTime": rfc3339_seconds(pod.created_ms), **kept}
     if phase == "Failed":
         status |= {"reason": "Evicted", "message": "The simulated node was low on resource: memory."}
     state = _container_state(pod, phase)
@@ -103,12 +103,12 @@ def _container_state(pod: SimulatedPod, phase: str) -> Document:
         return {"waiting": {"reason": "ContainerCreating"}}
     if phase == "Failed":
         return {"terminated": {"exitCode": 137, "reason": "Evicted"}}
-    return {"running": {"startedAt": rfc3339(pod.running_ms)}}
+    return {"running": {"startedAt": rfc3339_seconds(pod.running_ms)}}
 
 
 def _condition(kind: str, holds: bool, since_ms: int) -> Document:
     status = "True" if holds else "False"
-    return {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": rfc3339(since_ms)}
+    return {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": rfc3339_seconds(since_ms)}
 
 
 def replica_set(deployment: Document, revision: str, pods: list[SimulatedPod], now_ms: int) -> Document:

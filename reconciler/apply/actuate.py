@@ -12,7 +12,6 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.inbox import target_key
-from reconciler.core.objectbodies import group_of
 from reconciler.core.plan import (
     Action,
     End,
@@ -26,6 +25,7 @@ from reconciler.core.plan import (
     plan,
 )
 from schemas.decisions import Decision
+from schemas.kubernetes.apiversions import group_of
 from schemas.outcomes import Outcome
 
 LONG_STALE_MS = 60_000

@@ -3,26 +3,22 @@
 Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.go; paths as in recorded requests.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from msgspec import structs
 
-from reconciler.core.objectbodies import group_of, target_of, time_ms
-from schemas.kubernetes.selectors import SelectorError, label_selector_text, parse_selector
+from reconciler.core.objectbodies import target_of, time_ms
+from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import json_milli
+from schemas.metricqueries import Query, is_root_scoped, metric_query
 from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
 from schemas.scales import Target
 
 Json = Mapping[str, Any]
-Query = MetricAnswer
-"""A question: an answer whose values are not filled in yet."""
-
 _DEFAULT_WINDOW_MS = 60_000
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|h|m|s)")
-_UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -31,9 +27,8 @@ _UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, 
 def queries(hpas: Iterable[Json], selectors: Mapping[Target, str]) -> list[Query]:
     """The questions of these HPAs, each once, in the order in which they first occur.
 
-    `selectors`: status.selector of the targets whose scale is known. A question that needs the selector of an unknown
-    or
-    empty one is not asked, as upstream does not get that far; nor is one whose own selector cannot be read.
+    `selectors`: status.selector of the targets whose scale is known. A question that needs an unknown or empty selector
+    is not asked, as upstream does not get that far; nor is one whose own selector cannot be read.
     """
     found: dict[Any, Query] = {}
     for hpa in hpas:
@@ -47,39 +42,10 @@ def queries(hpas: Iterable[Json], selectors: Mapping[Target, str]) -> list[Query
 
 def _query(metric: Json, selector: str) -> Query | None:
     try:
-        match metric.get("type"):
-            case "Resource" | "ContainerResource":
-                return MetricAnswer(api="resource", selector=selector) if selector else None
-            case "Pods":
-                return _pods_query(metric["pods"]["metric"], selector) if selector else None
-            case "Object":
-                return _object_query(metric["object"])
-            case "External":
-                named = metric["external"]["metric"]
-                return MetricAnswer(
-                    api="external", metric=named["name"], metric_selector=label_selector_text(named.get("selector"))
-                )
-            case _:
-                return None
+        query = metric_query(metric, selector)
     except SelectorError:
         return None
-
-
-def _pods_query(named: Json, selector: str) -> Query:
-    text = label_selector_text(named.get("selector"))
-    return MetricAnswer(api="pods", selector=selector, metric=named["name"], metric_selector=text)
-
-
-def _object_query(source: Json) -> Query:
-    described, named = source["describedObject"], source["metric"]
-    group = group_of(described.get("apiVersion") or "")
-    return MetricAnswer(
-        api="object",
-        metric=named["name"],
-        metric_selector=label_selector_text(named.get("selector")),
-        group_kind=f"{described['kind']}.{group}" if group else described["kind"],
-        object=described["name"],
-    )
+    return None if query is None or (query.api in ("resource", "pods") and not selector) else query
 
 
 def resource_path(namespace: str, selector: str = "") -> str:
@@ -99,7 +65,7 @@ def custom_path(query: Query, namespace: str, version: str, resource: str = "") 
         asked = {"labelSelector": query.selector, "metricLabelSelector": query.metric_selector}
         return f"{base}/pods/*/{metric}{_asked(asked)}"
     asked = {"metricLabelSelector": query.metric_selector}
-    if query.group_kind == "Namespace":
+    if is_root_scoped(query):
         return f"{base}/metrics/{metric}{_asked(asked)}"
     return f"{base}/{resource}/{quote(query.object, safe='')}/{metric}{_asked(asked)}"
 
@@ -167,7 +133,7 @@ def _object_answer(query: Query, body: Json) -> MetricAnswer:
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
         )
     value = items[0]
-    return structs.replace(query, milli=json_milli(value["value"]), time=time_ms(value.get("timestamp")) or 0)
+    return structs.replace(query, milli=json_milli(value["value"]), time=_time_ms(value))
 
 
 def pod_usage(item: Json) -> PodUsage:
@@ -178,8 +144,8 @@ def pod_usage(item: Json) -> PodUsage:
     ]
     return PodUsage(
         pod=item["metadata"]["name"],
-        time=time_ms(item.get("timestamp")) or 0,
-        window_ms=duration_ms(item.get("window") or "0s"),
+        time=_time_ms(item),
+        window_ms=parse_duration_ms(item.get("window") or "0s"),
         containers=containers,
     )
 
@@ -191,27 +157,15 @@ def _pod_value(item: Json) -> PodValue:
     return PodValue(
         pod=item["describedObject"]["name"],
         milli=json_milli(item["value"]),
-        time=time_ms(item.get("timestamp")) or 0,
+        time=_time_ms(item),
         window_ms=_DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
 
 
+def _time_ms(item: Json) -> int:
+    """Give the time of a value, 0 where the API gave none; what lies before 1970 counts as none, too."""
+    return max(time_ms(item.get("timestamp")) or 0, 0)
+
+
 def _series(item: Json) -> tuple[int, int]:
-    return json_milli(item["value"]), time_ms(item.get("timestamp")) or 0
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of a Go duration such as `1m0.5s`, cut to whole ones.
-
-    Raises:
-        ValueError: not a duration.
-    """
-    if text == "0":
-        return 0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"not a duration: {text!r}")
-    nanoseconds = sum(round(float(number) * _UNIT_MS[unit] * 1e6) for number, unit in parts)
-    if nanoseconds >= 2**63:
-        raise ValueError(f"not a duration: {text!r} is beyond 64 bit of nanoseconds")
-    return nanoseconds // 1_000_000
+    return json_milli(item["value"]), _time_ms(item)

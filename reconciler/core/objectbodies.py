@@ -1,9 +1,10 @@
 """Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. Nothing here asks anybody anything."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
+from schemas.kubernetes.apiversions import group_of
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.pods import Container, Pod
 from schemas.scales import ScaleSet, Target
@@ -20,7 +21,7 @@ def time_ms(text: str | None) -> int | None:
     Raises:
         ValueError: not such a time.
     """
-    return None if not text else round(datetime.fromisoformat(text).timestamp() * 1000)
+    return parse_time_ms(text) if text else None
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------
@@ -81,12 +82,6 @@ def target_of(hpa: Json) -> Target:
     """What an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it evaluates."""
     reference = hpa["spec"]["scaleTargetRef"]
     return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
-
-
-def group_of(api_version: str) -> str:
-    """The group of an apiVersion; empty for the core group. The version plays no part."""
-    parts = api_version.split("/")
-    return parts[0] if len(parts) == 2 else ""
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------

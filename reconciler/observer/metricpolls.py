@@ -11,7 +11,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
-from reconciler.core.metricanswers import Query
+from schemas.metricqueries import Query
 from schemas.samples import MetricAnswer
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
-from reconciler.core.objectbodies import group_of
+from schemas.kubernetes.apiversions import group_of
 
 log = logging.getLogger(__name__)
 

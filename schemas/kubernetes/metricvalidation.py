@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import FieldError, Named, forbidden, invalid, not_supported, required
 from schemas.kubernetes.objectnames import dns_label_errors, label_key_errors, path_segment_errors
 from schemas.kubernetes.quantity import parse_quantity
@@ -60,13 +61,6 @@ def validate_path_segment(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, error)
 
 
-def parse_group(version: str) -> tuple[str, str]:
-    """Give the group of an API version, and what is wrong with it. Empty and ``/`` have an empty group."""
-    if version.count("/") > 1:
-        return "", f"unexpected GroupVersion string: {version}"
-    return version.rpartition("/")[0], ""
-
-
 def _source(kind: str, source: Json, path: str, any_version: bool) -> Iterator[FieldError]:
     if kind == "object":
         yield from _object(source, path, any_version)
@@ -87,7 +81,7 @@ def _object(source: Json, path: str, any_version: bool) -> Iterator[FieldError]:
     for name in ("kind", "name"):
         yield from validate_path_segment(described[name], f"{path}.describedObject.{name}")
     version = described.get("apiVersion", "")
-    error = parse_group(version)[1]
+    error = parse_group_version(version)[1]
     if error and not any_version:
         yield invalid(f"{path}.describedObject.apiVersion", version, error)
     yield from _identifier(source["metric"], f"{path}.metric")

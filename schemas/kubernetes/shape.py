@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.gotimes import parse_moment
 from schemas.kubernetes.quantity import QuantityError, equal_quantity_text, parse_milli, parse_quantity
 
 ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
@@ -22,8 +23,6 @@ ALWAYS, OMIT, POINTER = "always", "omit", "pointer"
 
 _INTEGER = re.compile("-?(0|[1-9][0-9]*)")
 # Go's parser takes an hour of one digit.
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT)(\d?\d:\d\d:\d\d)([.,]\d+)?(Z|([+-])(\d\d):(\d\d))", re.ASCII)
-_MOST_OFFSET_HOURS, _MOST_OFFSET_MINUTES = 24, 60
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -140,10 +139,9 @@ class Time(_Plain):
         return None
 
     def decode(self, value: Any, path: str, run: Decoding) -> str | None:
-        match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
         try:
-            moment = _to_utc(match) if match else None
-        except (ValueError, OverflowError):
+            moment = parse_moment(value) if isinstance(value, str) else None
+        except ValueError:
             moment = None
         if moment is None:
             run.expected(path, "a time such as 2006-01-02T15:04:05Z", value)
@@ -306,17 +304,6 @@ def go_number(number: int | float) -> str:
         digits = len(mantissa.partition(".")[2])
         return f"{number:.{max(digits - int(exponent), 0)}f}"
     return text.removesuffix(".0")
-
-
-def _to_utc(match: re.Match[str]) -> datetime:
-    local = datetime.fromisoformat(f"{match[1]}{match[2]:0>8}+00:00")
-    if not match[5]:
-        return local
-    hours, minutes = int(match[6]), int(match[7])
-    if hours > _MOST_OFFSET_HOURS or minutes > _MOST_OFFSET_MINUTES:
-        raise ValueError("time zone out of range")
-    offset = timedelta(hours=hours, minutes=minutes)
-    return local - offset if match[5] == "+" else local + offset
 
 
 def _well_formed(text: str) -> str:

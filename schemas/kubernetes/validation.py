@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import (
     FieldError,
     aggregate,
@@ -20,7 +21,7 @@ from schemas.kubernetes.fielderrors import (
     required,
 )
 from schemas.kubernetes.hpa import Json, convert_to_v2, decode_and_default, semantically_equal_spec
-from schemas.kubernetes.metricvalidation import parse_group, validate_metric, validate_path_segment
+from schemas.kubernetes.metricvalidation import validate_metric, validate_path_segment
 from schemas.kubernetes.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
 from schemas.kubernetes.quantity import parse_quantity
 
@@ -145,7 +146,7 @@ def _scale_target(reference: Json, old: Json | None) -> Iterator[FieldError]:
     version = reference.get("apiVersion", "")
     if old is not None and (old["kind"], old.get("apiVersion", "")) == (reference["kind"], version):
         return
-    group, error = parse_group(version)
+    group, error = parse_group_version(version)
     if error:
         yield invalid("spec.scaleTargetRef.apiVersion", version, error)
     elif not group and reference["kind"] != "ReplicationController":
@@ -163,7 +164,7 @@ def _metrics(spec: Json, old: Json | None) -> Iterator[FieldError]:
 
 def _bad_object_version(metric: Json) -> bool:
     described = metric.get("object", {}).get("describedObject", {})
-    return metric["type"] == "Object" and bool(parse_group(described.get("apiVersion", ""))[1])
+    return metric["type"] == "Object" and bool(parse_group_version(described.get("apiVersion", ""))[1])
 
 
 def _rules(rules: Json, path: str) -> Iterator[FieldError]:

@@ -5,8 +5,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from streams.analysis.recordedload import serving
-from streams.hpa.observation import ZERO_TIME_MS, PodRow
+from streams.hpa.observation import PodRow
 from streams.state.probe import EvaluationInputs
 
 DEFAULT_MS = 30_000

@@ -6,6 +6,7 @@ Error texts and metric names are fixed here once, as upstream words them.
 from collections.abc import Mapping
 from typing import Any
 
+from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.quantity import parse_milli, parse_quantity
 from schemas.kubernetes.selectors import label_selector_error, print_label_selector
@@ -28,7 +29,7 @@ def compile_autoscaler(hpa: Json) -> Autoscaler:
     metadata, spec = hpa["metadata"], hpa["spec"]
     target, behavior = spec["scaleTargetRef"], spec.get("behavior")
     namespace = metadata.get("namespace", "")
-    group, target_error = parse_group(target.get("apiVersion", ""))
+    group, target_error = parse_group_version(target.get("apiVersion", ""))
     metrics = tuple(_compile_metric(metric, namespace) for metric in spec.get("metrics") or ())
     minimum = spec.get("minReplicas")
     return Autoscaler(
@@ -47,16 +48,6 @@ def compile_autoscaler(hpa: Json) -> Autoscaler:
         scale_up=_compile_rules((behavior.get("scaleUp") or {}), up=True) if behavior is not None else None,
         scale_down=_compile_rules((behavior.get("scaleDown") or {}), up=False) if behavior is not None else None,
     )
-
-
-def parse_group(api_version: str) -> tuple[str, str]:
-    """Give (group, error) of an apiVersion. Source: apimachinery `schema.ParseGroupVersion`."""
-    if api_version in ("", "/"):
-        return "", ""
-    parts = api_version.split("/")
-    if len(parts) > 2:
-        return "", f"unexpected GroupVersion string: {api_version}"
-    return (parts[0] if len(parts) == 2 else ""), ""
 
 
 def _compile_rules(rules: Json, *, up: bool) -> ScalingRules:

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
-from streams.hpa.conditions import Conditions, rfc3339
+from schemas.kubernetes.gotimes import rfc3339_seconds
+from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
 from streams.hpa.metrics import action
 from streams.hpa.scaleevents import store_scale_event
@@ -32,7 +33,7 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
     _set_scaled_to_zero(conditions, pending.to_zero)
     new = new_status(
         pending.generation,
-        rfc3339(now_ms),
+        rfc3339_seconds(now_ms),
         pending.current_replicas,
         desired,
         pending.current_metrics,

@@ -1,20 +1,8 @@
-"""The conditions of an HPA's status, and its times. Source: upstream `setConditionInList`."""
+"""The conditions of an HPA's status. Source: upstream `setConditionInList`."""
 
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def rfc3339(time_ms: int) -> str:
-    """Print Unix milliseconds as Kubernetes prints times: UTC, whole seconds, the rest cut off."""
-    return _seconds_text(time_ms // 1000)
-
-
-@lru_cache(maxsize=256)
-def _seconds_text(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+from schemas.kubernetes.gotimes import rfc3339_seconds
 
 
 class Conditions:
@@ -33,7 +21,11 @@ class Conditions:
                 if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
                     self.items[index] = self._changed(old, status, reason, message)
                 return
-        fresh = {"type": kind, "status": status, "lastTransitionTime": rfc3339(self._now_ms) if status else None}
+        fresh = {
+            "type": kind,
+            "status": status,
+            "lastTransitionTime": rfc3339_seconds(self._now_ms) if status else None,
+        }
         self.items.append(_explained(fresh, reason, message))
 
     def is_true(self, kind: str) -> bool:
@@ -43,7 +35,7 @@ class Conditions:
     def _changed(self, old: dict[str, Any], status: str, reason: str, message: str) -> dict[str, Any]:
         changed = {**old, "status": status}
         if old["status"] != status:
-            changed["lastTransitionTime"] = rfc3339(self._now_ms)
+            changed["lastTransitionTime"] = rfc3339_seconds(self._now_ms)
         changed.pop("reason", None)
         changed.pop("message", None)
         return _explained(changed, reason, message)

@@ -2,10 +2,8 @@
 
 from msgspec import Struct
 
+from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from streams.hpa.requests import PodTemplate, RequestTable, request_table
-
-ZERO_TIME_MS = -62_135_596_800_000
-"""Go's zero time (year 1) in Unix milliseconds: the transition time of a condition that never had one."""
 
 
 class Scale(Struct, frozen=True, gc=False):

@@ -1,11 +1,11 @@
 """A message of each accepted format, as its producer would send it: for `fleethpa ingest sample`, docs and tests."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import orjson
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.ingest import messageformats
 
 EXAMPLE_TIME_MS = 1_790_000_015_000
@@ -62,16 +62,12 @@ def _prometheus(now_ms: int) -> bytes:
     name = "http_requests_per_second"
     return _pretty(
         {
-            "timestamp": _rfc3339(now_ms),
+            "timestamp": rfc3339_seconds(now_ms),
             "value": "112.5",
             "name": name,
             "labels": {"__name__": name, "namespace": "shop", "pod": "checkout-7c9-abc", "cluster": "prod-eu"},
         }
     )
-
-
-def _rfc3339(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _otlp_json(now_ms: int) -> bytes:

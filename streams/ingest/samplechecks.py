@@ -58,7 +58,7 @@ def _answer(answer: MetricAnswer) -> None:
 def _sample_of_pod(pod: str, time_ms: int, window_ms: int) -> None:
     check_object(pod, "pod")
     check_moment(time_ms, "time")
-    check_range(window_ms, "windowMs", 0, MAX_TIME_MS)
+    check_range(window_ms, "windowMs", -MAX_TIME_MS, MAX_TIME_MS)  # a negative one counts, as upstream has it
 
 
 def check_point(point: Point) -> None:

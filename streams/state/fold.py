@@ -68,7 +68,7 @@ class EntryFold(Folding):
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for answer in body.items:
             row = AnswerRow(answer, time_ms, position)
-            query = query_key(row)
+            query = query_key(row.answer)
             namespace.put_answer(query, row)
             self.state.notify(namespace, query)
 

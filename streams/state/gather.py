@@ -5,12 +5,11 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.kubernetes.hpa import metric_source
-from schemas.kubernetes.selectors import label_selector_text, matches_label_selector
+from schemas.kubernetes.selectors import matches_label_selector
+from schemas.metricqueries import API_OF, metric_query
 from schemas.samples import MetricAnswer as WireAnswer
 from streams.hpa.autoscaler import INVALID, Autoscaler
-from streams.hpa.compile import parse_group
-from streams.hpa.gofloat import wrap64
-from streams.hpa.metricsclient import MetricsApi, empty_failure, fetch_failure
+from streams.hpa.metricsclient import SERVED_BY, compile_answer, fetch_failure
 from streams.hpa.observation import (
     ExternalSamples,
     MetricAnswer,
@@ -24,25 +23,12 @@ from streams.hpa.observation import (
 )
 from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
-from streams.state.namespace import AnswerState, Namespace, api_query
+from streams.state.namespace import AnswerState, Namespace, query_key
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
 
 HEARTBEAT_LIMIT_MS = 30_000
 _SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
-_API_OF = {
-    "Resource": "resource",
-    "ContainerResource": "resource",
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-}
-_SERVED_BY: dict[str, MetricsApi] = {
-    "resource": "resource",
-    "pods": "custom",
-    "object": "custom",
-    "external": "external",
-}
 
 
 class MetricQuery(Struct, frozen=True):
@@ -82,25 +68,18 @@ def _query(metric: dict[str, Any], pod_selector: str, pushed: bool) -> MetricQue
         resource, container = source["name"], source.get("container", "")
         if pushed:
             return MetricQuery(kind, series=(kind, resource, container, "", ""), resource=resource, container=container)
-        return MetricQuery(kind, query=api_query("resource", pod_selector), resource=resource, container=container)
+        return MetricQuery(kind, query=_asked(metric, pod_selector), resource=resource, container=container)
     name, selector = source["metric"]["name"], source["metric"].get("selector")
     described = source.get("describedObject") or {}
     if pushed:
         series = (kind, name, "", described.get("kind", ""), described.get("name", ""))
         return MetricQuery(kind, series=series, selector=selector)
-    text = label_selector_text(selector)
-    if kind == "Pods":
-        return MetricQuery(kind, query=api_query("pods", pod_selector, name, text))
-    if kind == "External":
-        return MetricQuery(kind, query=api_query("external", "", name, text))
-    return MetricQuery(
-        kind, query=api_query("object", "", name, text, _group_kind(described), described.get("name", ""))
-    )
+    return MetricQuery(kind, query=_asked(metric, pod_selector))
 
 
-def _group_kind(described: dict[str, Any]) -> str:
-    group, _ = parse_group(described.get("apiVersion", ""))
-    return f"{described['kind']}.{group}" if group else str(described["kind"])
+def _asked(metric: dict[str, Any], pod_selector: str) -> QueryKey | None:
+    query = metric_query(metric, pod_selector)
+    return None if query is None else query_key(query)
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------
@@ -145,7 +124,7 @@ def observe_metric(
 
 
 def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricAnswer, str]:
-    served_by = _SERVED_BY[_API_OF[query.type]]
+    served_by = SERVED_BY[API_OF[query.type]]
     limit_ms = min(2 * period_ms, REMEMBERED_MS)
     if state is None or now_ms - state.row.time_ms > limit_ms:
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
@@ -154,62 +133,6 @@ def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_m
     if compiled is None:
         compiled = state.compiled[key] = compile_answer(state.row.answer, query.resource, query.container)
     return compiled, state.row.source
-
-
-def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") -> MetricAnswer:
-    """Turn a metrics API's answer into what a calculation takes. Source: upstream `metrics/client.go`, v1.37.1."""
-    served_by = _SERVED_BY[answer.api]
-    if answer.error is not None:
-        return fetch_failure(served_by, answer.error)
-    if answer.api == "resource":
-        return _of_usages(answer, resource, container)
-    if answer.api == "object":
-        return ObjectSample(answer.milli, answer.time)
-    if answer.api == "pods":
-        if not answer.values:
-            return empty_failure("custom")
-        return pod_samples({value.pod: (value.milli, value.time, value.window_ms) for value in answer.values})
-    if not answer.items:
-        return empty_failure("external")
-    times = [time_ms for _, time_ms in answer.items]
-    return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
-
-
-def _of_usages(answer: WireAnswer, resource: str, container: str) -> MetricAnswer:
-    if not answer.usages:
-        return empty_failure("resource")
-    samples: dict[str, tuple[int, int, int]] = {}
-    for usage in answer.usages:
-        containers = usage.containers
-        if container:
-            milli = _of_container(containers, resource, container)
-        elif len(containers) == 1:
-            milli = containers[0][1].get(resource)
-        else:
-            milli = _of_pod(containers, resource)
-        if milli is not None:
-            samples[usage.pod] = (milli, usage.time, usage.window_ms)
-    return pod_samples(samples)
-
-
-def _of_pod(containers: list[tuple[str, dict[str, int]]], resource: str) -> int | None:
-    """Sum over all containers; a container without the resource makes the pod absent."""
-    if not containers:
-        return None
-    total = 0
-    for _, usage in containers:
-        milli = usage.get(resource)
-        if milli is None:
-            return None
-        total += milli
-    return wrap64(total)
-
-
-def _of_container(containers: list[tuple[str, dict[str, int]]], resource: str, container: str) -> int | None:
-    for name, usage in containers:
-        if name == container:
-            return usage.get(resource)
-    return None
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:

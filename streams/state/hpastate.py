@@ -7,10 +7,10 @@ import orjson
 
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.outcomes import Outcome
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.compile import compile_autoscaler
-from streams.hpa.conditions import rfc3339
 from streams.state.gather import MetricQuery
 from streams.state.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
 
@@ -131,7 +131,7 @@ class Hpa:
         if entry.origin == "cluster":
             return str(entry.hpa["metadata"].get("creationTimestamp") or "")
         before = "" if born else self.row.hpa_object()["metadata"].get("creationTimestamp")
-        return before or rfc3339(now_ms)
+        return before or rfc3339_seconds(now_ms)
 
     def _take_spec(self, hpa: dict[str, Any], uid: str, generation: int, created: str) -> None:
         row = self.row

@@ -5,11 +5,12 @@ from functools import lru_cache
 
 import msgspec
 
+from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.pods import Container as WireContainer
 from schemas.pods import Pod
-from streams.hpa.observation import NO_PODS, ZERO_TIME_MS, PodList, PodRow
+from streams.hpa.observation import NO_PODS, PodList, PodRow
 from streams.hpa.requests import Container, PodTemplate
 
 

@@ -10,7 +10,9 @@ from zlib import crc32
 
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
+from schemas.metricqueries import is_root_scoped
 from schemas.pods import Pod, PodList
+from schemas.samples import MetricAnswer
 from schemas.scales import Target
 from streams.hpa.observation import MetricAnswer as Answer
 from streams.state.membership import Membership, canonical_selector
@@ -298,7 +300,7 @@ class Namespace:
         for entry in row.pods.values():
             self.membership.put(entry.pod)
         for answer in row.answers:
-            self.answers[query_key(answer)] = AnswerState(answer)
+            self.answers[query_key(answer.answer)] = AnswerState(answer)
         for key, samples in row.samples:
             self.series.setdefault(key, {}).update(samples)
         if row.part:
@@ -325,20 +327,19 @@ def target_key(target: Target) -> TargetKey:
     return target.group, target.kind, target.name
 
 
-def query_key(row: AnswerRow) -> QueryKey:
-    """Identity of what an answer answers."""
-    answer = row.answer
-    return api_query(
-        answer.api, answer.selector, answer.metric, answer.metric_selector, answer.group_kind, answer.object
+def query_key(query: MetricAnswer) -> QueryKey:
+    """Identity of a question to a metrics API and of its answers: selectors in canonical form.
+
+    A Namespace is always the HPA's own, whatever its name says.
+    """
+    return (
+        query.api,
+        _canonical(query.selector),
+        query.metric,
+        _canonical(query.metric_selector),
+        query.group_kind,
+        "" if is_root_scoped(query) else query.object,
     )
-
-
-def api_query(
-    api: str, selector: str = "", metric: str = "", metric_selector: str = "", group_kind: str = "", name: str = ""
-) -> QueryKey:
-    """Make the identity of a query: selectors in canonical form; a Namespace is always the HPA's own."""
-    own = group_kind == "Namespace"
-    return api, _canonical(selector), metric, _canonical(metric_selector), group_kind, "" if own else name
 
 
 def _canonical(selector: str) -> str:

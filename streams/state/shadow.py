@@ -1,8 +1,8 @@
 """What others did to an HPA's target: the native controller, another hand, or fleethpa's own last write."""
 
-from datetime import datetime
 from typing import Any
 
+from schemas.kubernetes.gotimes import parse_time_ms
 from streams.hpa.scaleevents import store_scale_event
 from streams.state.hpastate import Hpa
 from streams.state.rows import ScaleRow
@@ -48,7 +48,7 @@ def _tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
 def _within_its_second(text: str, now_ms: int) -> int:
     """Give the moment of a write: the status tells its second, the log its latest moment."""
     try:
-        second_ms = int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) * 1000
+        second_ms = parse_time_ms(text) // 1000 * 1000
     except ValueError:
         return now_ms
     if not 0 <= now_ms - second_ms <= _SKEW_LIMIT_MS:

@@ -15,12 +15,12 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
 from schemas.keys import HpaId
+from schemas.kubernetes.apiversions import parse_group_version
 from schemas.outcomes import Outcome
 from schemas.pods import PodList
 from schemas.samples import Answers, MetricAnswer, query_of
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
-from streams.hpa.compile import parse_group
 from streams.state.partition import Partition
 from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
@@ -228,7 +228,7 @@ class LoggedScenario:
 
     def _scale(self, given: Json) -> Iterator[Body]:
         reference = self.spec["scaleTargetRef"]
-        group, error = parse_group(reference.get("apiVersion", ""))
+        group, error = parse_group_version(reference.get("apiVersion", ""))
         target = Target(kind=reference["kind"], name=reference["name"], group=group)
         if error:
             return

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from schemas.kubernetes.hpa import semantically_equal_status
+from streams.hpa import metricsclient
 from streams.hpa.observation import MetricFailure
 from streams.state import gather, visit
 from tests.conformance.logged import LoggedScenario
@@ -26,7 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The HPAs that a record may evaluate. Errors of metrics are, as in the scenarios, the client's whole text."""
     names: set[str] = set()
     monkeypatch.setattr(visit, "_has_reason", lambda state, namespace, hpa: hpa.id.name in names)
-    monkeypatch.setattr(gather, "fetch_failure", lambda api, message: MetricFailure(message))
+    for module in (gather, metricsclient):
+        monkeypatch.setattr(module, "fetch_failure", lambda api, message: MetricFailure(message))
     return names
 
 

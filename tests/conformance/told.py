@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleethpa.conformance.caseinputs import EPOCH_MS
+from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import SelectorError, label_selector_text
 from schemas.pods import Container, Pod
 from schemas.samples import MetricAnswer, PodUsage, PodValue
-from streams.hpa.compile import parse_group
 
 Json = dict[str, Any]
 
@@ -78,7 +78,7 @@ def answer_of(metric: Json, answer: Json, selector: str) -> MetricAnswer | None:
             return MetricAnswer(api="external", items=items, **asked)
         case "Object":
             described = source["describedObject"]
-            group, _ = parse_group(described.get("apiVersion", ""))
+            group, _ = parse_group_version(described.get("apiVersion", ""))
             group_kind = f"{described['kind']}.{group}" if group else described["kind"]
             about = {"group_kind": group_kind, "object": described["name"]}
             return MetricAnswer(api="object", milli=answer.get("value", 0), time=time_ms, **about, **asked)

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.metricanswers import fill
+from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.quantity import parse_quantity
+from schemas.metricqueries import Query
 from streams.hpa.evaluation import Normalization
-from streams.hpa.metricsclient import object_list_answer, parse_duration_ms
+from streams.hpa.metricsclient import compile_answer
 from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, ScaleFailure
 from streams.hpa.requests import compile_template
 from tests.hpa_kit import (
@@ -178,9 +181,9 @@ def test_pods_that_a_total_does_not_count_are_told() -> None:
 def test_an_object_is_answered_by_exactly_one_item() -> None:
     item = {"value": "5", "timestamp": "2000-01-01T00:00:00Z"}
 
-    assert object_list_answer({"items": [item]}) == ObjectSample(5000, 946_684_800_000)
+    assert compile_answer(fill(Query(api="object"), {"items": [item]})) == ObjectSample(5000, 946_684_800_000)
     for items in ([], [item, item]):
-        answer = object_list_answer({"items": items})
+        answer = compile_answer(fill(Query(api="object"), {"items": items}))
         assert isinstance(answer, MetricFailure)
         assert f"returned {len(items)} results when we asked for exactly one" in answer.error
 

@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.metricanswers import fill
+from schemas.codec import decode, encode
+from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_duration_ms, parse_time_ms, rfc3339_seconds
+from schemas.metricqueries import Query, is_root_scoped, metric_query
+from schemas.samples import MetricAnswer as WireAnswer
+from schemas.samples import MetricsApiName
 from streams.hpa import gofloat
-from streams.hpa.metricsclient import (
-    external_answer,
-    fetch_failure,
-    object_list_answer,
-    object_query,
-    parse_duration_ms,
-    parse_time_ms,
-    pods_answer,
-    resource_answer,
-)
-from streams.hpa.observation import ZERO_TIME_MS, ExternalSamples, MetricFailure, PodSamples
+from streams.hpa.metricsclient import compile_answer, fetch_failure
+from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, PodSamples
 
 TIME = "2000-01-01T00:00:10Z"
 TIME_MS = 946_684_810_000
@@ -26,6 +23,27 @@ TIME_MS = 946_684_810_000
 def usage(pod: str, *containers: tuple[str, dict[str, str]]) -> dict[str, Any]:
     made = [{"name": name, "usage": values} for name, values in containers]
     return {"metadata": {"name": pod}, "timestamp": TIME, "window": "15s", "containers": made}
+
+
+def read(api: MetricsApiName, body: dict[str, Any], resource: str = "", container: str = "") -> MetricAnswer:
+    """Read an API's body as it is deployed: by the observer, over the wire, by the evaluation."""
+    return compile_answer(decode(encode(fill(Query(api=api), body)), WireAnswer), resource, container)
+
+
+def resource_answer(body: dict[str, Any], resource: str, container: str) -> MetricAnswer:
+    return read("resource", body, resource, container)
+
+
+def pods_answer(body: dict[str, Any]) -> MetricAnswer:
+    return read("pods", body)
+
+
+def external_answer(body: dict[str, Any]) -> MetricAnswer:
+    return read("external", body)
+
+
+def object_list_answer(body: dict[str, Any]) -> MetricAnswer:
+    return read("object", body)
 
 
 def samples_of(answer: object) -> dict[str, tuple[int, int, int]]:
@@ -145,7 +163,7 @@ def test_a_refused_request_is_told_with_the_apis_name() -> None:
     ("described", "query"),
     [
         pytest.param(
-            {"kind": "Namespace", "name": "other", "apiVersion": "v1"}, ("Namespace", "shop", True), id="O13 its own"
+            {"kind": "Namespace", "name": "other", "apiVersion": "v1"}, ("Namespace", "other", True), id="its own"
         ),
         pytest.param(
             {"kind": "Namespace", "name": "other", "apiVersion": "acme.io/v1"},
@@ -156,9 +174,10 @@ def test_a_refused_request_is_told_with_the_apis_name() -> None:
     ],
 )
 def test_which_object_is_asked_for(described: dict[str, str], query: tuple[str, str, bool]) -> None:
-    made = object_query(described, "shop")
+    made = metric_query({"type": "Object", "object": {"metric": {"name": "m"}, "describedObject": described}}, "app=x")
 
-    assert (made.group_kind, made.name, made.root_scoped) == query
+    assert made is not None
+    assert (made.group_kind, made.object, is_root_scoped(made)) == query
 
 
 @pytest.mark.parametrize(
@@ -178,7 +197,62 @@ def test_durations_are_gos(text: str, milliseconds: int) -> None:
     assert parse_duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "15", "s", "1 s", "1m 30s", "fast"])
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        pytest.param("-5s", -5000, id="a negative window"),
+        pytest.param("1500μs", 1, id="micro as the Greek letter"),
+        pytest.param("1500µs", 1, id="micro as the sign of its own"),
+        pytest.param("9223372036854775807ns", 9_223_372_036_854, id="the longest"),
+        pytest.param("-9223372036854775808ns", -9_223_372_036_854, id="the shortest"),
+        pytest.param(".5h", 1_800_000, id="a fraction alone"),
+        pytest.param("1.h", 3_600_000, id="a point without a fraction"),
+        pytest.param("0.9999999999999999999999s", 1000, id="more digits than 63 bits hold, rounded as doubles are"),
+    ],
+)
+def test_durations_at_gos_edges(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+def test_a_duration_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="beyond 64 bits"):
+        parse_duration_ms("9223372036854775808ns")
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "time_ms"),
+    [
+        pytest.param("2000-01-01T00:00:10.0006Z", TIME_MS, id="finer than a millisecond is cut off"),
+        pytest.param("2000-01-01T00:00:10.9999Z", TIME_MS + 999, id="never rounded up"),
+        pytest.param("2000-01-01T02:00:10+02:00", TIME_MS, id="another zone"),
+        pytest.param(None, ZERO_TIME_MS, id="null is the zero time"),
+        pytest.param("0001-01-01T00:00:00Z", ZERO_TIME_MS, id="the zero time written out"),
+    ],
+)
+def test_the_time_of_a_sample_is_read_as_upstream_reads_it(timestamp: str | None, time_ms: int) -> None:
+    item = {"describedObject": {"name": "p0"}, "timestamp": timestamp, "value": "1"}
+
+    assert samples_of(pods_answer({"items": [item]})) == {"p0": (1000, time_ms, 60_000)}
+
+
+def test_a_negative_window_of_a_pods_metrics_is_kept() -> None:
+    item = usage("p0", ("a", {"cpu": "100m"})) | {"window": "-5s"}
+
+    assert samples_of(resource_answer({"items": [item]}, "cpu", "")) == {"p0": (100, TIME_MS, -5000)}
+
+
+@pytest.mark.parametrize("text", ["2000-01-01", "20000101T000000Z", "2000-W01-1T00:00:00Z", "2000-01-01 00:00:00Z", ""])
+def test_other_forms_of_iso_8601_are_not_times(text: str) -> None:
+    with pytest.raises(ValueError, match="RFC 3339"):
+        parse_time_ms(text)
+
+
+def test_times_are_written_with_four_digits_of_the_year() -> None:
+    assert rfc3339_seconds(ZERO_TIME_MS) == "0001-01-01T00:00:00Z"
+    assert rfc3339_seconds(TIME_MS + 999) == TIME
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "1 s", "1m 30s", "fast", "5x", "--5s", ".s", "1m5"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         parse_duration_ms(text)
@@ -186,7 +260,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 def test_times_need_a_zone() -> None:
     assert parse_time_ms("2000-01-01T01:00:10.5+01:00") == TIME_MS + 500
-    with pytest.raises(ValueError, match="has no zone"):
+    with pytest.raises(ValueError, match="RFC 3339"):
         parse_time_ms("2000-01-01T00:00:10")
 
 

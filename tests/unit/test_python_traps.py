@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from fleethpa.cli.kubectl import ages
+from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms, rfc3339_seconds
 from schemas.kubernetes.hpa import semantically_equal_status
 from schemas.kubernetes.quantity import format_milli, parse_milli, parse_quantity
 from streams.hpa import gofloat
 from streams.hpa.calculator import bounds
 from streams.hpa.compile import compile_autoscaler
-from streams.hpa.conditions import rfc3339
 from streams.hpa.metrics import action
-from streams.hpa.metricsclient import parse_duration_ms, parse_time_ms
 from tests.hpa_kit import Controller, Group, behavior, calculate, external_metric, hpa, policy, resource, wanting, world
 
 INF, NAN = math.inf, math.nan
@@ -54,7 +53,7 @@ def test_a_negative_percentage_is_truncated() -> None:
 
 
 def test_milliseconds_before_the_epoch_belong_to_the_second_before() -> None:
-    assert rfc3339(-1) == "1969-12-31T23:59:59Z"
+    assert rfc3339_seconds(-1) == "1969-12-31T23:59:59Z"
     assert parse_time_ms("1969-12-31T23:59:59.999Z") == -1
 
 

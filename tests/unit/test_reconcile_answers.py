@@ -149,20 +149,6 @@ def test_an_object_answer_must_be_exactly_one(count: int) -> None:
     assert answer.error == text
 
 
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [("30s", 30_000), ("1m0.5s", 60_500), ("15.012s", 15_012), ("250ms", 250), ("0", 0), ("1h2m3s", 3_723_000)],
-)
-def test_durations(text: str, ms: int) -> None:
-    assert metricanswers.duration_ms(text) == ms
-
-
-@pytest.mark.parametrize("text", ["", "5", "5x", "s", "-5s", "5 s", "2562048h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a duration"):
-        metricanswers.duration_ms(text)
-
-
 STATUS = b'{"kind":"Status","status":"Failure","message":"metrics backend says no","code":503}'
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from fleethpa.cli.output.times import parse_time_ms
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 
 _FULL_KEPT: Final = 4
 

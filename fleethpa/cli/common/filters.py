@@ -13,8 +13,9 @@ import click
 from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, parse_time_ms
+from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 from schemas.decisions import Limit
+from schemas.kubernetes.gotimes import parse_time_ms
 
 R = TypeVar("R")
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}

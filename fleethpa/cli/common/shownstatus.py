@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
-from fleethpa.cli.output.times import parse_time_ms
 from schemas.decisions import Decision, MetricDecision
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.quantity import format_milli, parse_quantity
 from streams.state.rows import HpaRow
 

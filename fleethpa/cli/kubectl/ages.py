@@ -5,10 +5,9 @@ Source: k8s.io/apimachinery/pkg/util/duration v0.37.1; `translateTimestampSince`
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from schemas.kubernetes.gotimes import parse_time_ms
 
 UNKNOWN = "<unknown>"
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def human_duration(seconds: float) -> str:
@@ -41,9 +40,3 @@ def since(time: str | None, now_ms: int) -> str:
 
 def _two_units(first: int, first_unit: str, second: int, second_unit: str) -> str:
     return f"{first}{first_unit}" + (f"{second}{second_unit}" if second else "")
-
-
-def parse_time_ms(time: str) -> int:
-    """Read an RFC 3339 time into milliseconds since the Unix epoch."""
-    moment = datetime.fromisoformat(time)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from fleethpa.cli.kubectl.ages import UNKNOWN, parse_time_ms, since
+from fleethpa.cli.kubectl.ages import UNKNOWN, since
 from fleethpa.cli.kubectl.tabwriter import align
 from fleethpa.cli.kubectl.values import (
     METRIC_TYPES,
@@ -26,6 +26,7 @@ from fleethpa.cli.kubectl.values import (
     target_percent,
 )
 from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.gotimes import parse_moment, parse_time_ms
 
 _MAX_ANNOTATION_BYTES = 140
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -81,7 +82,7 @@ def _shorten(line: str) -> str:
 
 
 def _rfc1123(time: str | None) -> str:
-    moment = datetime.fromisoformat(time).astimezone(UTC) if time else datetime(1, 1, 1, tzinfo=UTC)
+    moment = parse_moment(time) if time else datetime(1, 1, 1, tzinfo=UTC)
     # Not strftime: its names follow the locale, and it does not pad years.
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.weekday()]
     month = "JanFebMarAprMayJunJulAugSepOctNovDec"[moment.month * 3 - 3 : moment.month * 3]

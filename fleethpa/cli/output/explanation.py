@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from fleethpa.cli.output import words
 from fleethpa.cli.output.metricline import metric_line
 from fleethpa.cli.output.table import clean, layout, paint
-from fleethpa.cli.output.times import age, parse_time_ms, rfc3339, shown, span
+from fleethpa.cli.output.times import age, rfc3339, shown, span
 from schemas.decisions import Decision, MetricDecision, Step
+from schemas.kubernetes.gotimes import parse_time_ms
 
 if TYPE_CHECKING:
     from streams.analysis.counterfactual import Counterfactuals

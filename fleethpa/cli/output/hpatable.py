@@ -9,7 +9,8 @@ from fleethpa.cli.kubectl.values import reference
 from fleethpa.cli.output import words
 from fleethpa.cli.output.formats import Listing
 from fleethpa.cli.output.table import Column
-from fleethpa.cli.output.times import age, parse_time_ms, rfc3339
+from fleethpa.cli.output.times import age, rfc3339
+from schemas.kubernetes.gotimes import parse_time_ms
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import HpaView

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 
 from fleethpa.cli.output import words
-from fleethpa.cli.output.times import parse_time_ms, span
+from fleethpa.cli.output.times import span
 from schemas.decisions import Decision, MetricDecision
+from schemas.kubernetes.gotimes import parse_time_ms
 
 
 def metric_line(decision: Decision, metric: MetricDecision, winner: bool) -> str:

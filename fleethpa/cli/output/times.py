@@ -47,19 +47,6 @@ def rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
-def parse_time_ms(text: str) -> int:
-    """Read an RFC 3339 time into milliseconds since the epoch.
-
-    Raises:
-        ValueError: not such a time, or one without an offset.
-    """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone")
-    whole = int(moment.replace(microsecond=0).timestamp())
-    return whole * 1000 + moment.microsecond // 1000
-
-
 def shown(time_ms: int, style: str, now_ms: int) -> str:
     """A time as `--time` asks for it: `utc`, `local` or `relative`."""
     if style == "relative":
