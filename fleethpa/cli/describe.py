@@ -16,14 +16,13 @@ from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, travel_option
 from fleethpa.cli.common.views import HpaView
 from fleethpa.cli.output import words
+from fleethpa.cli.output.errortexts import cause
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import age, shown
 from schemas.keys import HpaId
 
 LAST_DECISIONS = 10
 RECENT_MS = 3_600_000
-WHY_WIDTH = 100
-"""Upstream's errors repeat themselves; `explain` has them whole."""
 
 
 @click.command()
@@ -103,7 +102,7 @@ def _inputs(session: Session, view: HpaView) -> list[str]:
     for index, metric in enumerate(decision.metrics):
         source = decision.input.sources[index] if index < len(decision.input.sources) else ""
         newest = f"{age(max(0, now_ms - metric.newest))} ago" if metric.newest is not None else "-"
-        note = words.first_line(metric.error) if metric.error else metric.note
+        note = cause(metric.error) if metric.error else words.note(metric.note)
         rows.append((f"  {words.short_name(metric)}", source or "-", newest, str(metric.pods_used), note or "-"))
     return ["Inputs:", *layout(rows)]
 
@@ -127,7 +126,7 @@ def _decisions(session: Session, last: list[Recorded]) -> list[str]:
         (
             f"  {shown(recorded.time_ms, session.time_style, session.now_ms())}",
             words.change(recorded.decision),
-            words.shortened(words.why(recorded.decision), WHY_WIDTH),
+            words.why(recorded.decision),
             recorded.decision.id,
         )
         for recorded in reversed(last)

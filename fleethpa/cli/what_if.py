@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streams.state.probe import EvaluationInputs
 
 
-_UNASKED: Final = "no metric is looked at: the count is out of bounds, 0, or unknown, which decides alone"
+_UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 
 
 @click.command("what-if")
@@ -90,6 +90,7 @@ def _changed(
 
 def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]) -> list[str]:
     from fleethpa.cli.output import words
+    from fleethpa.cli.output.errortexts import one_line
     from fleethpa.cli.output.table import layout
 
     selected = words.short(after.evaluation.selected_metric) or "-"
@@ -97,7 +98,9 @@ def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]
     known = {metric.spec.name: metric for metric in before.evaluation.metrics}
     for metric in after.evaluation.metrics:
         old = known.get(metric.spec.name)
-        rows.append((words.short(metric.spec.name), _proposal(old), _proposal(metric), metric.error or _note(metric)))
+        rows.append(
+            (words.short(metric.spec.name), _proposal(old), _proposal(metric), one_line(metric.error) or _note(metric))
+        )
     held = ", ".join(words.LIMITS.get(limit, limit) for limit in after.constraints if limit != "Tolerance")
     return [
         f"{recorded.hpa}  decision {recorded.decision.id}",
@@ -114,13 +117,10 @@ def _proposal(metric: Any) -> str:
 
 
 def _note(metric: Any) -> str:
+    from fleethpa.cli.output import words
+
     made = metric.calculation
-    kept = {
-        "withinTolerance": "within tolerance",
-        "directionFlip": "the direction would flip",
-        "countGuard": "the count would go against the direction",
-    }
-    return f"ratio {made.ratio:.3f}" + (f": {kept.get(made.kept, made.kept)}" if made.kept else "")
+    return f"ratio {made.ratio:.3f}" + (f": {words.note(made.kept)}" if made.kept else "")
 
 
 def _document(

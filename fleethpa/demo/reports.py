@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.readers import Reader
 from fleethpa.cli.output import words
+from fleethpa.cli.output.amounts import number
 from fleethpa.demo.screen import Screen, Seen
 from schemas.keys import HpaId
 
@@ -141,4 +142,4 @@ def _metric(metric: Any) -> str:
         return f"{name} missing"
     if metric.utilization is not None:
         return f"{name} {metric.utilization}%/{metric.target_utilization}%"
-    return f"{name} {words.number(metric.value or 0)}/{words.number(metric.target or 0)}"
+    return f"{name} {number(metric.value or 0)}/{number(metric.target or 0)}"

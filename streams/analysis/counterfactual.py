@@ -46,12 +46,18 @@ class Flip(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Unmoved(Struct, frozen=True, kw_only=True, rename="camel"):
-    """No value of the metric in this direction changes the answer. `searched`: as far as this (milli)."""
+    """No value of the metric in this direction changes the answer. `searched`: as far as this (milli).
+
+    `limits`: what holds the answer at the farthest value searched (`constraintsApplied`); `failed`: names of the
+    metrics that have no value there, for replicas do not go down while one is missing.
+    """
 
     metric: int
     name: str
     direction: Direction
     searched: int
+    limits: list[str] = []
+    failed: list[str] = []
 
 
 class Without(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -133,8 +139,18 @@ class _Search:
             if self._answer(edge) != self.final:
                 return self._checked(self._between(before, edge), direction)
             before = edge
-        name = number.spec.name
-        return Unmoved(metric=number.index, name=name, direction=direction, searched=before)
+        return self._unmoved(before, direction)
+
+    def _unmoved(self, farthest: int, direction: Direction) -> Unmoved:
+        number, made = self.number, answer(self.number.at(self.inputs, farthest))
+        return Unmoved(
+            metric=number.index,
+            name=number.spec.name,
+            direction=direction,
+            searched=farthest,
+            limits=[limit for limit in made.constraints if limit != "Tolerance"],
+            failed=[metric.spec.name for metric in made.evaluation.metrics if metric.error],
+        )
 
     def _between(self, same: int, other: int) -> int:
         """Find the value nearest to `same` where the answer is no longer the recorded one."""

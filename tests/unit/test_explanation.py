@@ -12,7 +12,6 @@ from msgspec import structs
 
 from fleethpa.cli.common.decisionreading import Recorded, expand_all
 from fleethpa.cli.output.explanation import explanation
-from fleethpa.cli.output.would import about
 from schemas.decisions import MetricDecision
 from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
@@ -54,14 +53,6 @@ def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.Monk
     for verb in (("decisions",), ("audit", "list")):
         last = run(*verb, "-A", "--no-headers", "--last", "1").stdout
         assert last.split()[1:4] == ["east/shop/checkout", "-", "-"], last
-
-
-@pytest.mark.parametrize(
-    ("milli", "metric", "text"),
-    [(939_482_645_923, "memory", "896.0Mi"), (2**20 * 1000, "memory", "1Mi"), (598, "cpu", "598m")],
-)
-def test_what_was_is_said_in_units_that_people_read(milli: int, metric: str, text: str) -> None:
-    assert about(milli, metric) == text
 
 
 def test_what_a_cluster_says_moves_no_cursor() -> None:

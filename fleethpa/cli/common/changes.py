@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.manifestfiles import Manifest, check_hpa
 from fleethpa.cli.output import words
-from fleethpa.cli.output.would import quantity
+from fleethpa.cli.output.amounts import alike
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import QuantityError, parse_milli
 
@@ -143,7 +143,8 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
         for number in numbers:
             wanted = _number(inputs, number, name, value)
             inputs = number.at(inputs, wanted)
-            said.append(f"{name}: {number.what} {quantity(number.now, name)} → {quantity(wanted, name)}")
+            before, after = alike((number.now, wanted), name)
+            said.append(f"{name}: {number.what} {before} → {after}")
     return inputs, said
 
 

@@ -107,7 +107,7 @@ def _clusters(state: FleetState) -> Iterator[Check]:
 
 
 def _cluster(cluster: ClusterView) -> Iterator[Check]:
-    from fleethpa.cli.output import words
+    from fleethpa.cli.output.errortexts import one_line
 
     step = f"fleethpa get clusters {cluster.name}"
     if cluster.heard_ms is None or cluster.silent:
@@ -127,7 +127,7 @@ def _cluster(cluster: ClusterView) -> Iterator[Check]:
             "warning", "clusters", cluster.name, f"is paused: {cluster.paused}", f"fleethpa resume -C {cluster.name}"
         )
     for watch, text in sorted(cluster.problems.items()):
-        yield Check("warning", "clusters", cluster.name, f"{watch}: {words.first_line(text)}", step)
+        yield Check("warning", "clusters", cluster.name, f"{watch}: {one_line(text)}", step)
     held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
     yield Check("ok", "clusters", cluster.name, f"heard, {held}")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fleethpa.cli.output import words
+from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.formats import Listing
 from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import age, rfc3339
@@ -51,7 +51,7 @@ def _state(cluster: ClusterView) -> str:
 
 
 def _problem_text(cluster: ClusterView) -> str:
-    texts = [f"{watch}: {words.first_line(text)}" for watch, text in sorted(cluster.problems.items())]
+    texts = [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
     if cluster.paused:
         texts.insert(0, f"paused {cluster.paused}")
     return "; ".join(texts) or "-"

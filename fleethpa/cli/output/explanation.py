@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fleethpa.cli.output import words
+from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.metricline import metric_line
 from fleethpa.cli.output.table import clean, layout, paint
 from fleethpa.cli.output.times import age, rfc3339, shown, span
@@ -33,7 +34,7 @@ def explanation(
     """
     steps = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])]
     return [
-        *_head(decision, ending, now_ms, time_style, color, would),
+        *_head(decision, ending, now_ms, time_style, color),
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
         "",
@@ -47,12 +48,11 @@ def _head(
     now_ms: int,
     time_style: str,
     color: bool,
-    would: Counterfactuals | None,
 ) -> list[str]:
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    result = paint(clean(_result(decision, would)), _style(decision), color=color)
+    result = paint(clean(_result(decision)), _style(decision), color=color)
     when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
     return [
         f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
@@ -67,29 +67,20 @@ def _style(decision: Decision) -> str:
     return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
 
 
-def _result(decision: Decision, would: Counterfactuals | None) -> str:
+def _result(decision: Decision) -> str:
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
     before, after = decision.current_replicas, decision.final_desired_replicas
     if not words.scale_is_known(decision):
-        return f"NO CHANGE, the replicas are not known ({words.why(decision)})"
+        return f"NO CHANGE, the replicas are not known: {words.failure(decision)}"
     if before != after:
-        return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}"
-    if decision.error:
-        return f"NO CHANGE {after} ({words.why(decision)})"
-    if _holding(decision):
-        return f"HELD at {after} by {_holder(decision)}{_until(decision)}; would be {_unheld(decision, would)}"
-    return f"NO CHANGE {after} ({words.why(decision)})"
+        return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}"
+    if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
+        return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
+    return f"NO CHANGE at {after}: {words.reason(decision)}"
 
 
-def _holding(decision: Decision) -> bool:
-    raw = decision.raw_desired_replicas
-    return bool(words.held_by(decision)) and raw is not None and raw != decision.final_desired_replicas
-
-
-def _holder(decision: Decision) -> str:
-    if decision.constraints_applied != ["StabilizationWindow"]:
-        return words.held_by(decision)
+def _window(decision: Decision) -> str:
     down = (decision.raw_desired_replicas or 0) < decision.final_desired_replicas
     return f"scale-{'down' if down else 'up'} stabilization"
 
@@ -101,26 +92,17 @@ def _until(decision: Decision) -> str:
     return f" until {rfc3339(max(ends))} (in {span(max(0, max(ends) - parse_time_ms(decision.time)))})"
 
 
-def _unheld(decision: Decision, would: Counterfactuals | None) -> int | None:
-    """The count without what held it: as evaluated, where that was done and one limit held it alone."""
-    if would is not None and len(would.without) == 1:
-        return would.without[0].answer
-    return decision.raw_desired_replicas
-
-
 def _winner(decision: Decision) -> str:
     return f"    winner: {words.short(decision.selected_metric)}" if decision.selected_metric else ""
 
 
 def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
-    if decision.refused:
-        return f"    not written: {decision.refused}"
-    if decision.paused:
-        return f"    not written: paused ({decision.paused})"
+    if not_made := words.not_written(decision):
+        return f"    not written: {not_made}"
     if decision.wants is None or decision.kind == "completion":
         return ""
     if ending is None:
-        return "    write pending" if decision.mode == "enforce" else "    not written: mode shadow"
+        return "    write pending"
     took = parse_time_ms(ending.time) - made_ms
     version = ending.outcome.get("resourceVersion", "")
     detail = f" (scale.resourceVersion {version})" if version else ""
@@ -157,8 +139,8 @@ def _final(decision: Decision) -> str:
 def _current(decision: Decision) -> str:
     observed = decision.observed
     if not words.scale_is_known(decision):
-        return "the scale could not be read"
-    parts = ["from scale.spec"]
+        return f"the scale could not be read: {one_line(decision.error)}"
+    parts = []
     if "specReplicas" in observed and "statusReplicas" in observed:
         parts = [f"scale.spec {observed['specReplicas']}, scale.status {observed['statusReplicas']}"]
     pods = next((m for m in decision.metrics if m.pods_used or m.pods_not_ready or m.pods_missing), None)
@@ -196,7 +178,7 @@ def _step(decision: Decision, step: Step) -> str:
 
 def _bound(detail: dict[str, Any]) -> str:
     detail.pop("path", None)
-    texts = {"TooManyReplicas": ": maxReplicas binds", "TooFewReplicas": ": minReplicas binds"}
+    texts = {"TooManyReplicas": ": maxReplicas limits", "TooFewReplicas": ": minReplicas limits"}
     return texts.get(detail.pop("bound", ""), "")
 
 
@@ -208,7 +190,7 @@ def _stabilization(decision: Decision, step: Step, detail: dict[str, Any]) -> li
     if held is not None and at is not None:
         parts.append(f"held by the recommendation {held} of {span(max(0, made_ms - at))} before")
     if step.until:
-        parts.append(f"lets go in {span(max(0, step.until - made_ms))}")
+        parts.append(f"ends in {span(max(0, step.until - made_ms))}")
     return parts
 
 

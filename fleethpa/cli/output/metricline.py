@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 
 from fleethpa.cli.output import words
+from fleethpa.cli.output.amounts import alike
+from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import span
 from schemas.decisions import Decision, MetricDecision
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -14,28 +16,28 @@ from schemas.kubernetes.gotimes import parse_time_ms
 def metric_line(decision: Decision, metric: MetricDecision, winner: bool) -> str:
     """Value and target, the product that is rounded up, what was judged, and of which samples."""
     if metric.error:
-        return f"{metric.reason or 'failed'}: {words.first_line(metric.error)}"
+        return f"{metric.reason or 'failed'}: {one_line(metric.error)}"
     parts = [_formula(decision, metric), _judgement(metric), _samples(decision, metric), "◀ winner" if winner else ""]
     return "   ".join(part for part in parts if part)
 
 
 def _formula(decision: Decision, metric: MetricDecision) -> str:
-    value, target, unit = _compared(metric)
-    if value is None or target is None:
+    quotient = _quotient(metric)
+    if not quotient:
         return ""
-    quotient = f"{value}{unit}/{target}{unit}"
     if not metric.ratio:
         return quotient
     ratio = float(metric.ratio)
     return f"{quotient} = {ratio:.3f}   {_rounding(decision, metric, ratio)}"
 
 
-def _compared(metric: MetricDecision) -> tuple[str | None, str | None, str]:
+def _quotient(metric: MetricDecision) -> str:
+    """Value and target in one notation; empty where one is not known."""
     if metric.target_utilization is not None and metric.utilization is not None:
-        return str(metric.utilization), str(metric.target_utilization), "%"
+        return f"{metric.utilization}%/{metric.target_utilization}%"
     if metric.value is None or metric.target is None:
-        return None, None, ""
-    return words.number(metric.value), words.number(metric.target), ""
+        return ""
+    return "/".join(alike((metric.value, metric.target), words.short_name(metric)))
 
 
 def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
@@ -47,7 +49,7 @@ def _rounding(decision: Decision, metric: MetricDecision, ratio: float) -> str:
 
 
 def _products(decision: Decision, metric: MetricDecision, ratio: float) -> Iterator[tuple[str, float]]:
-    """Pods times ratio: of the pods counted, or of those that the scale tells."""
+    """Pods times ratio: of the pods counted, or of those that the scale reports."""
     used, missing = metric.pods_used, metric.pods_missing
     if missing and ratio < 1:
         # On the way down a pod without a sample counts as at target, or as using all that it requests.
@@ -56,8 +58,8 @@ def _products(decision: Decision, metric: MetricDecision, ratio: float) -> Itera
         text = f"{used} × {ratio:.3f} + {missing} missing × {full:.3f}"  # noqa: RUF001  # the sign of a product
         yield text, used * ratio + missing * full
         return
-    told = int(decision.observed.get("statusReplicas", 0))
-    for count in (used, used + metric.pods_not_ready + missing, told, decision.current_replicas):
+    reported = int(decision.observed.get("statusReplicas", 0))
+    for count in (used, used + metric.pods_not_ready + missing, reported, decision.current_replicas):
         if count:
             yield f"{count} × {ratio:.3f}", count * ratio  # noqa: RUF001
 
@@ -69,25 +71,22 @@ def _shown_up_to(exact: float, proposal: int) -> str:
 
 
 def _judgement(metric: MetricDecision) -> str:
-    filled = " with missing pods filled in" if metric.pods_missing or metric.pods_not_ready else ""
-    texts = {
-        "withinTolerance": f"within tolerance{filled}: no change",
-        "directionFlip": "with missing pods filled in the direction flips: no change",
-        "countGuard": "the result would go against the direction: no change",
-    }
+    if metric.note == "withinTolerance":
+        counting = " counting the pods without metrics" if metric.pods_missing or metric.pods_not_ready else ""
+        return f"within tolerance{counting}: replicas stay"
     if metric.note:
-        return texts.get(metric.note, metric.note)
+        return words.note(metric.note)
     return f"outside tolerance{_taken_to_use(metric)}" if metric.ratio else ""
 
 
 def _taken_to_use(metric: MetricDecision) -> str:
-    """What was assumed of pods without a sample that counts."""
+    """What is assumed of pods without a usable sample."""
     up = float(metric.ratio) > 1
     absent = "missing" if metric.pods_missing else "not ready" if metric.pods_not_ready and up else ""
     if not absent:
         return ""
     down = "all that they request" if metric.target_utilization is not None else "as much as the target"
-    return f", {absent} pods taken to use {'nothing' if up else down}"
+    return f", {absent} pods counted as using {'nothing' if up else down}"
 
 
 def _samples(decision: Decision, metric: MetricDecision) -> str:

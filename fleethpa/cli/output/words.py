@@ -1,10 +1,12 @@
-"""Decisions in words: what came out, what held it, and numbers as Kubernetes writes them."""
+"""Decisions in words: what came out, what held it and why it is not written."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
+from fleethpa.cli.output.amounts import alike
+from fleethpa.cli.output.errortexts import cause
 from schemas.decisions import Decision, MetricDecision
 
 if TYPE_CHECKING:
@@ -26,30 +28,22 @@ LIMITS: Final = {
     "StabilizationWindow": "the stabilization window",
     "Tolerance": "the tolerance",
     "Paused": "a pause",
-    "Frozen": "the cluster's freeze",
+    "Frozen": "the freeze of the cluster",
     "Overflow": "the overflow guard",
-    "MaxStep": "the cluster's largest step",
+    "MaxStep": "the max-step setting of the cluster",
 }
 
+_ENOUGH: Final = "the metrics ask for the current count"
 REASONS: Final = {
-    "DesiredWithinRange": "the metrics ask for what is there",
+    "DesiredWithinRange": _ENOUGH,
     "ScalingDisabled": "scaling is disabled: the target has 0 replicas",
 }
-
-
-def milli(value: int) -> str:
-    """A milli value as a quantity: `112500m`, or a whole number where it is one."""
-    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
-
-
-def number(value: int) -> str:
-    """A milli value as people read it in a formula: `112.5`."""
-    return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-def ratio(text: str) -> str:
-    """A ratio's text, three decimals."""
-    return f"{float(text):.3f}" if text else ""
+NOTES: Final = {
+    "withinTolerance": "within tolerance",
+    "directionFlip": "counting the pods without metrics reverses the result: replicas stay",
+    "countGuard": "the new count contradicts the ratio: replicas stay",
+}
+"""Rules of upstream that keep a metric's count."""
 
 
 def scale_is_known(decision: Decision) -> bool:
@@ -78,33 +72,102 @@ def short(name: str) -> str:
 
 def held_by(decision: Decision) -> str:
     """What held or cut the proposal, in words; empty where nothing did."""
-    words = [LIMITS.get(limit, limit) for limit in decision.constraints_applied if limit != "Tolerance"]
-    return ", ".join(words)
+    return ", ".join(LIMITS.get(limit, limit) for limit in _holding(decision))
 
 
 def why(decision: Decision) -> str:
-    """One line: why this decision came out as it did."""
+    """One line: why this decision came out as it did and, where it asks for a change that is not made, why not."""
     if decision.kind == "completion":
         return _completion(decision)
-    if (missing := _missing(decision)) and decision.final_desired_replicas == decision.current_replicas:
+    not_made = not_written(decision)
+    return f"{reason(decision)}; not written: {not_made}" if not_made else reason(decision)
+
+
+def reason(decision: Decision) -> str:
+    """Why an evaluation came out as it did."""
+    stays = decision.final_desired_replicas == decision.current_replicas
+    if stays and (missing := _missing(decision)):
         return missing
     if decision.error:
-        return first_line(decision.error)
-    if decision.refused:
-        return f"not written: {decision.refused}"
+        return failure(decision)
+    if not stays:
+        return rescale_reason(decision) + _numbers(decision) + limited(decision)
+    return held(decision) or kept(decision) or REASONS.get(decision.reason, decision.reason) or _ENOUGH
+
+
+def not_written(decision: Decision) -> str:
+    """Why a change that the decision asks for is not written; empty: it is, or there is none."""
+    if decision.kind == "completion":
+        return ""
     if decision.paused:
-        return f"not written: paused ({decision.paused})"
-    held = held_by(decision)
-    if decision.final_desired_replicas != decision.current_replicas:
-        reason = rescale_reason(decision) + _numbers(decision)
-        return f"{reason}; limited by {held}" if held else reason
-    if held:
-        return f"held by {held}" + _would_be(decision)
-    if tolerated := [metric for metric in decision.metrics if metric.note == "withinTolerance"]:
-        filled = any(metric.pods_missing or metric.pods_not_ready for metric in tolerated)
-        how = " before pods without a sample are filled in" if filled else ""
-        return f"within tolerance ({_largest_ratio(decision)}{how})"
-    return REASONS.get(decision.reason, decision.reason) or "the metrics ask for what is there"
+        return decision.paused
+    if decision.final_desired_replicas == decision.current_replicas:
+        return ""
+    if decision.refused:
+        return f"enforcing is refused: {decision.refused}"
+    return f"mode {decision.mode}" if decision.mode != "enforce" else ""
+
+
+def held(decision: Decision) -> str:
+    """What keeps the count where it is, and the count that the metrics ask for; empty where nothing keeps it."""
+    bounds = _bounds(decision)
+    others = [LIMITS.get(limit, limit) for limit in _holding(decision) if limit not in bounds]
+    if not (bounds or others):
+        return ""
+    parts = [*bounds.values(), *([f"held by {', '.join(others)}"] if others else [])]
+    return ", ".join(parts) + asked_for(decision)
+
+
+def limited(decision: Decision) -> str:
+    """What cut a change, and the count that the metrics ask for, to put behind it; empty where nothing cut it."""
+    by = held_by(decision)
+    return f"; limited by {by}{asked_for(decision)}" if by else ""
+
+
+def _holding(decision: Decision) -> list[str]:
+    return [limit for limit in decision.constraints_applied if limit != "Tolerance"]
+
+
+def _bounds(decision: Decision) -> dict[str, str]:
+    """The bounds at which the count is, by the limit's name."""
+    bounds = {
+        "MaxReplicas": ("maxReplicas", decision.max_replicas),
+        "MinReplicas": ("minReplicas", decision.min_replicas),
+    }
+    return {
+        limit: f"at {name} {bound}"
+        for limit, (name, bound) in bounds.items()
+        if limit in decision.constraints_applied and bound == decision.final_desired_replicas
+    }
+
+
+def asked_for(decision: Decision) -> str:
+    """The count that the metrics ask for where it is not the result, to put behind it; else empty."""
+    asked = decision.raw_desired_replicas
+    return f"; metrics ask for {asked}" if asked not in (None, decision.final_desired_replicas) else ""
+
+
+def kept(decision: Decision) -> str:
+    """Which rule of the metrics keeps the count; empty where none does."""
+    noted = [metric for metric in decision.metrics if metric.note]
+    if any(metric.note == "withinTolerance" for metric in noted):
+        measured = any(metric.pods_missing or metric.pods_not_ready for metric in noted)
+        return f"within tolerance ({_largest_ratio(decision)}{' from measured pods only' if measured else ''})"
+    return note(noted[0].note) if noted else ""
+
+
+def note(name: str) -> str:
+    """The rule that kept a metric's count, in words: `withinTolerance`, `directionFlip` or `countGuard`."""
+    return NOTES.get(name, name)
+
+
+def failure(decision: Decision) -> str:
+    """Why an evaluation failed: the metric that has no value and the cause, or the cause alone."""
+    failed = next((metric for metric in decision.metrics if metric.error), None)
+    if failed is not None:
+        return f"{short_name(failed)}: {cause(failed.error)}"
+    found = cause(decision.error)
+    return found if scale_is_known(decision) else f"the scale cannot be read: {found}"
 
 
 def rescale_reason(decision: Decision) -> str:
@@ -121,8 +184,10 @@ def _numbers(decision: Decision) -> str:
     if winner.utilization is not None:
         return f" ({winner.utilization}%/{winner.target_utilization}%)"
     # Upstream divides by 0 replicas where there are none, and shows the smallest integer.
-    is_shown = winner.target is not None and winner.value > SMALLEST_MILLI
-    return f" ({number(winner.value)}/{number(winner.target or 0)})" if is_shown else ""
+    if winner.target is None or winner.value <= SMALLEST_MILLI:
+        return ""
+    value, target = alike((winner.value, winner.target), short_name(winner))
+    return f" ({value}/{target})"
 
 
 def _missing(decision: Decision) -> str:
@@ -132,12 +197,11 @@ def _missing(decision: Decision) -> str:
     if not (failed and known):
         return ""
     asks = ", ".join(f"{short_name(metric)} asks for {metric.proposal}" for metric in known)
-    return f"{short_name(failed[0])} is missing; {asks}; nothing scales down on incomplete metrics"
-
-
-def _would_be(decision: Decision) -> str:
-    wanted = decision.raw_desired_replicas
-    return f"; the metrics ask for {wanted}" if wanted not in (None, decision.final_desired_replicas) else ""
+    first = failed[0]
+    return (
+        f"{short_name(first)} has no value ({cause(first.error)}); {asks}; "
+        "replicas do not go down while a metric is missing"
+    )
 
 
 def _largest_ratio(decision: Decision) -> str:
@@ -148,7 +212,7 @@ def _largest_ratio(decision: Decision) -> str:
 def _completion(decision: Decision) -> str:
     outcome = decision.outcome.get("result", "ended")
     error = decision.outcome.get("error") or decision.error
-    return f"write {outcome}" + (f": {first_line(error)}" if error else "")
+    return f"write {outcome}" + (f": {cause(error)}" if error else "")
 
 
 def fight(found: Fight) -> str:
@@ -157,16 +221,6 @@ def fight(found: Fight) -> str:
         f"{found.writers[0]} and {found.writers[1]} undo each other: {found.turns} times, "
         f"between {found.lowest} and {found.highest} replicas"
     )
-
-
-def shortened(text: str, width: int) -> str:
-    """A text cut to a width, if it is longer."""
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
-
-
-def first_line(text: str) -> str:
-    """The first line of a text that may have several."""
-    return text.splitlines()[0] if text else ""
 
 
 def counted(count: int, noun: str) -> str:

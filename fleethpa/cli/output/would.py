@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleethpa.cli.output import words
+from fleethpa.cli.output.amounts import threshold
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import rfc3339
-from schemas.kubernetes.quantity import format_milli
 
 if TYPE_CHECKING:
     from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def lines(made: Counterfactuals) -> list[str]:
     """The lines below the table of an explanation."""
     rows = [_flip(flip) for flip in made.flips]
-    rows += [_unmoved(each) for each in made.unmoved]
+    several = len({each.metric for each in (*made.flips, *made.unmoved)}) > 1
+    rows += [_unmoved(each, several) for each in made.unmoved]
     rows += [(f"  without {words.LIMITS.get(w.limit, w.limit)}", f"→ {w.answer}", w.how) for w in made.without]
     if made.release is not None:
         rows.append(
@@ -30,27 +31,27 @@ def lines(made: Counterfactuals) -> list[str]:
 def _flip(flip: Flip) -> tuple[str, str, str]:
     sign = "≤" if flip.direction == "lower" else "≥"
     name = words.short(flip.name)
+    value, now = threshold(flip.value, flip.now, name, lower=flip.direction == "lower")
     if flip.percent:
-        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {about(flip.now, name)} ({flip.shown_now}%)"
+        detail = f"{flip.varied} at {value}; was {now} ({flip.shown_now}%)"
         return f"  {name} {sign} {flip.shown}%", f"→ {flip.answer}", detail
     if flip.shown != flip.value:
-        detail = f"{flip.varied} at {quantity(flip.value, name)}; was {about(flip.now, name)}"
-        return f"  {name} {sign} {quantity(flip.shown, name)} on average", f"→ {flip.answer}", detail
-    detail = f"{flip.varied}; was {about(flip.now, name)}"
-    return f"  {name} {sign} {quantity(flip.value, name)}", f"→ {flip.answer}", detail
+        shown, _ = threshold(flip.shown, flip.shown_now, name, lower=flip.direction == "lower")
+        return f"  {name} {sign} {shown} on average", f"→ {flip.answer}", f"{flip.varied} at {value}; was {now}"
+    return f"  {name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
 
 
-def _unmoved(each: Unmoved) -> tuple[str, str, str]:
-    return f"  {words.short(each.name)}", "-", f"no {each.direction} value changes it"
+def _unmoved(each: Unmoved, several: bool) -> tuple[str, str, str]:
+    return f"  {words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"
 
 
-def about(milli: int, metric: str) -> str:
-    """A recorded value as people read it: memory that is no whole number of Ki in Mi, to a tenth."""
-    if metric == "memory" and milli % (1000 * 1024):
-        return f"{milli / 1000 / 2**20:.1f}Mi"
-    return quantity(milli, metric)
-
-
-def quantity(milli: int, metric: str) -> str:
-    """A milli value as Kubernetes writes it: memory in Ki, Mi, …, everything else in decimal."""
-    return str(format_milli(milli, "BinarySI" if metric == "memory" else "DecimalSI"))
+def _because(each: Unmoved, several: bool) -> str:
+    """What keeps the answer as it is, whatever the metric's value."""
+    limits = [words.LIMITS.get(limit, limit) for limit in each.limits]
+    if limits:
+        return f": {' and '.join(limits)} {'hold' if len(limits) > 1 else 'holds'} the replicas"
+    if each.failed:
+        listed = ", ".join(map(words.short, each.failed))
+        have = "have" if len(each.failed) > 1 else "has"
+        return f": replicas do not go down while {listed} {have} no value"
+    return ": another metric decides" if several else ""
