@@ -289,7 +289,7 @@ def test_explain_finds_by_id_by_time_and_by_change(run: Cli, fleet: Fleet) -> No
     first = fleet.decisions()[0].decision
     fleet.append(after_ms=16_000)
     fleet.observe(5, 310)
-    assert "NO CHANGE 5" in run("explain", "east/shop/checkout").stdout
+    assert "NO CHANGE at 5" in run("explain", "east/shop/checkout").stdout
     assert "SCALE UP  3 → 5" in run("explain", "east/shop/checkout", "--change").stdout
     assert first.id in run("explain", first.id).stdout
     assert first.id in run("explain", "checkout", "-n", "shop", "--at", first.time).stdout
@@ -304,7 +304,7 @@ def test_explain_of_what_did_not_change_says_what_held_it(fleet: Fleet) -> None:
     decision = [r.decision for r in fleet.decisions() if r.decision.kind == "evaluation"][-1]
     text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
     assert "HELD at 5 by scale-down stabilization until 2026-" in text
-    assert "; would be 2" in text
+    assert "; metrics ask for 2" in text
     assert "held by the recommendation 5 of" in text
 
 
@@ -313,7 +313,7 @@ def test_explain_of_a_missing_metric_says_so(fleet: Fleet) -> None:
     fleet.observe(5, 100, error="the server is currently unable to handle the request")
     decision = fleet.decisions()[-1].decision
     text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
-    assert "NO CHANGE 5" in text
+    assert "NO CHANGE at 5: cpu: the server is currently unable to handle the request" in text
     assert "FailedGetResourceMetric" in text
 
 

@@ -19,6 +19,7 @@ def decision(metric: dict[str, Any], **changes: Any) -> Decision:
     position = InputPosition(partition=0, offset=1, hash="")
     fixed: dict[str, Any] = {"id": "0-1-u", "seq": 1, "prev": "", "cluster": "c", "namespace": "n", "name": "web"}
     fixed |= {"uid": "u", "time": "2026-01-01T00:00:00Z", "input": position, "selected_metric": made.name}
+    fixed["mode"] = "enforce"
     return Decision(**(fixed | {"metrics": [made]} | changes))
 
 

@@ -12,11 +12,12 @@ from msgspec import structs
 
 from fleethpa.cli.common.decisionreading import Recorded, expand_all
 from fleethpa.cli.output.explanation import explanation
+from schemas.autoscalers import AutoscalerSet, Command
 from schemas.decisions import MetricDecision
 from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
 from tests.generated_log import partition_log
-from tests.unit.cli_kit import Cli, Fleet
+from tests.unit.cli_kit import Cli, Fleet, hpa
 
 
 def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
@@ -48,8 +49,10 @@ def test_replicas_that_are_not_known_are_not_shown_as_0(monkeypatch: pytest.Monk
     fleet.append(after_ms=60_000)  # no heartbeat: the scale counts as not read
     run = Cli(monkeypatch, fleet)
     text = run("explain", "east/shop/checkout", "--no-counterfactuals").stdout
-    assert "NO CHANGE, the replicas are not known (failed to query scale subresource" in text
-    assert re.search(r"^current +- +the scale could not be read$", text, re.MULTILINE), text
+    assert "NO CHANGE, the replicas are not known: the scale cannot be read: " in text
+    assert re.search(
+        r"^current +- +the scale could not be read: failed to query scale subresource", text, re.MULTILINE
+    ), text
     for verb in (("decisions",), ("audit", "list")):
         last = run(*verb, "-A", "--no-headers", "--last", "1").stdout
         assert last.split()[1:4] == ["east/shop/checkout", "-", "-"], last
@@ -82,12 +85,12 @@ def test_what_a_cluster_says_moves_no_cursor() -> None:
             {"utilization": 18, "target_utilization": 80, "value": 1, "ratio": "0.225", "pods_used": 5, "proposal": 3}
             | {"pods_missing": 1},
             "18%/80% = 0.225   ceil(5 × 0.225 + 1 missing × 1.250 = 2.38)   "  # noqa: RUF001
-            "outside tolerance, missing pods taken to use all that they request",
+            "outside tolerance, missing pods counted as using all that they request",
             id="missing pods count on the way down",
         ),
         pytest.param(
             {"value": 20_000, "target": 10_000, "ratio": "2.0", "pods_used": 2, "proposal": 4, "pods_missing": 1},
-            "20/10 = 2.000   ceil(2 × 2.000 = 4.00)   outside tolerance, missing pods taken to use nothing",  # noqa: RUF001
+            "20/10 = 2.000   ceil(2 × 2.000 = 4.00)   outside tolerance, missing pods counted as using nothing",  # noqa: RUF001
             id="missing pods use nothing on the way up",
         ),
     ],
@@ -103,3 +106,53 @@ def test_the_formula_of_a_metric_is_the_one_that_was_calculated(metric: dict[str
     )
     text = "\n".join(explanation(decision, None, now_ms=fleet.now_ms))
     assert line in text, text
+
+
+@pytest.mark.parametrize(
+    ("spec", "command", "result", "row"),
+    [
+        pytest.param(
+            {"maxReplicas": 4},
+            None,
+            "NO CHANGE  at maxReplicas 4; metrics ask for 7    winner: cpu",
+            "  cpu higher               -    changes nothing: maxReplicas holds the replicas",
+            id="at maxReplicas",
+        ),
+        pytest.param(
+            {},
+            Command(command="pause", name="checkout", author="anna"),
+            "NO CHANGE at 4: held by a pause; metrics ask for 7    winner: cpu    "
+            "not written: this HPA is paused by anna",
+            "  cpu higher  -    changes nothing: a pause holds the replicas",
+            id="paused",
+        ),
+        pytest.param(
+            {},
+            Command(command="mode", name="checkout", mode="shadow"),
+            "SCALE UP  4 → 7    winner: cpu    not written: mode shadow",
+            None,
+            id="in shadow",
+        ),
+    ],
+)
+def test_explain_says_what_holds_the_count_and_why_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], command: Command | None, result: str, row: str | None
+) -> None:
+    fleet = Fleet()
+    fleet.settle(4, 300)
+    fleet.append(AutoscalerSet(hpa=hpa(**spec)), *([command] if command else []), after_ms=16_000)
+    fleet.observe(4, 500)
+    text = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    assert f"Result     {result}\n" in text, text
+    assert "no higher value" not in text
+    if row:
+        assert re.sub(r" +", " ", row) in re.sub(r" +", " ", text), text
+
+
+def test_values_of_an_explanation_share_one_notation(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.settle(3, 500)
+    text = Cli(monkeypatch, fleet)("explain", "east/shop/checkout").stdout
+    compared = re.findall(r"at (\d+)(m?); was (\d+)(m?)", text)
+    assert compared, text
+    assert all(unit == other for _, unit, _, other in compared), text

@@ -77,7 +77,8 @@ def _result(decision: Decision) -> str:
         return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}"
     if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
         return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
-    return f"NO CHANGE at {after}: {words.reason(decision)}"
+    why = words.reason(decision)
+    return f"NO CHANGE  {why}" if why.startswith("at ") else f"NO CHANGE at {after}: {why}"
 
 
 def _window(decision: Decision) -> str:
@@ -145,7 +146,7 @@ def _current(decision: Decision) -> str:
         parts = [f"scale.spec {observed['specReplicas']}, scale.status {observed['statusReplicas']}"]
     pods = next((m for m in decision.metrics if m.pods_used or m.pods_not_ready or m.pods_missing), None)
     if pods is not None:
-        parts.append(f"{pods.pods_used} ready, {pods.pods_not_ready} not ready, {pods.pods_missing} missing metrics")
+        parts.append(f"{pods.pods_used} ready, {pods.pods_not_ready} not ready, {pods.pods_missing} without metrics")
     return "; ".join(parts)
 
 

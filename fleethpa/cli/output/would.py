@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import threshold
@@ -10,15 +10,18 @@ from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import rfc3339
 
 if TYPE_CHECKING:
-    from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved
+    from streams.analysis.counterfactual import Counterfactuals, Flip, Unmoved, Without
+
+_TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
+"""Limits of which it must be said how they were taken away; of the others the name says it."""
 
 
 def lines(made: Counterfactuals) -> list[str]:
     """The lines below the table of an explanation."""
     rows = [_flip(flip) for flip in made.flips]
-    several = len({each.metric for each in (*made.flips, *made.unmoved)}) > 1
+    several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
     rows += [_unmoved(each, several) for each in made.unmoved]
-    rows += [(f"  without {words.LIMITS.get(w.limit, w.limit)}", f"→ {w.answer}", w.how) for w in made.without]
+    rows += [_without(each) for each in made.without]
     if made.release is not None:
         rows.append(
             (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if all else stays as it was")
@@ -41,15 +44,20 @@ def _flip(flip: Flip) -> tuple[str, str, str]:
     return f"  {name} {sign} {value}", f"→ {flip.answer}", f"{flip.varied}; was {now}"
 
 
+def _without(each: Without) -> tuple[str, str, str]:
+    how = each.how if each.limit in _TAKEN_AWAY_HOW else ""
+    return f"  without {words.LIMITS.get(each.limit, each.limit)}", f"→ {each.answer}", how
+
+
 def _unmoved(each: Unmoved, several: bool) -> tuple[str, str, str]:
     return f"  {words.short(each.name)} {each.direction}", "-", f"changes nothing{_because(each, several)}"
 
 
 def _because(each: Unmoved, several: bool) -> str:
     """What keeps the answer as it is, whatever the metric's value."""
-    limits = [words.LIMITS.get(limit, limit) for limit in each.limits]
-    if limits:
-        return f": {' and '.join(limits)} {'hold' if len(limits) > 1 else 'holds'} the replicas"
+    if each.limits:
+        last = each.limits[-1]
+        return f": {words.LIMITS.get(last, last)} holds the replicas"
     if each.failed:
         listed = ", ".join(map(words.short, each.failed))
         have = "have" if len(each.failed) > 1 else "has"
