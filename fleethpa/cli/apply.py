@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, USAGE, CommandError, usage
-from fleethpa.cli.common.manifestfiles import Input, Manifest, read_input
+from fleethpa.cli.common.manifestfiles import (
+    FieldValidation,
+    Input,
+    Manifest,
+    read_input,
+    validate_option,
+    warn_about_fields,
+)
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
@@ -33,6 +40,7 @@ class Plan:
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to apply to; may be left out where there is one.")
 @click.option("-n", "--namespace", help="Namespace of manifests that name none [default: default].")
+@validate_option
 @click.option("--mode", type=click.Choice(["off", "shadow", "enforce"]), help="Set the HPA's mode with it.")
 @write_options
 @command_options()
@@ -42,6 +50,7 @@ def apply(
     filenames: tuple[str, ...],
     clusters: str | None,
     namespace: str | None,
+    validate: FieldValidation,
     mode: Any,
     **written: Any,
 ) -> int:
@@ -49,7 +58,8 @@ def apply(
 
     Other objects in the input are left alone, but a target's manifest that sets spec.replicas is warned about.
     """
-    read = read_input(filenames)
+    read = read_input(filenames, validate)
+    warn_about_fields(session, read)
     if not read.hpas:
         kinds = sorted({str(other.body["kind"]) for other in read.others})
         found = f"There are only {', '.join(kinds)}." if kinds else "The input is empty."

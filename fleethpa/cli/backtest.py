@@ -10,6 +10,7 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 
@@ -25,6 +26,7 @@ _WIDEST = 120
 @click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
 @click.option("-f", "--filename", "files", multiple=True, help="Manifests of the candidates: file, folder or -.")
+@validate_option
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
 )
@@ -43,6 +45,7 @@ def backtest(
     session: Session,
     selection: Selection,
     files: tuple[str, ...],
+    validate: FieldValidation,
     settings: tuple[str, ...],
     since: str,
     until: str | None,
@@ -65,12 +68,24 @@ def backtest(
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     gates = [parse_fail_if(text) for text in conditions]
     window = _window(session, since, until)
-    found, results = session.run(_results(session, selection, files, settings, window, model))
+    read = _manifests(session, files, validate)
+    found, results = session.run(_results(session, selection, read, settings, window, model))
     failed = [text for result in results for text in _failed(result, gates)]
     _show(session, results, failed, plot=plot, output=output, emit=found if emit_yaml else None)
     if html:
         _write_html(session, html, results, failed)
     return ANSWER_IS_NO if failed else OK
+
+
+def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidation) -> Input | None:
+    """The candidates' manifests; None: the candidates are changes of the specs that are recorded."""
+    if not files:
+        return None
+    read = read_input(files, validate)
+    if not read.hpas:
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
+    warn_about_fields(session, read)
+    return read
 
 
 def _window(session: Session, since: str, until: str | None) -> Window:
@@ -84,7 +99,7 @@ def _window(session: Session, since: str, until: str | None) -> Window:
 async def _results(
     session: Session,
     selection: Selection,
-    files: tuple[str, ...],
+    read: Input | None,
     settings: tuple[str, ...],
     window: Window,
     model: Any,
@@ -94,7 +109,7 @@ async def _results(
 
     async with session.reader() as reader:
         state = await read_state(reader)
-        found = wishes(files, settings, selection, state.hpas.values())
+        found = wishes(read, settings, selection, state.hpas.values())
         count = await reader.count()
         return found, await run_all(reader, found, count, window, model)
 

@@ -17,6 +17,7 @@ from fleethpa.cli.common.session import Session, command_options, travel_option
 from fleethpa.cli.common.views import HpaView
 from fleethpa.cli.output import words
 from fleethpa.cli.output.errortexts import cause
+from fleethpa.cli.output.possible import possible
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import age, shown
 from schemas.keys import HpaId
@@ -72,7 +73,7 @@ def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
     from fleethpa.cli.kubectl.hpadescription import describe as kubectl_describe
 
-    head = kubectl_describe(view.hpa).rstrip("\n").splitlines()
+    head = kubectl_describe(possible(view.hpa)).rstrip("\n").splitlines()
     return [
         *head,
         "",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.manifestfiles import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render, to_yaml
@@ -48,18 +49,26 @@ class Difference:
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to compare with [default: all that have the HPA].")
 @click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@validate_option
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options(reads=True)
-def diff(session: Session, filenames: tuple[str, ...], clusters: str | None, namespace: str, output: str) -> int:
+def diff(
+    session: Session,
+    filenames: tuple[str, ...],
+    clusters: str | None,
+    namespace: str,
+    validate: FieldValidation,
+    output: str,
+) -> int:
     """Compare manifests with the specs that stand, central ones and the clusters' own: exit 0 same, 1 different.
 
     The order of metrics does not count, and what is left out has its default.
     """
     from fleethpa.cli.common.finding import matching_clusters
     from fleethpa.cli.common.fleetstate import fleet_now
-    from fleethpa.cli.common.manifestfiles import check_hpa, read_input
 
-    read = read_input(filenames)
+    read = read_input(filenames, validate)
+    warn_about_fields(session, read)
     if not read.hpas:
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
     wanted: list[Json] = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.manifestfiles import FieldValidation, read_input, validate_option
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
 @click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@validate_option
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
 @command_options()
 def lint(
-    session: Session, filenames: tuple[str, ...], namespace: str, strict: bool, no_headers: bool, output: str
+    session: Session,
+    filenames: tuple[str, ...],
+    namespace: str,
+    validate: FieldValidation,
+    strict: bool,
+    no_headers: bool,
+    output: str,
 ) -> int:
     """Check HPA manifests without a cluster; exit 1 where one is invalid, or two scale the same target.
 
@@ -33,9 +41,8 @@ def lint(
     a count that would be reset.
     """
     from fleethpa.cli.common.linting import lint as check
-    from fleethpa.cli.common.manifestfiles import read_input
 
-    read = read_input(filenames)
+    read = read_input(filenames, validate)
     if not read.hpas:
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
     found = check(read, namespace)

@@ -8,11 +8,21 @@ import click
 
 from fleethpa.cli.common.changes import changed_spec, checked, with_metrics
 from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.manifestfiles import (
+    FieldValidation,
+    Input,
+    check_hpa,
+    read_input,
+    validate_option,
+    warn_about_fields,
+)
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.kubectl.ages import UNKNOWN
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.decisionreading import Recorded
     from streams.analysis.answer import Answer
+    from streams.hpa.evaluation import MetricEvaluation
     from streams.state.probe import EvaluationInputs
 
 
@@ -22,6 +32,8 @@ _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 @click.command("what-if")
 @click.argument("what", metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
+@click.option("-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="A manifest of the HPA to try.")
+@validate_option
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="maxReplicas=16, cpu=80%, scaleDown.…=…")
 @click.option(
     "--metric", "values", multiple=True, metavar="NAME=VALUE", help="queue_depth=+30%, cpu=90%, or a quantity."
@@ -32,27 +44,34 @@ def what_if(
     session: Session,
     what: str,
     namespace: str | None,
+    files: tuple[str, ...],
+    validate: FieldValidation,
     settings: tuple[str, ...],
     values: tuple[str, ...],
     output: str,
 ) -> None:
-    """Evaluate once more on the inputs of a decision, with another spec (--set) or other metric values (--metric).
+    """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
     Nothing is written anywhere. Memory, pods and everything else are as they were for that decision.
     """
-    if not settings and not values:
-        raise usage("what-if what?", cause="Name a change.", next_step="--set maxReplicas=16, or --metric cpu=+30%")
+    if not (files or settings or values):
+        step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"
+        raise usage("what-if what?", cause="Name a change.", next_step=step)
+    read = read_input(files, validate)
+    warn_about_fields(session, read)
     recorded, inputs = session.run(_inputs(session, what, namespace))
-    changed, said = _changed(inputs, settings, values)
+    spec = _candidate(read, files, inputs) if files else inputs.spec
+    changed, said = _changed(inputs, spec, settings, values)
+    said = [*files, *settings, *said]
     from streams.analysis.answer import answer
 
     before, after = answer(inputs), answer(changed)
     if output == "table":
-        session.out("\n".join(_lines(recorded, before, after, [*settings, *said])))
+        session.out("\n".join(_lines(inputs, recorded, before, after, said)))
         return
     from fleethpa.cli.output.formats import one
 
-    session.out(one("WhatIf", _document(recorded, before, after, settings, values), output))
+    session.out(one("WhatIf", _document(inputs, recorded, before, after, settings, values), output))
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
@@ -72,23 +91,46 @@ async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[R
             raise usage(f"{what} cannot be evaluated again", cause=str(error)) from error
 
 
+def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) -> dict[str, Any]:
+    """The spec of the only manifest that is of the evaluated HPA's namespace and name."""
+    hpa = inputs.hpa
+    found = []
+    for manifest in read.hpas:
+        if (manifest.namespace or hpa.namespace, manifest.name) == (hpa.namespace, hpa.name):
+            body, errors = check_hpa(manifest, hpa.namespace)
+            if errors:
+                raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))
+            found.append(body)
+    if len(found) != 1:
+        listed = ", ".join(f"{m.namespace or hpa.namespace}/{m.name}" for m in read.hpas[:5]) or "none"
+        named = f"{len(found)} HPAs" if found else "no HPA"
+        raise usage(
+            f"-f {' '.join(files)}: {named} {hpa.namespace}/{hpa.name} there", cause=f"The HPAs there are: {listed}."
+        )
+    spec: dict[str, Any] = found[0]["spec"]
+    return spec
+
+
 def _changed(
-    inputs: EvaluationInputs, settings: tuple[str, ...], values: tuple[str, ...]
+    inputs: EvaluationInputs, spec: dict[str, Any], settings: tuple[str, ...], values: tuple[str, ...]
 ) -> tuple[EvaluationInputs, list[str]]:
     from streams.analysis.candidate import CandidateError, candidate
 
     changed, said = with_metrics(inputs, values)
-    if not settings:
+    if settings:
+        metadata = {"name": inputs.hpa.name, "namespace": inputs.hpa.namespace}
+        spec = checked({"metadata": metadata}, changed_spec(spec, settings), "--set")
+    elif spec is inputs.spec:
         return changed, said
-    metadata = {"name": inputs.hpa.name, "namespace": inputs.hpa.namespace}
-    spec = checked({"metadata": metadata}, changed_spec(inputs.spec, settings), "--set")
     try:
         return candidate(inputs.hpa, spec).on(changed), said
     except CandidateError as error:
         raise usage(str(error)) from error
 
 
-def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]) -> list[str]:
+def _lines(
+    inputs: EvaluationInputs, recorded: Recorded, before: Answer, after: Answer, changes: list[str]
+) -> list[str]:
     from fleethpa.cli.output import words
     from fleethpa.cli.output.errortexts import one_line
     from fleethpa.cli.output.table import layout
@@ -98,18 +140,32 @@ def _lines(recorded: Recorded, before: Answer, after: Answer, changes: list[str]
     known = {metric.spec.name: metric for metric in before.evaluation.metrics}
     for metric in after.evaluation.metrics:
         old = known.get(metric.spec.name)
-        rows.append(
-            (words.short(metric.spec.name), _proposal(old), _proposal(metric), one_line(metric.error) or _note(metric))
-        )
+        note = one_line(metric.error) or "; ".join(filter(None, (_note(metric), _overflowed(inputs, metric))))
+        rows.append((words.short(metric.spec.name), _proposal(old), _proposal(metric), note))
     held = ", ".join(words.LIMITS.get(limit, limit) for limit in after.constraints if limit != "Tolerance")
     return [
         f"{recorded.hpa}  decision {recorded.decision.id}",
         *[f"  with {change}" for change in changes],
-        f"{after.current} → {after.final}   winner {selected}   (recorded {before.current} → {before.final})"
+        f"{_counts(after)}   winner {selected}   (recorded {_counts(before)})"
         + (f"   limited by {held}" if held else ""),
         "",
         *(layout(rows) if len(rows) > 1 else [_UNASKED]),
     ]
+
+
+def _counts(made: Answer) -> str:
+    return UNKNOWN if made.evaluation.current_replicas is None else f"{made.current} → {made.final}"
+
+
+def _overflowed(inputs: EvaluationInputs, metric: MetricEvaluation) -> str:
+    """That the arithmetic left its integer type, and what becomes of it; empty: it did not."""
+    from streams.state.guards import left_its_type
+
+    if not left_its_type(metric.calculation):
+        return ""
+    if inputs.guards.hold_on_overflow:
+        return "overflow: a change of replicas is held by the overflow guard (hold-on-overflow)"
+    return "overflow: no guard holds it (hold-on-overflow=false)"
 
 
 def _proposal(metric: Any) -> str:
@@ -124,7 +180,12 @@ def _note(metric: Any) -> str:
 
 
 def _document(
-    recorded: Recorded, before: Answer, after: Answer, settings: tuple[str, ...], values: tuple[str, ...]
+    inputs: EvaluationInputs,
+    recorded: Recorded,
+    before: Answer,
+    after: Answer,
+    settings: tuple[str, ...],
+    values: tuple[str, ...],
 ) -> dict[str, Any]:
     cluster, namespace, name = recorded.hpa
     return {
@@ -134,17 +195,18 @@ def _document(
         "decision": recorded.decision.id,
         "set": list(settings),
         "metrics": list(values),
-        "recorded": _side(before),
-        "whatIf": _side(after),
+        "recorded": _side(inputs, before),
+        "whatIf": _side(inputs, after),
     }
 
 
-def _side(made: Answer) -> dict[str, Any]:
+def _side(inputs: EvaluationInputs, made: Answer) -> dict[str, Any]:
     evaluation = made.evaluation
+    known = evaluation.current_replicas is not None
     return {
-        "currentReplicas": made.current,
+        "currentReplicas": made.current if known else None,
         "rawDesiredReplicas": evaluation.proposal,
-        "finalDesiredReplicas": made.final,
+        "finalDesiredReplicas": made.final if known else None,
         "selectedMetric": evaluation.selected_metric,
         "constraintsApplied": made.constraints,
         "metrics": [
@@ -153,6 +215,7 @@ def _side(made: Answer) -> dict[str, Any]:
                 "proposal": metric.calculation.proposal if metric.calculation else None,
                 "ratio": repr(metric.calculation.ratio) if metric.calculation else "",
                 "error": metric.error,
+                "overflow": _overflowed(inputs, metric),
             }
             for metric in evaluation.metrics
         ],

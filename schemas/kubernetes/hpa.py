@@ -76,6 +76,17 @@ def decode_and_default(manifest: Mapping[str, Any]) -> Json:
     return hpa
 
 
+def unknown_fields(manifest: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """Give the path of each field that the manifest's version does not have, and the names that are known beside it.
+
+    Raises:
+        ManifestError: another kind or version.
+    """
+    run = Decoding()
+    _SHAPES[_version(manifest)].decode(manifest, "", run)
+    return run.unknown
+
+
 def convert_to_v2(hpa: Json) -> Json:
     """Convert a decoded object of any version; one of v2 loses other versions' annotations."""
     if hpa["apiVersion"] == V1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -34,13 +34,15 @@ class Manifest:
         document: number of its document in the text, from 1.
         line: first line of its document, from 1.
         item: its place in the `List` that it came from, from 0; None for an object on its own.
-        body: the object.
+        body: the object; of a key that is given twice, the last value.
+        duplicates: paths of the keys that are given twice, from the object's own root.
     """
 
     document: int
     line: int
     body: Json
     item: int | None = None
+    duplicates: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -62,17 +64,28 @@ def load_manifests(text: str) -> list[Manifest]:
         ManifestSyntaxError: the text cannot be read, or holds something that is no object.
     """
     manifests: list[Manifest] = []
-    for number, (line, body) in enumerate(_documents(text), start=1):
+    for number, (line, body, duplicates) in enumerate(_documents(text), start=1):
         if body is not None:
-            manifests += _objects(Manifest(number, line, _object(body, f"document {number} (line {line})")))
+            whole = _object(body, f"document {number} (line {line})")
+            manifests += _objects(Manifest(number, line, whole, duplicates=duplicates))
     return manifests
 
 
-def _documents(text: str) -> Iterator[tuple[int, Any]]:
-    budget = [MAX_NODES]
+@dataclass(slots=True)
+class _Reading:
+    """One text being read: how many more values it may have, and the keys of a document that were given twice."""
+
+    budget: int = MAX_NODES
+    duplicates: list[str] = field(default_factory=list)
+
+
+def _documents(text: str) -> Iterator[tuple[int, Any, tuple[str, ...]]]:
+    reading = _Reading()
     try:
         for node in yaml.compose_all(text, Loader=_Loader):
-            yield node.start_mark.line + 1, _value(node, budget, 0)
+            reading.duplicates.clear()
+            body = _value(node, reading, "", 0)
+            yield node.start_mark.line + 1, body, tuple(dict.fromkeys(reading.duplicates))
     except RecursionError:
         raise ManifestSyntaxError(f"nested too deep: at most {MAX_DEPTH} levels are accepted") from None
     except yaml.MarkedYAMLError as error:
@@ -99,32 +112,38 @@ def _objects(manifest: Manifest) -> Iterator[Manifest]:
         return
     for index, item in enumerate(items):
         body = _object(item, f"{manifest.where}, items[{index}]")
-        yield Manifest(manifest.document, manifest.line, body, index)
+        own = f"items[{index}]."
+        duplicates = tuple(path.removeprefix(own) for path in manifest.duplicates if path.startswith(own))
+        yield Manifest(manifest.document, manifest.line, body, index, duplicates)
 
 
-def _value(node: yaml.Node, budget: list[int], depth: int) -> Any:
-    budget[0] -= 1
-    if budget[0] < 0 or depth > MAX_DEPTH:
-        what = f"more than {MAX_NODES} values" if budget[0] < 0 else f"nested deeper than {MAX_DEPTH} levels"
+def _value(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Any:
+    reading.budget -= 1
+    if reading.budget < 0 or depth > MAX_DEPTH:
+        what = f"more than {MAX_NODES} values" if reading.budget < 0 else f"nested deeper than {MAX_DEPTH} levels"
         raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {what}")
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(each, budget, depth + 1) for each in node.value]
-    return _mapping(node, budget, depth)
+        return [_value(each, reading, f"{path}[{index}]", depth + 1) for index, each in enumerate(node.value)]
+    return _mapping(node, reading, path, depth)
 
 
-def _mapping(node: yaml.Node, budget: list[int], depth: int) -> Json:
+def _mapping(node: yaml.Node, reading: _Reading, path: str, depth: int) -> Json:
     merged: Json = {}
     own: Json = {}
     for key_node, value_node in node.value:
-        value = _value(value_node, budget, depth + 1)
         if key_node.tag == "tag:yaml.org,2002:merge":
+            value = _value(value_node, reading, path, depth + 1)
             # Earlier ones win among merged mappings, and the mapping's own keys over all.
             for each in value if isinstance(value, list) else [value]:
                 merged = _object(each, f"line {key_node.start_mark.line + 1}: <<") | merged
         else:
-            own[_key(key_node)] = value
+            key = _key(key_node)
+            where = f"{path}.{key}" if path else key
+            if key in own:
+                reading.duplicates.append(where)
+            own[key] = _value(value_node, reading, where, depth + 1)
     return merged | own
 
 

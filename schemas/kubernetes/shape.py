@@ -1,7 +1,7 @@
 """Shapes of JSON objects as Go structs declare them: typed decoding, zero values, semantic equality.
 
-Decoding drops unknown fields and collects every problem, each named by its field. A decoded object is plain JSON
-in upstream's field order, with zero values where upstream's encoder shows them.
+Decoding drops unknown fields, notes them, and collects every problem, each named by its field. A decoded object is
+plain JSON in upstream's field order, with zero values where upstream's encoder shows them.
 
 Source: encoding/json; k8s.io/apimachinery/pkg/api/equality (Semantic).
 """
@@ -40,10 +40,12 @@ class Decoding:
     Attributes:
         fold: match keys in any case, as Go's standard decoder does.
         problems: what is wrong, one line each, in reading order.
+        unknown: path of each field that its struct does not have, and the names of those it has.
     """
 
     fold: bool = False
     problems: list[str] = field(default_factory=list)
+    unknown: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     def expected(self, path: str, what: str, value: Any) -> None:
         """Note that a value has the wrong type."""
@@ -179,7 +181,7 @@ class ListOf:
     """A list; a missing one equals an empty one."""
 
     def __init__(self, item: Shape, *, nullable: bool = False) -> None:
-        self._item = item
+        self.item = item
         self._nullable = nullable
 
     def zero(self) -> list[Any] | None:
@@ -190,13 +192,13 @@ class ListOf:
             run.expected(path, "a list", value)
             return []
         return [
-            self._item.zero() if each is None else self._item.decode(each, f"{path}[{index}]", run)
+            self.item.zero() if each is None else self.item.decode(each, f"{path}[{index}]", run)
             for index, each in enumerate(value)
         ]
 
     def equal(self, a: list[Any] | None, b: list[Any] | None) -> bool:
         first, second = a or [], b or []
-        return len(first) == len(second) and all(map(self._item.equal, first, second))
+        return len(first) == len(second) and all(map(self.item.equal, first, second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,7 @@ class Struct:
 
     def __init__(self, *fields: Field) -> None:
         self.fields = fields
+        self._names = frozenset(each.name for each in fields)
 
     def zero(self) -> dict[str, Any]:
         return {each.name: each.shape.zero() for each in self.fields if each.presence == ALWAYS}
@@ -230,6 +233,10 @@ class Struct:
             run.expected(path, "an object", value)
             return self.zero()
         members = {str(key).lower(): each for key, each in value.items()} if run.fold else value
+        if not run.fold and not self._names.issuperset(members):
+            prefix = f"{path}." if path else ""
+            own = tuple(each.name for each in self.fields)
+            run.unknown += [(f"{prefix}{name}", own) for name in members if name not in self._names]
         decoded: dict[str, Any] = {}
         for each in self.fields:
             given = members.get(each.name.lower() if run.fold else each.name)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
-from streams.hpa.evaluation import Evaluation
+from streams.hpa.evaluation import Calculation, Evaluation
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
@@ -131,8 +131,11 @@ def overflow(evaluation: Evaluation) -> str:
     """Say which metric's arithmetic left its type; upstream then scales by a wrapped number. Empty: none did."""
     for metric in evaluation.metrics:
         calculation = metric.calculation
-        if calculation is None:
-            continue
-        if calculation.proposal < 0 or calculation.wrapped:
+        if calculation is not None and left_its_type(calculation):
             return f"{metric.spec.name} overflowed to a proposal of {calculation.proposal} replicas"
     return ""
+
+
+def left_its_type(calculation: Calculation | None) -> bool:
+    """Say whether a metric's arithmetic left its integer type."""
+    return calculation is not None and (calculation.proposal < 0 or calculation.wrapped)

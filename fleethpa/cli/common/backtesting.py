@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import CommandError, not_found, usage
-from fleethpa.cli.common.manifestfiles import check_hpa, read_input
+from fleethpa.cli.common.manifestfiles import Input, check_hpa
 from schemas.keys import HpaId, partition_for
 
 if TYPE_CHECKING:
@@ -40,17 +40,15 @@ class Window:
     until_ms: int
 
 
-def wishes(
-    files: tuple[str, ...], settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]
-) -> list[Wish]:
-    """Pair manifests (`-f`), or changes (`--set`) of selected HPAs, with the HPAs that the log knows.
+def wishes(read: Input | None, settings: tuple[str, ...], selection: Selection, known: Iterable[HpaView]) -> list[Wish]:
+    """Pair manifests (`-f`; None: none), or changes (`--set`) of selected HPAs, with the HPAs that the log knows.
 
     Raises:
         CommandError: a manifest is invalid (exit 2), or nothing of that name is known (exit 4).
     """
     views = list(known)
-    made = _of_files(files, selection, views) if files else _of_settings(settings, selection, views)
-    if files and settings:
+    made = _of_files(read, selection, views) if read else _of_settings(settings, selection, views)
+    if read and settings:
         return [
             Wish(w.hpa, w.body | {"spec": checked(w.body, changed_spec(w.body["spec"], settings), "--set")})
             for w in made
@@ -58,12 +56,9 @@ def wishes(
     return made
 
 
-def _of_files(files: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
+def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[Wish]:
     found: list[Wish] = []
-    manifests = read_input(files).hpas
-    if not manifests:
-        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
-    for manifest in manifests:
+    for manifest in read.hpas:
         body, errors = check_hpa(manifest, selection.namespace or "default")
         if errors:
             raise usage(f"{manifest.source}: HPA {manifest.name} is invalid", cause="\n".join(errors))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.manifestfiles import Manifest, check_hpa
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import alike
 from schemas.kubernetes.hpa import metric_name, metric_source
-from schemas.kubernetes.quantity import QuantityError, parse_milli
+from schemas.kubernetes.quantity import QuantityError, parse_quantity
 
 if TYPE_CHECKING:
     from streams.analysis.varied import Varied
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
 _BEHAVIOR: Final = ("scaleUp", "scaleDown")
-_RELATIVE: Final = re.compile(r"([+-])(\d+(?:\.\d+)?)%")
-_PERCENT: Final = re.compile(r"(\d+)%")
+_RELATIVE: Final = re.compile(r"([+-])([0-9]+(?:\.[0-9]+)?)%")
+_PERCENT: Final = re.compile(r"([0-9]+)%")
+_INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
+_MOST: Final = parse_quantity(f"{2**63 - 1}m")
+_LEAST: Final = parse_quantity(f"-{2**63 - 1}m")
+"""What the controller can calculate with: 64-bit integers of thousandths."""
 _EXAMPLES: Final = (
     "--set maxReplicas=16, --set cpu=80%, --set queue_depth=500, --set scaleDown.stabilizationWindowSeconds=60"
 )
@@ -34,7 +39,8 @@ def split(text: str, option: str) -> tuple[str, str]:
     """
     name, sign, value = text.partition("=")
     if not (name and sign and value):
-        raise usage(f"{option} {text!r} is not NAME=VALUE", cause=f"For example {_EXAMPLES}.")
+        examples = _EXAMPLES if option == "--set" else "--metric cpu=90%, --metric queue_depth=+30%, --metric rps=250"
+        raise usage(f"{option} {text!r} is not NAME=VALUE", cause=f"For example {examples}.")
     return name, value
 
 
@@ -77,13 +83,13 @@ def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str,
 
 
 def _whole(name: str, value: str) -> int:
-    if not value.isdigit():
-        raise usage(f"--set {name}={value}: {name} is a whole number")
+    if not _INTEGER.fullmatch(value):
+        raise usage(f"--set {name}={value}: {name} is a whole number", cause=f"For example {name}=16.")
     return int(value)
 
 
 def _scalar(value: str) -> Any:
-    return int(value) if value.lstrip("-").isdigit() else value
+    return int(value) if _INTEGER.fullmatch(value) else value
 
 
 def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
@@ -112,9 +118,20 @@ def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _quantity(option: str, value: str) -> int:
     try:
-        return int(parse_milli(value))
+        found = parse_quantity(value)
     except QuantityError as error:
-        raise usage(f"{option}={value}: not a quantity", cause=str(error)) from error
+        cause = "A quantity is a number with an optional suffix, such as 250m, 1.5, 3k or 2Gi."
+        raise usage(f"{option}={value}: {value!r} is not a quantity", cause=cause) from error
+    if found.cmp(_MOST) > 0 or found.cmp(_LEAST) < 0:
+        raise _out_of_range(f"{option}={value}")
+    return found.milli_value()
+
+
+def _out_of_range(what: str) -> CommandError:
+    return usage(
+        f"{what}: out of range",
+        cause=f"The controller calculates with at most {_MOST} (for all pods together), and at least {_LEAST}.",
+    )
 
 
 # --- other metric values ----------------------------------------------------------------------------------------------
@@ -142,6 +159,8 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
             )
         for number in numbers:
             wanted = _number(inputs, number, name, value)
+            if not -(2**63) < wanted < 2**63:
+                raise _out_of_range(f"--metric {text}")
             inputs = number.at(inputs, wanted)
             before, after = alike((number.now, wanted), name)
             said.append(f"{name}: {number.what} {before} → {after}")
@@ -151,7 +170,7 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
 def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> int:
     """The varied number for `+30%` (of what it was), `90%` (utilization), or a quantity as the status shows it."""
     if relative := _RELATIVE.fullmatch(value):
-        share = float(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
+        share = Fraction(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
         return max(0, round(number.now * (1 + share)))
     from streams.analysis.varied import total_of
     from streams.hpa.observation import PodSamples

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fleethpa.cli.common.manifestfiles import Input, Manifest, check_hpa
+from fleethpa.cli.common.manifestfiles import Input, Manifest, check_hpa, field_problems
 from schemas.kubernetes.hpa import metric_name
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from streams.analysis.candidate import metric_key
@@ -40,6 +40,8 @@ def lint(read: Input, namespace: str) -> list[Finding]:
         body, errors = check_hpa(manifest, namespace)
         place = manifest.namespace or namespace, manifest.name or "<unnamed>", manifest.source
         found += [Finding("error", "invalid", *place, error) for error in errors]
+        if manifest.validate == "warn":
+            found += [Finding("warning", f"{e.kind}-field", *place, e.string) for e in field_problems(manifest)]
         if errors:
             continue
         target = (place[0], *_target(body))

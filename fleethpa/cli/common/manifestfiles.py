@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import click
 
 from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.session import Session
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 
+if TYPE_CHECKING:
+    from schemas.kubernetes.strictfields import StrictError
+
+R = TypeVar("R")
+FieldValidation = Literal["strict", "warn", "ignore"]
+"""What unknown and duplicate fields are: errors, warnings or nothing; kubectl's --validate."""
+
 HPA_KIND: Final = "HorizontalPodAutoscaler"
+_URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_CHARACTERS: Final = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One object and where it was read."""
+    """One object and where it was read. `duplicates`: paths of the keys that it has twice."""
 
     source: str
     body: dict[str, Any]
+    duplicates: tuple[str, ...] = ()
+    validate: FieldValidation = "strict"
 
     @property
     def name(self) -> str:
@@ -50,18 +65,47 @@ class Input:
         return None
 
 
-def read_input(paths: tuple[str, ...]) -> Input:
+def read_input(paths: tuple[str, ...], validate: FieldValidation = "strict") -> Input:
     """Read `-f` arguments: files, folders (their .yaml, .yml and .json files) and `-`.
 
     Raises:
-        CommandError: a file cannot be read or is no YAML (exit 2).
+        CommandError: a file cannot be read or is not YAML (exit 2).
     """
     found = Input()
     for path in paths:
         for source, text in _texts(path):
-            for document in _documents(source, text):
+            for document in _documents(source, text, validate):
                 _sort(document, found)
     return found
+
+
+def validate_option(function: Callable[..., R]) -> Callable[..., R]:
+    """`--validate`; the function gets it as `validate`, for `read_input`."""
+    return click.option(
+        "--validate",
+        type=click.Choice(["strict", "warn", "ignore"]),
+        default="strict",
+        show_default=True,
+        help="What unknown and duplicate fields are: errors, warnings or nothing.",
+    )(function)
+
+
+def warn_about_fields(session: Session, read: Input) -> None:
+    """With `--validate=warn`, name the unknown and duplicate fields of every HPA on stderr."""
+    for manifest in read.hpas:
+        for problem in field_problems(manifest) if manifest.validate == "warn" else ():
+            session.warn(f"{manifest.source}: {problem.string}")
+
+
+def field_problems(manifest: Manifest) -> list[StrictError]:
+    """The unknown and duplicate fields of an HPA; empty for one that `check_hpa` finds to be unreadable."""
+    from schemas.kubernetes.hpa import ManifestError
+    from schemas.kubernetes.strictfields import strict_errors
+
+    try:
+        return strict_errors(manifest.body, manifest.duplicates)
+    except ManifestError:
+        return []
 
 
 def check_hpa(manifest: Manifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
@@ -71,17 +115,30 @@ def check_hpa(manifest: Manifest, namespace: str) -> tuple[dict[str, Any], list[
 
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
+    strict = field_problems(manifest) if manifest.validate == "strict" else []
+    errors = [f"strict decoding error: {problem.string}" for problem in strict]
     try:
-        errors = validate_create(whole)
-        return hpa_from_manifest(whole, namespace_default=namespace), [error.string for error in errors]
+        errors += [error.string for error in validate_create(whole)]
+        return hpa_from_manifest(whole, namespace_default=namespace), errors
     except ManifestError as error:
-        return {}, error.problems
+        return {}, errors + error.problems
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
-        yield "standard input", sys.stdin.read(MAX_BYTES)
+        try:
+            yield "standard input", _whole(sys.stdin, "-f -")
+        except UnicodeDecodeError as error:
+            raise usage("-f - cannot be read", cause=str(error)) from error
         return
+    if _URL.match(path):
+        raise usage(
+            f"-f {path} is an address, and fleethpa reads files only",
+            cause="What is applied should be what was looked at.",
+            next_step=f"curl -fsSL {shlex.quote(path)} | fleethpa … -f -",
+        )
+    if not path:
+        raise usage("-f names nothing", cause="-f takes a file, a folder, or - for standard input.")
     try:
         files = _files(Path(path))
     except OSError as error:
@@ -91,9 +148,19 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         raise usage(f"-f {path}: no manifests there", cause=cause)
     for file in files:
         try:
-            yield str(file), file.read_text(encoding="utf-8")
+            with file.open(encoding="utf-8") as opened:
+                text = _whole(opened, f"-f {file}")
         except (OSError, UnicodeDecodeError) as error:
             raise usage(f"-f {file} cannot be read", cause=getattr(error, "strerror", "") or str(error)) from error
+        yield str(file), text
+
+
+def _whole(stream: IO[str], name: str) -> str:
+    """All of a text, which is never cut silently."""
+    text = stream.read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise usage(f"{name} is too large", cause=f"At most {MAX_CHARACTERS:,} characters are read.")
+    return text
 
 
 def _files(place: Path) -> list[Path]:
@@ -103,7 +170,7 @@ def _files(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and path.is_file())
 
 
-def _documents(source: str, text: str) -> Iterator[Manifest]:
+def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Manifest]:
     try:
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
@@ -111,7 +178,7 @@ def _documents(source: str, text: str) -> Iterator[Manifest]:
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:
         alone = len(objects) == 1 and each.item is None
-        yield Manifest(source if alone else f"{source}, {each.where}", each.body)
+        yield Manifest(source if alone else f"{source}, {each.where}", each.body, each.duplicates, validate)
 
 
 def _sort(manifest: Manifest, found: Input) -> None:

@@ -8,6 +8,7 @@ from fleethpa.cli.kubectl.hpacolumns import targets
 from fleethpa.cli.kubectl.values import reference
 from fleethpa.cli.output import words
 from fleethpa.cli.output.formats import Listing
+from fleethpa.cli.output.possible import possible
 from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import age, rfc3339
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -57,7 +58,7 @@ def _columns(now_ms: int, namespaces: bool) -> list[Column[HpaView]]:
         Column("NAME", lambda v: v.id.name),
         Column("CLUSTER", lambda v: v.id.cluster),
         Column("REFERENCE", lambda v: reference(v.hpa)),
-        Column("TARGETS", lambda v: targets(v.hpa)),
+        Column("TARGETS", lambda v: targets(possible(v.hpa))),
         Column("MINPODS", lambda v: str(v.spec.get("minReplicas", "<unset>"))),
         Column("MAXPODS", lambda v: str(v.spec.get("maxReplicas", 0))),
         Column("REPLICAS", lambda v: str(v.status.get("currentReplicas", 0))),
