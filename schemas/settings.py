@@ -1,6 +1,6 @@
 """Entries that hold for whole clusters or partitions: settings, the engine, resets, restarts."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -35,12 +35,23 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 class SettingsSet(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="settings"
 ):
-    """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition."""
+    """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition.
+
+    `unset`: names of settings, such as `maxStep`, that hold no longer here; they are taken away before `settings` are
+    added. A cluster without any setting of its own has no entry.
+    """
 
     cluster: str
     settings: ClusterSettings
     author: str = ""
     reason: str = ""
+    unset: list[str] = []
+
+
+SETTING_NAMES: Final = dict(
+    zip(ClusterSettings.__struct_encode_fields__, ClusterSettings.__struct_fields__, strict=True)
+)
+"""Settings as `SettingsSet.unset` names them, and their fields."""
 
 
 class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):

@@ -35,7 +35,10 @@ def pause(
         raise usage(
             "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
         )
-    until = session.now_ms() + parse_duration_ms(lasting, "--for") if lasting else 0
+    lasting_ms = parse_duration_ms(lasting, "--for") if lasting is not None else None
+    if lasting_ms == 0:
+        raise usage(f"--for {lasting} is no time at all", cause="Leave --for out for a pause that ends with `resume`.")
+    until = session.now_ms() + lasting_ms if lasting_ms else 0
     words = "paused" + (" for scale-in" if scale_in else " for scale-out" if scale_out else "")
     command = Command(
         command="pause",

@@ -2,60 +2,119 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.settingwords import Changes
+    from fleethpa.cli.common.views import FleetState
 
 
 @click.command()
 @click.argument("cluster")
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]…")
+@click.option("--remove", is_flag=True, help="Take all settings of the cluster away.")
 @write_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
-def settings(session: Session, /, cluster: str, changes: tuple[str, ...], output: str, **written: Any) -> int:
+def settings(
+    session: Session, /, cluster: str, changes: tuple[str, ...], remove: bool, output: str, **written: Any
+) -> int:
     """Show the settings of CLUSTER ('*': the defaults of all), or change them.
+
+    NAME= or NAME=default takes a setting away: what '*' says holds again, else upstream's default.
 
     Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
     sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, namespace.NAME, source.TYPE.
     """
-    return _change(session, cluster, changes, written) if changes else _show(session, cluster, output)
+    from fleethpa.cli.common.settingwords import Changes, parse_changes, remarks
+    from schemas.settings import ClusterSettings
+
+    if remove and changes:
+        raise usage("--remove excludes changes", cause="It takes all settings away.")
+    if not (remove or changes):
+        return _show(session, cluster, output)
+    wanted = parse_changes(changes)
+    for remark in remarks(wanted):
+        session.warn(remark)
+    wanted = Changes({}, ClusterSettings.__struct_fields__, {}) if remove else wanted
+    subject = f"settings of {cluster} " + ("removed" if remove else f"changed: {', '.join(changes)}")
+    return _change(session, cluster, wanted, subject, remove, written)
 
 
-def _change(session: Session, cluster: str, changes: tuple[str, ...], written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.settingwords import parse_settings
+def _change(
+    session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, written: dict[str, Any]
+) -> int:
+    from fleethpa.cli.common.fleetstate import fleet_now
     from fleethpa.cli.common.writer import open_writer
-    from schemas.settings import SettingsSet
-
-    body = SettingsSet(
-        cluster=cluster,
-        settings=parse_settings(changes),
-        author=session.config.author,
-        reason=written["reason"],
-    )
-    writes = [Write(f"settings of {cluster} changed: {', '.join(changes)}", body, cluster)]
-    if written["dry_run"]:
-        return dry_run(session, writes)
+    from schemas.settings import ClusterSettings, SettingsSet
 
     async def work() -> int:
-        if cluster != EVERY_CLUSTER:
-            await _known(session, cluster)
+        state = await fleet_now(session)
+        _check_known(session, state, cluster, wanted, written["yes"])
+        if remove:
+            _check_removal(state, cluster, written["yes"])
+        held = state.settings.get(cluster, ClusterSettings())
+        body = SettingsSet(
+            cluster=cluster,
+            settings=wanted.settings(held),
+            author=session.config.author,
+            reason=written["reason"],
+            unset=wanted.unset_names(held),
+        )
+        writes = [Write(subject, body, cluster)]
+        if written["dry_run"]:
+            return dry_run(session, writes)
         async with open_writer(session.config) as writer:
             return await write_all(session, writer, writes, written["wait"])
 
     return session.run(work())
 
 
-async def _known(session: Session, cluster: str) -> None:
-    from fleethpa.cli.common.fleetstate import fleet_now
+def _check_known(session: Session, state: FleetState, cluster: str, wanted: Changes, yes: bool) -> None:
+    """See that settings are of a cluster that is known, or that they are meant all the same.
 
-    state = await fleet_now(session)
-    if cluster not in state.clusters and cluster not in session.config.contexts:
-        session.warn(f"cluster {cluster} has not been heard of yet (known: {', '.join(state.clusters) or 'none'})")
+    Raises:
+        CommandError: nobody said yes to settings of an unknown cluster (exit 2), or there is nothing to take away (4).
+    """
+    from fleethpa.cli.common.finding import nearest_cluster, no_such_cluster
+
+    if cluster == EVERY_CLUSTER or cluster in state.clusters or cluster in session.config.contexts:
+        return
+    if not (wanted.values or any(wanted.members.values())):
+        raise no_such_cluster(cluster, state)
+    if yes:
+        session.warn(f"cluster {cluster} has not been heard of yet: the settings wait for its observer")
+        return
+    raise usage(
+        f"no cluster {cluster} is known",
+        cause=nearest_cluster(cluster, state.clusters),
+        next_step="check the name; add --yes for a cluster whose observer is still to come",
+    )
+
+
+def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
+    """See that there are settings to remove, and that those of HPAs in use are removed on purpose.
+
+    Raises:
+        CommandError: there are none (exit 4), or nobody said yes (exit 2).
+    """
+    if cluster not in state.settings:
+        raise not_found(f"{cluster} has no settings of its own", next_step=f"fleethpa settings {cluster}")
+    count = sum(cluster in (EVERY_CLUSTER, hpa.cluster) for hpa in state.hpas)
+    if count and not yes:
+        raise usage(
+            f"{counted(count, 'HPA')} would follow other settings",
+            cause="Modes, guards and the proof that the native controller is absent go too.",
+            next_step="take single settings away with NAME=, or add --yes",
+        )
 
 
 def _show(session: Session, cluster: str, output: str) -> int:

@@ -1,5 +1,7 @@
 """The settings that guard writes, folded from `fleethpa.settings`."""
 
+from typing import Any
+
 from reconciler.core.plan import Guards
 from schemas.keys import EVERY_CLUSTER
 from schemas.settings import SettingsSet
@@ -15,12 +17,20 @@ class GuardSettings:
         self._frozen: dict[str, bool] = {}
         self._max_step: dict[str, int] = {}
         self._sync_period_ms: dict[str, int] = {}
+        self._by_name: dict[str, dict[str, Any]] = {
+            "frozen": self._frozen,
+            "maxStep": self._max_step,
+            "syncPeriodMs": self._sync_period_ms,
+        }
 
     def apply(self, entry: SettingsSet) -> None:
         """Take a change in; a field that it does not name stays, and so does one whose value nobody can mean.
 
         Ingest rejects such an entry; here it stands on the public topic all the same.
         """
+        for name in entry.unset:
+            if (field := self._by_name.get(name)) is not None:
+                field.pop(entry.cluster, None)
         if entry.settings.frozen is not None:
             self._frozen[entry.cluster] = entry.settings.frozen
         if entry.settings.max_step is not None and entry.settings.max_step >= 0:

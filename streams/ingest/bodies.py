@@ -14,7 +14,7 @@ from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet
-from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import SETTING_NAMES, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
@@ -192,6 +192,9 @@ def _settings(body: SettingsSet) -> None:
         _tolerance(settings.tolerance)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
+    for name in body.unset:
+        if name not in SETTING_NAMES:
+            raise Refusal("invalid", f"unset {name[:40]!r}: known settings are {', '.join(SETTING_NAMES)}")
 
 
 _SETTING_MINIMA = {

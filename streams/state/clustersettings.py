@@ -5,7 +5,7 @@ from msgspec import Struct, structs
 from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.settings import ClusterSettings
+from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
 from streams.hpa.autoscaler import ControllerSettings
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
@@ -31,6 +31,18 @@ def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
     """Let what `newer` says replace what held; what it leaves open stays."""
     said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
     return structs.replace(older, **said)
+
+
+def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
+    """Take a change of a cluster's settings into what is known of all; the last setting's end is the entry's end."""
+    held = known.get(body.cluster, ClusterSettings())
+    if body.unset:
+        held = structs.replace(held, **{SETTING_NAMES[name]: None for name in body.unset if name in SETTING_NAMES})
+    held = merge(held, body.settings)
+    if body.unset and held == ClusterSettings():
+        known.pop(body.cluster, None)
+    else:
+        known[body.cluster] = held
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:

@@ -17,7 +17,7 @@ from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state import foldhpas, rates
-from streams.state.clustersettings import merge
+from streams.state.clustersettings import take_settings
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
@@ -202,8 +202,7 @@ class EntryFold(Folding):
 
     def settings(self, body: SettingsSet) -> None:
         """Settings of a cluster were changed."""
-        known = self.state.row.settings
-        known[body.cluster] = merge(known.get(body.cluster, ClusterSettings()), body.settings)
+        take_settings(self.state.row.settings, body)
         self.state.settings_changed()
 
     def engine(self, body: EngineSet) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.manifestfiles import check_hpa, read_input
-from fleethpa.cli.common.settingwords import parse_settings
+from fleethpa.cli.common.settingwords import parse_changes
 from fleethpa.cli.common.writer import Fate, Pending, _fates_in
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
-from schemas.entries import Body, Entry, LogRecord, Source
-from schemas.settings import SettingsSet
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
+from schemas.scales import Heartbeat
+from schemas.settings import ClusterSettings, SettingsSet
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
 GOOD = """
@@ -297,9 +298,8 @@ def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> 
 
 
 def test_settings_are_read_by_name() -> None:
-    found = parse_settings(
-        ("sync-period=5s", "tolerance=0.05", "frozen=true", "namespace.shop=off", "source.Pods=samples")
-    )
+    changes = ("sync-period=5s", "tolerance=0.05", "frozen=true", "namespace.shop=off", "source.Pods=samples")
+    found = parse_changes(changes).settings(ClusterSettings())
     assert (found.sync_period_ms, found.tolerance, found.frozen) == (5_000, "0.05", True)
     assert (found.namespaces, found.sources) == ({"shop": "off"}, {"Pods": "samples"})
 
@@ -309,15 +309,112 @@ def test_settings_are_shown_with_the_defaults_of_all(run: Cli) -> None:
     assert "native-controller  absent" in shown
     # As they are written, so that a line can be pasted.
     names = [line.split() for line in shown.splitlines()[1:]]
-    assert parse_settings(tuple(f"{name}={value}" for name, value in names))
+    assert parse_changes(tuple(f"{name}={value}" for name, value in names))
     assert run("settings", "mars").exit_code == 4
 
 
-def test_settings_of_an_unknown_cluster_are_written_with_a_warning(run: Cli, broker: Broker) -> None:
-    result = run("settings", "mars", "frozen=true", "--reason", "new")
-    assert result.exit_code == 0
-    assert "mars has not been heard of yet" in result.stderr
+def test_settings_of_an_unknown_cluster_need_an_explicit_yes(run: Cli, broker: Broker) -> None:
+    refused = run("settings", "eats", "frozen=true")
+    assert (refused.exit_code, broker.written) == (2, [])
+    assert "Did you mean east?" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert run("settings", "eats", "frozen=true", "--dry-run").exit_code == 2
+    meant = run("settings", "mars", "frozen=true", "--reason", "new", "--yes")
+    assert meant.exit_code == 0
+    assert "mars has not been heard of yet" in meant.stderr
     assert isinstance(broker.written[0][2], SettingsSet)
+
+
+def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    def change(*changes: str) -> str:
+        broker.written.clear()
+        assert run("settings", "east", *changes).exit_code == 0
+        fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
+        return run("settings", "east").stdout
+
+    before = run("settings", "east").stdout
+    changed = change("max-step=3", "sync-period=5s", "namespace.shop=off", "namespace.pay=off")
+    assert [line.split()[0] for line in changed.splitlines()] == [
+        "SETTING",
+        "sync-period",
+        "default-mode",
+        "native-controller",
+        "max-step",
+        "namespace.shop",
+        "namespace.pay",
+    ]
+    assert fleet.partition.state.settings("east").max_step == 3
+    kept = change("max-step=", "sync-period=default", "namespace.shop=")
+    assert "max-step" not in kept
+    assert "namespace.pay" in kept
+    assert "namespace.shop" not in kept
+    assert fleet.partition.state.settings("east").max_step is None
+    assert change("namespace.pay=") == before
+    assert "east" not in fleet.partition.state.row.settings
+
+
+def test_a_cluster_of_which_only_settings_are_known_can_be_removed(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    ghost = SettingsSet(cluster="nosuch", settings=ClusterSettings(tolerance="0.2"))
+    fleet.append(ghost, key=WHOLE_PARTITION_KEY)
+    assert "nosuch" in run("get", "clusters").stdout
+    assert run("settings", "nosuch", "--remove").exit_code == 0
+    fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
+    assert "nosuch" not in run("get", "clusters").stdout
+    assert run("settings", "nosuch", "--remove").exit_code == 4
+    assert run("settings", "nosuch", "tolerance=").exit_code == 4
+
+
+def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broker: Broker) -> None:
+    refused = run("settings", "*", "--remove")
+    assert (refused.exit_code, broker.written) == (2, [])
+    assert "1 HPA would follow other settings" in refused.stderr
+    assert run("settings", "*", "--remove", "--yes").exit_code == 0
+    assert run("settings", "east", "--remove").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(["settings", "east", "sync-period=0s"], 2, "expected at least 0.001s", id="no period"),
+        pytest.param(["settings", "east", "sync-period=99999999999d"], 2, "too long", id="a period without an end"),
+        pytest.param(["settings", "east", "tolerance=5"], 0, "tolerance 5 is 500%", id="a tolerance in percent"),
+        pytest.param(["settings", "east", "tolerance=-1"], 2, "expected a number", id="a negative tolerance"),
+        pytest.param(["settings", "east", "max-step=0"], 2, "from 1 to", id="no step"),
+        pytest.param(["settings", "east", "max-step=99999999999"], 2, "from 1 to", id="a step beyond 32 bits"),
+        pytest.param(["settings", "east", "max-step=²"], 2, "from 1 to", id="a digit that is not a number"),
+        pytest.param(["settings", "east", "maxstep=3"], 2, "Did you mean max-step?", id="a near miss"),
+        pytest.param(["settings", "east", "frozen=yes"], 2, "expected true or false", id="another word for true"),
+        pytest.param(["settings", "east", "frozen=true", "frozen=false"], 2, "given twice", id="twice"),
+        pytest.param(["settings", "east", "namespace.=off"], 2, "is not a setting", id="a namespace without a name"),
+        pytest.param(
+            ["settings", "east", "namespace.A_B=off"], 2, "ingest would reject it", id="what is not a namespace"
+        ),
+        pytest.param(["settings", "a b", "frozen=true", "--yes"], 2, "ingest would reject it", id="not a cluster name"),
+        pytest.param(["pause", "--all", "--for", "0s"], 2, "is no time at all", id="a pause that is over"),
+        pytest.param(["pause", "--all", "--for", ""], 2, "is not a duration", id="a pause for nothing"),
+        pytest.param(["pause", "--all", "--for", "9999999d"], 2, "too long", id="a pause for ever"),
+        pytest.param(["pause", "--all", "--wait", "soon"], 2, "--wait 'soon' is not a duration", id="a wrong wait"),
+    ],
+)
+def test_a_dry_run_validates_as_the_real_run_does(
+    run: Cli, broker: Broker, arguments: list[str], code: int, said: str
+) -> None:
+    dry, real = run(*arguments, "--dry-run"), run(*arguments)
+    assert (dry.exit_code, dry.stderr) == (real.exit_code, real.stderr)
+    assert real.exit_code == code
+    assert said in real.stderr
+    assert bool(broker.written) == (code == 0)
+
+
+def test_an_expired_pause_is_gone_everywhere(run: Cli, fleet: Fleet) -> None:
+    pause = Command(command="pause", cluster="east", until=fleet.now_ms + 10_000)
+    fleet.append(pause, key=WHOLE_PARTITION_KEY)
+    assert "paused" in run("get", "clusters").stdout
+    assert "fleethpa resume -C east" in run("doctor", "--only", "clusters").stdout
+    fleet.append(Heartbeat(session="s", watches=["pods"]), after_ms=20_000)
+    assert "paused" not in run("get", "clusters").stdout
+    assert "resume" not in run("doctor", "--only", "clusters").stdout
+    assert "paused" not in run("get", "hpa", "-A", "-o", "wide").stdout
 
 
 # --- the writer -------------------------------------------------------------------------------------------------------

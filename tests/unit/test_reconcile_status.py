@@ -179,6 +179,16 @@ def test_settings_that_ingest_rejects_leave_what_holds_and_no_api_is_hammered() 
     assert settings.sync_period_ms("east", 15_000) == 1_000
 
 
+def test_a_setting_that_is_taken_away_is_the_fleets_or_the_default_again() -> None:
+    settings = GuardSettings()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(max_step=10)))
+    own = ClusterSettings(max_step=3, sync_period_ms=30_000, frozen=True)
+    settings.apply(SettingsSet(cluster="east", settings=own))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["maxStep", "syncPeriodMs", "frozen"]))
+    assert (settings.guards("east").frozen, settings.guards("east").max_step) == (False, 10)
+    assert settings.sync_period_ms("east", 15_000) == 15_000
+
+
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 

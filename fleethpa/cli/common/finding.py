@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -55,15 +56,23 @@ def matching_clusters(state: FleetState, globs: tuple[str, ...], contexts: tuple
     known = sorted(set(state.clusters) | set(contexts))
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
-            cause = f"Known are {', '.join(known) or 'none'}."
+            cause = nearest_cluster(glob, known)
             raise not_found(f"no cluster matches {glob!r}", cause=cause, next_step="fleethpa get clusters")
     return [name for name in known if not globs or any(fnmatchcase(name, glob) for glob in globs)]
 
 
 def no_such_cluster(name: str, state: FleetState) -> CommandError:
     """The error for a name that no cluster bears."""
-    known = ", ".join(state.clusters) or "none"
-    return not_found(f"no cluster {name}", cause=f"Known are {known}.", next_step="fleethpa get clusters")
+    cause = nearest_cluster(name, state.clusters)
+    return not_found(f"no cluster {name}", cause=cause, next_step="fleethpa get clusters")
+
+
+def nearest_cluster(name: str, known: Iterable[str]) -> str:
+    """Which clusters there are, for the cause of an error; the one that was probably meant comes first."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return f"{meant}Known are {', '.join(names) or 'none'}."
 
 
 def sole_id(found: Iterable[HpaId], what: str) -> HpaId:

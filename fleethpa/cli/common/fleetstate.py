@@ -18,7 +18,7 @@ from schemas.decisions import Decision
 from schemas.entries import LogRecord
 from schemas.keys import HpaId, split_namespace_key
 from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.clustersettings import merge
+from streams.state.clustersettings import merge, take_settings
 from streams.state.foldhpas import paused_by
 from streams.state.moves import KEPT_MOVES, Move, moved
 from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, Pause, decode_row, row_kind
@@ -98,7 +98,7 @@ class _Builder:
 
     def _take_entry(self, key: str, body: Any, now_ms: int) -> None:
         if isinstance(body, SettingsSet):
-            self.settings[body.cluster] = merge(self.settings.get(body.cluster, ClusterSettings()), body.settings)
+            take_settings(self.settings, body)
         elif isinstance(body, Command):
             self._take_command(key, body, now_ms)
         elif isinstance(body, AutoscalerSet):
@@ -212,10 +212,14 @@ class _Builder:
             return self.modes[str(hpa)]
         return decision.mode if decision else row.mode if row else "shadow"
 
+    def in_force(self, pause: Pause) -> bool:
+        """Whether a pause has not expired."""
+        return not pause.until_ms or pause.until_ms > self.clock_ms
+
     def _paused(self, hpa: HpaId) -> str:
         for scope in (str(hpa), hpa.namespace_key, hpa.cluster, ALL):
             for kind, pause in self.pauses.get(scope, {}).items():
-                if not pause.until_ms or pause.until_ms > self.clock_ms:
+                if self.in_force(pause):
                     return pause_text(scope if scope != str(hpa) else "", kind, pause)
         return ""
 
@@ -281,7 +285,7 @@ def _clusters(builder: _Builder, state: FleetState) -> dict[str, ClusterView]:
     for name, cluster in found.items():
         cluster.settings = merge(builder.settings.get(ALL, nothing), builder.settings.get(name, nothing))
     for name, cluster in found.items():
-        pauses = [pause_text("", kind, p) for kind, p in builder.pauses.get(name, {}).items()]
+        pauses = [pause_text("", kind, p) for kind, p in builder.pauses.get(name, {}).items() if builder.in_force(p)]
         cluster.paused = pauses[0] if pauses else ""
     return dict(sorted(found.items()))
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.output.times import parse_duration_ms, span
 from schemas.samples import MetricType
-from schemas.settings import ClusterSettings
+from schemas.settings import SETTING_NAMES, ClusterSettings
+
+UNSET: Final = ("", "default")
+"""Values that take a setting away."""
+MOST_REPLICAS: Final = 2**31 - 1
 
 
 def _flag(text: str) -> bool:
@@ -28,25 +34,35 @@ def _choice(*known: str) -> Callable[[str], str]:
 
 
 def _quantity(text: str) -> str:
-    if not re.fullmatch(r"\d{1,6}(\.\d+)?", text):
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
         raise ValueError("expected a number such as 0.1")
     return text
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("expected a whole number of at least 1")
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= MOST_REPLICAS:
+        raise ValueError(f"expected a whole number from 1 to {MOST_REPLICAS}")
     return int(text)
+
+
+def _span(shortest_ms: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        found = parse_duration_ms(text)
+        if found < shortest_ms:
+            raise ValueError(f"expected at least {written_span(shortest_ms)}")
+        return found
+
+    return parse
 
 
 _MODE: Final = _choice("off", "shadow", "enforce")
 SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "sync-period": ("sync_period_ms", lambda text: parse_duration_ms(text, "sync-period")),
+    "sync-period": ("sync_period_ms", _span(1)),
     "tolerance": ("tolerance", _quantity),
-    "downscale-stabilization": ("downscale_stabilization_ms", lambda text: parse_duration_ms(text)),
-    "cpu-initialization-period": ("cpu_initialization_period_ms", lambda text: parse_duration_ms(text)),
-    "initial-readiness-delay": ("initial_readiness_delay_ms", lambda text: parse_duration_ms(text)),
-    "sample-age-limit": ("sample_age_limit_ms", lambda text: parse_duration_ms(text)),
+    "downscale-stabilization": ("downscale_stabilization_ms", _span(0)),
+    "cpu-initialization-period": ("cpu_initialization_period_ms", _span(0)),
+    "initial-readiness-delay": ("initial_readiness_delay_ms", _span(0)),
+    "sample-age-limit": ("sample_age_limit_ms", _span(1)),
     "default-mode": ("default_mode", _MODE),
     "frozen": ("frozen", _flag),
     "native-controller": ("native_controller", _choice("absent", "present", "unknown")),
@@ -56,34 +72,96 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 """Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…`."""
 
 
-def parse_settings(changes: tuple[str, ...]) -> ClusterSettings:
-    """Read `NAME=VALUE` texts into `ClusterSettings`.
+@dataclass(frozen=True)
+class Changes:
+    """What a command line asks for. `values`: field of `ClusterSettings` and its value; `unset`: fields to take away.
+
+    `members`: (field, member) and its value, None to take it away, of the settings that are maps.
+    """
+
+    values: dict[str, Any]
+    unset: tuple[str, ...]
+    members: dict[tuple[str, str], str | None]
+
+    def settings(self, held: ClusterSettings) -> ClusterSettings:
+        """What is to be set, beside what a cluster has: a map is written whole."""
+        maps: dict[str, Any] = {}
+        for (field, member), value in self.members.items():
+            found = maps.setdefault(field, dict(getattr(held, field) or {}))
+            found.pop(member, None)
+            if value is not None:
+                found[member] = value
+        return ClusterSettings(**self.values, **{field: found for field, found in maps.items() if found})
+
+    def unset_names(self, held: ClusterSettings) -> list[str]:
+        """The settings that are to be taken away, as a record names them: also a map that loses its last member."""
+        whole = self.settings(held)
+        emptied = {field for field, _ in self.members if getattr(whole, field) is None}
+        names = {field: name for name, field in SETTING_NAMES.items()}
+        return [names[field] for field in (*self.unset, *sorted(emptied))]
+
+
+def parse_changes(changes: tuple[str, ...]) -> Changes:
+    """Read `NAME=VALUE` texts; `NAME=` and `NAME=default` take a setting away.
 
     Raises:
-        CommandError: an unknown name or a value that cannot be read (exit 2).
+        CommandError: an unknown name, one that is given twice, or a value that cannot be read (exit 2).
     """
     values: dict[str, Any] = {}
+    unset: list[str] = []
+    members: dict[tuple[str, str], str | None] = {}
+    seen: set[str] = set()
     for text in changes:
         name, equals, value = text.partition("=")
         if not equals:
-            raise usage(f"{text!r} is no setting", cause="Write NAME=VALUE, such as sync-period=5s.")
-        group, dot, member = name.partition(".")
-        try:
-            if dot and group == "namespace" and member:
-                values.setdefault("namespaces", {})[member] = _MODE(value)
-            elif dot and group == "source":
-                metric_type = _choice(*get_args(MetricType))(member)
-                values.setdefault("sources", {})[metric_type] = _choice("api", "samples")(value)
-            elif name in SETTINGS:
-                field, parse = SETTINGS[name]
-                values[field] = parse(value)
-            else:
-                raise usage(
-                    f"{name} is no setting", cause=f"Known are {', '.join(SETTINGS)}, namespace.NAME, source.TYPE."
-                )
-        except ValueError as error:
-            raise usage(f"{name}={value} cannot be used", cause=str(error)) from error
-    return ClusterSettings(**values)
+            raise usage(f"{text!r} is not a setting", cause="Write NAME=VALUE, such as sync-period=5s.")
+        if name in seen:
+            raise usage(f"{name} is given twice")
+        seen.add(name)
+        parse, key = _setting(name)
+        parsed = None if value in UNSET else _parsed(name, value, parse)
+        if isinstance(key, tuple):
+            members[key] = parsed
+        elif parsed is None:
+            unset.append(key)
+        else:
+            values[key] = parsed
+    return Changes(values, tuple(unset), members)
+
+
+def _setting(name: str) -> tuple[Callable[[str], Any], str | tuple[str, str]]:
+    """How a setting's value is read, and its field (of a map: with the member)."""
+    group, dot, member = name.partition(".")
+    if dot and group == "namespace" and member:
+        return _MODE, ("namespaces", member)
+    if dot and group == "source" and member in get_args(MetricType):
+        return _choice("api", "samples"), ("sources", member)
+    if name in SETTINGS:
+        field, parse = SETTINGS[name]
+        return parse, field
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), SETTINGS, n=1)
+    sources = ", ".join(f"source.{each}" for each in get_args(MetricType))
+    known = f"Known are {', '.join(SETTINGS)}, namespace.NAME, {sources}."
+    raise usage(f"{name} is not a setting", cause=f"Did you mean {near[0]}?" if near else known)
+
+
+def _parsed(name: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise usage(f"{name}={value} cannot be used", cause=str(error)) from error
+
+
+def remarks(changes: Changes) -> list[str]:
+    """What is likely not meant."""
+    tolerance = changes.values.get("tolerance")
+    if tolerance is not None and float(tolerance) >= 1:
+        share = float(tolerance)
+        return [
+            f"tolerance {tolerance} is {share:.0%}: nothing is scaled down, and up only above {1 + share:g} times the "
+            f"target; {tolerance} % is {share / 100:g}"
+        ]
+    return []
 
 
 def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:
@@ -93,10 +171,11 @@ def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:
         value = getattr(settings, field)
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            rows.append((name, _span(value) if field.endswith("_ms") else text))
+            rows.append((name, written_span(value) if field.endswith("_ms") else text))
     rows += [(f"namespace.{name}", mode) for name, mode in (settings.namespaces or {}).items()]
     return rows + [(f"source.{name}", source) for name, source in (settings.sources or {}).items()]
 
 
-def _span(ms: int) -> str:
+def written_span(ms: int) -> str:
+    """A span as a setting writes it."""
     return f"{ms / 1000:g}s" if ms % 1000 or ms < 1000 else span(ms)

@@ -36,6 +36,7 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> R:
+        parse_duration_ms(kwargs["wait"], "--wait")  # before anything is read, and in a dry run too
         return function(*args, **kwargs)
 
     decorated: Callable[..., R] = wrapper
@@ -73,6 +74,7 @@ def confirm(clusters: set[str], yes: bool, what: str) -> None:
 async def write_all(session: Session, writer: Writer, writes: Sequence[Write], wait: str) -> int:
     """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code."""
     limit_s = parse_duration_ms(wait, "--wait") / 1000
+    check_writes(writes)
     pendings: list[Pending] = []
     for write in writes:
         if write.namespace:
@@ -87,6 +89,27 @@ async def write_all(session: Session, writer: Writer, writes: Sequence[Write], w
     for fate in await writer.fates(pendings, limit_s):
         code = max(code, _tell(session, fate, wait))
     return code
+
+
+def check_writes(writes: Sequence[Write]) -> None:
+    """Look at records as ingest will.
+
+    Raises:
+        CommandError: one would be rejected (exit 2).
+    """
+    from schemas.topics import AUTOSCALERS, SETTINGS
+    from streams.ingest.bodies import Place, normalize
+    from streams.ingest.pieces import Refusal
+
+    def refuse(refusal: Refusal) -> None:
+        raise refusal
+
+    for write in writes:
+        place = Place(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
+        try:
+            normalize(write.body, place, refuse)
+        except Refusal as refusal:
+            raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
 
 
 def _tell(session: Session, fate: Fate, wait: str) -> int:
@@ -106,7 +129,12 @@ def _tell(session: Session, fate: Fate, wait: str) -> int:
 
 
 def dry_run(session: Session, writes: Sequence[Write]) -> int:
-    """Say what would be written."""
+    """Say what would be written.
+
+    Raises:
+        CommandError: a record would be rejected (exit 2), as `write_all`.
+    """
+    check_writes(writes)
     for write in writes:
         session.out(f"{write.subject} (dry run)")
     return OK
