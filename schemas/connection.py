@@ -4,8 +4,10 @@ Pure: the caller hands in the text of `client.properties` and the environment, a
 `cafile`, `certfile` and `keyfile`.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from ipaddress import IPv6Address
 from typing import Any, Literal, cast, get_args
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -18,6 +20,7 @@ DEFAULT_BROKERS = "127.0.0.1:9092"
 
 MASK = "********"
 """What stands for a password wherever settings are shown."""
+_SERVER = re.compile(r"(?:\[(?P<address>[^\]]*)\]|[^\s:/@\[\]]+)(?::(?P<port>[^:\s]*))?")
 _PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
 
 
@@ -49,12 +52,19 @@ class KafkaSettings:
     def __post_init__(self) -> None:
         _check_one_of("security.protocol", self.security_protocol, get_args(SecurityProtocol))
         _check_one_of("sasl.mechanism", self.sasl_mechanism, get_args(SaslMechanism))
-        if not self.bootstrap_servers.strip(" ,"):
+        if not self.servers:
             raise SettingsError("bootstrap.servers is empty: name at least one broker as host:port")
+        for server in self.servers:
+            _check_server(server)
         if self.uses_sasl and not self.username:
             raise SettingsError(f"security.protocol {self.security_protocol} needs a username (and a password)")
         if self.keyfile and not self.certfile:
             raise SettingsError("a client key needs its certificate: set ssl.keystore.location (certfile) too")
+
+    @property
+    def servers(self) -> list[str]:
+        """The brokers to ask first, one by one."""
+        return [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
 
     @property
     def uses_sasl(self) -> bool:
@@ -74,9 +84,8 @@ class KafkaSettings:
 
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
     """Keyword arguments of every aiokafka client, all but `ssl_context`, which the caller adds where `uses_tls`."""
-    servers = [server.strip() for server in settings.bootstrap_servers.split(",") if server.strip()]
     kwargs: dict[str, Any] = {
-        "bootstrap_servers": servers,
+        "bootstrap_servers": settings.servers,
         "client_id": settings.client_id,
         "security_protocol": settings.security_protocol,
     }
@@ -167,6 +176,32 @@ def _replace(base: KafkaSettings, changes: Mapping[str, str]) -> KafkaSettings:
 def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise SettingsError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def _check_server(server: str) -> None:
+    """Check one broker's address: `host`, `host:port`, `[IPv6]:port` or a bare IPv6 address.
+
+    Raises:
+        SettingsError: it is not an address, or its port is not from 1 to 65535.
+    """
+    if _is_ipv6(server):
+        return
+    if "://" in server:
+        raise SettingsError(f"bootstrap.servers: {server!r} has a scheme: a broker is written host:port, without one")
+    match = _SERVER.fullmatch(server)
+    if match is None or (match["address"] and not _is_ipv6(match["address"])):
+        raise SettingsError(f"bootstrap.servers: {server!r} is not host:port, such as kafka-0.example.com:9092")
+    port = match["port"]
+    if port is not None and not (port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65_536):
+        raise SettingsError(f"bootstrap.servers: {server!r}: the port must be a number from 1 to 65535, got {port!r}")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:

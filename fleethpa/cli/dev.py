@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--context", help="Observe this context of your own kubeconfig instead, read-only, in shadow.")
 @click.option("--dir", "folder", default="build/dev", show_default=True, help="Where kubeconfig and logs go.")
-@click.option("--control-port", type=int, default=0, help="Port of the simulated clusters' switches [default: free].")
+@click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="Port of the simulated clusters' switches [default: free].")
 @command_options()
 def dev(session: Session, context: str | None, folder: str, control_port: int) -> int:
     """Run everything on this machine: an embedded broker, three simulated clusters and all parts; Ctrl-C ends it.

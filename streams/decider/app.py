@@ -75,9 +75,8 @@ def create_app(config: DeciderConfig, partitions: int) -> DeciderApp:
 
 
 def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
-    servers = [server.strip() for server in config.kafka.bootstrap_servers.split(",")]
     return {
-        "broker": ";".join(f"kafka://{server}" for server in servers),
+        "broker": ";".join(f"kafka://{server}" for server in config.kafka.servers),
         "broker_credentials": _credentials(config.kafka),
         "broker_client_id": config.kafka.client_id,
         "broker_commit_interval": 1.0,

@@ -1,6 +1,7 @@
 """Kafka connection settings: files, environment, and what shows in a log."""
 
 import pytest
+from aiokafka.conn import get_ip_port_afi
 
 from schemas.connection import KafkaSettings, SettingsError, aiokafka_kwargs, from_environment, from_properties, gather
 
@@ -59,6 +60,20 @@ def test_a_password_never_shows() -> None:
         pytest.param("security.protocol=SASL_SSL", "needs a username", id="SASL without a user"),
         pytest.param("sasl.mechanism=GSSAPI", "sasl.mechanism must be one of", id="an unsupported mechanism"),
         pytest.param("bootstrap.servers=", "name at least one broker", id="no broker"),
+        pytest.param("bootstrap.servers= , ", "name at least one broker", id="commas alone"),
+        pytest.param("bootstrap.servers=a:abc", "a number from 1 to 65535, got 'abc'", id="a port that is a text"),
+        pytest.param("bootstrap.servers=a:", "a number from 1 to 65535, got ''", id="no port behind the colon"),
+        pytest.param("bootstrap.servers=a:0", "a number from 1 to 65535", id="port 0"),
+        pytest.param("bootstrap.servers=a:65536", "a number from 1 to 65535", id="a port beyond 16 bits"),
+        pytest.param("bootstrap.servers=a:-1", "a number from 1 to 65535", id="a negative port"),
+        pytest.param("bootstrap.servers=a:٣", "a number from 1 to 65535", id="digits of another script"),
+        pytest.param("bootstrap.servers=a:1,b:x", "'b:x'", id="the second of two"),
+        pytest.param("bootstrap.servers=:9092", "is not host:port", id="no host"),
+        pytest.param("bootstrap.servers=a b:9092", "is not host:port", id="a space in a host"),
+        pytest.param("bootstrap.servers=a:1:2", "is not host:port", id="two ports"),
+        pytest.param("bootstrap.servers=[::1", "is not host:port", id="an open bracket"),
+        pytest.param("bootstrap.servers=[nonsense]:1", "is not host:port", id="brackets around a name"),
+        pytest.param("bootstrap.servers=SSL://a:1", "has a scheme", id="a listener's address"),
         pytest.param("ssl.keystore.key=/k.pem", "needs its certificate", id="a key without its certificate"),
         pytest.param("ssl.truststore.location=/t.jks\nssl.truststore.type=JKS", "PEM", id="a Java key store"),
         pytest.param("nonsense", "expected name=value", id="a line that is no property"),
@@ -69,6 +84,15 @@ def test_a_password_never_shows() -> None:
 def test_settings_that_cannot_be_used_say_what_to_do(text: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         from_properties(text)
+
+
+@pytest.mark.parametrize(
+    "servers", ["a", "kafka-0.example.com:9092", "a_b:1", "10.0.0.1:65535,b:2,", "[::1]:9092", "::1", "[fe80::1%eth0]:1"]
+)
+def test_addresses_that_the_driver_takes_are_taken(servers: str) -> None:
+    settings = KafkaSettings(bootstrap_servers=servers)
+    assert settings.servers == [each for each in servers.split(",") if each]
+    assert all(get_ip_port_afi(server)[1] > 0 for server in settings.servers)
 
 
 def test_a_misspelt_variable_is_named() -> None:

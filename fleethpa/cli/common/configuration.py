@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
 
 KEYS: Final = ("brokers", "kafkaConfig", "kubeconfig", "contexts", "author")
+ORIGINS: Final = {"flag": "--brokers", "environment": "FLEETHPA_BROKERS or FLEETHPA_KAFKA_BOOTSTRAP_SERVERS"}
 NO_BROKERS_NEXT: Final = "fleethpa dev   (a stack on this machine), or add --brokers HOST:PORT"
 
 
@@ -70,6 +71,7 @@ class Config:
         try:
             by_properties, by_environment = properties_given(properties), environment_given(os.environ)
             brokers = "" if self.properties_first and "bootstrap_servers" in by_properties else self.brokers
+            self._check(brokers)
             settings = gather(os.environ, properties=properties, brokers=brokers)
         except SettingsError as error:
             source = self.kafka_config or "the environment"
@@ -79,6 +81,25 @@ class Config:
         return settings, origins | (
             {"bootstrap_servers": self.origins.get("brokers", "the program")} if brokers else {}
         )
+
+
+    def _check(self, brokers: str) -> None:
+        """See that the brokers are addresses.
+
+        Raises:
+            CommandError: one is not; names where it came from (exit 2).
+        """
+        from schemas.connection import KafkaSettings, SettingsError
+
+        if not brokers:
+            return
+        try:
+            KafkaSettings(bootstrap_servers=brokers)
+        except SettingsError as error:
+            origin = self.origins.get("brokers", "the program")
+            raise usage(
+                f"brokers {brokers!r} cannot be used", cause=f"{error} (from {ORIGINS.get(origin, origin)})."
+            ) from error
 
 
 def _no_brokers_cause() -> str:
@@ -139,6 +160,10 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig"}
+    for name, key in names.items():
+        given = flags.get(name)
+        if given is not None and not given.strip():
+            raise usage(f"--{name.replace('_', '-')} names nothing", cause="Leave it out, or give it a value.")
     return _given({key: flags.get(name) for name, key in names.items()})
 
 
