@@ -105,7 +105,7 @@ def _tell(session: Session, plan: Plan) -> int:
     for hpa in plan.unchanged:
         session.out(f"hpa {hpa} unchanged")
     for problem in plan.problems:
-        click.echo(problem.text(), err=True)
+        session.tell(problem)
     return max((problem.code for problem in plan.problems), default=OK)
 
 

@@ -97,12 +97,13 @@ def _check_key(file: str) -> None:
     from streams.archive.segments import ArchiveError
     from streams.archive.signing import read_public
 
-    if not Path(file).is_file():
-        raise usage(f"--public-key {file}: no such file", next_step="fleethpa audit keygen")
+    cause = "It is the file that `fleethpa audit keygen` wrote beside the private key with which the archive is signed."
+    if not Path(file).exists():
+        raise usage(f"--public-key {file}: no such file", cause=cause)
     try:
         read_public(Path(file))
     except ArchiveError as error:
-        raise usage(f"--public-key {error}", next_step="fleethpa audit keygen") from error
+        raise usage(f"--public-key {error}", cause=cause) from error
 
 
 def _document(

@@ -36,7 +36,7 @@ def delete(
         raise usage(
             "delete what?", cause="Name HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
         )
-    wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels)
+    wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
     async def work() -> int:
         from fleethpa.cli.common.writer import open_writer
@@ -45,7 +45,7 @@ def delete(
         if written["dry_run"]:
             return dry_run(session, writes)
         if not writes:
-            session.note("Nothing to delete.")
+            session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
         confirm({write.cluster for write in writes}, written["yes"], "delete")
         async with open_writer(session.config) as writer:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.nextsteps import completed
 from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
@@ -122,5 +123,5 @@ def _summary(told: Told, took_s: float) -> int:
             screen.plain(f"   ✘ {text}", "red")
     screen.plain("Next:")
     for line in NEXT:
-        screen.plain(f"  {line}")
+        screen.plain(f"  {completed(line, {})}")
     return OK if told.checks and passed == len(told.checks) else ANSWER_IS_NO

@@ -45,7 +45,7 @@ def describe(session: Session, selection: Selection) -> None:
     found = session.run(work())
     if not found:
         session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
-    session.out("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
+    session.page("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
 
 
 async def _last(reader: Reader, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:

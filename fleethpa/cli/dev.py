@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.nextsteps import program
 from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--context", help="Observe this context of your own kubeconfig instead, read-only, in shadow.")
 @click.option("--dir", "folder", default="build/dev", show_default=True, help="Where kubeconfig and logs go.")
-@click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="Port of the simulated clusters' switches [default: free].")
+@click.option(
+    "--control-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the simulated clusters' switches [default: free].",
+)
 @command_options()
 def dev(session: Session, context: str | None, folder: str, control_port: int) -> int:
     """Run everything on this machine: an embedded broker, three simulated clusters and all parts; Ctrl-C ends it.
@@ -123,17 +129,17 @@ def banner(stack: Stack, plan: Plan, took_s: float) -> list[str]:
         f"  logs        {plan.folder}/*.log",
     ]
     if plan.fleet:
-        lines.append(f"  switches    {plan.fleet.control.url}/_sim  (load, faults: docs/quickstart.md)")
+        lines.append(f"  switches    {plan.fleet.control.url}  (load, faults: docs/quickstart.md)")
     lines.append(
         "  decider     pid " + str(stack.children["decider"].pid) + "  (kill -9 it: it comes back where it was)"
     )
     some = "east/shop/checkout" if plan.fleet else f"{plan.context}/NAMESPACE/NAME"
     lines += [
         "Next, in another terminal:",
-        "  fleethpa get hpa -A",
-        f"  fleethpa describe {some}",
-        f"  fleethpa explain {some}",
-        "  fleethpa decisions -A --follow --changes",
+        f"  {program()} get hpa -A",
+        f"  {program()} describe {some}",
+        f"  {program()} explain {some}",
+        f"  {program()} decisions -A --follow --changes",
         f"  {kubectl}{context} get hpa,pods -A",
         "Ctrl-C ends it.",
     ]

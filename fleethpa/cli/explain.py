@@ -56,7 +56,7 @@ def explain(
         color=session.color,
         would=would,
     )
-    session.out("\n".join(lines))
+    session.page("\n".join(lines))
 
 
 async def _again(session: Session, reader: Reader, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from fleethpa.cli.common.failures import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
+from fleethpa.cli.common.nextsteps import program
 from fleethpa.cli.common.session import group_options
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -116,7 +117,7 @@ class LazyGroup(click.Group):
         if verb not in VERBS and not verb.startswith("-"):
             near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
             cause = f"Did you mean `{near[0]}`?" if near else ""
-            target = f"fleethpa {near[0]} --help" if near else "fleethpa --help"
+            target = f"{program()} {near[0]} --help" if near else f"{program()} --help"
             raise CommandError(f"unknown verb {verb!r}", cause=cause, next_step=target, code=USAGE)
         return super().resolve_command(ctx, args)
 
@@ -177,7 +178,7 @@ def _invoke(arguments: list[str]) -> int:
     if "_FLEETHPA_COMPLETE" in os.environ:
         cli.main(args=arguments, prog_name="fleethpa")
     # Not cli.main(): click would turn a reader that has gone (`| head`) into exit 1, which means "the answer is no".
-    with cli.make_context("fleethpa", list(arguments)) as context:
+    with cli.make_context(program(), list(arguments)) as context:
         value = cli.invoke(context)
     sys.stdout.flush()
     return value if isinstance(value, int) else OK

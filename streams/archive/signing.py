@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
@@ -19,6 +19,7 @@ from streams.archive.segments import ArchiveError
 
 FOLDER = "checkpoints"
 _HEAD = "HEAD.json"
+_KEYGEN = "make a pair: fleethpa audit keygen"
 _DOMAIN = b"fleethpa audit checkpoint v1\n"
 
 
@@ -76,12 +77,15 @@ def read_private(path: Path) -> Ed25519PrivateKey:
     Raises:
         ArchiveError: no Ed25519 key in it.
     """
+    text = _pem(path)
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise ArchiveError(f"{path}: no private key: {error}") from error
+        key = serialization.load_pem_private_key(text, password=None)
+    except TypeError as error:
+        raise ArchiveError(f"{path} is locked with a passphrase; {_KEYGEN}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ArchiveError(f"{path} is not a private key in PEM form; {_KEYGEN}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ArchiveError(f"{path}: not an Ed25519 key; make one: fleethpa audit keygen")
+        raise ArchiveError(f"{path} is a private key, but not an Ed25519 key; {_KEYGEN}")
     return key
 
 
@@ -91,13 +95,23 @@ def read_public(path: Path) -> Ed25519PublicKey:
     Raises:
         ArchiveError: no Ed25519 public key in it.
     """
+    text = _pem(path)
+    if b"PRIVATE KEY" in text:
+        raise ArchiveError(f"{path} is a private key; name its public key, the file that ends in .pub")
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ArchiveError(f"{path}: no public key: {error}") from error
+        key = serialization.load_pem_public_key(text)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ArchiveError(f"{path} is not a public key in PEM form") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise ArchiveError(f"{path}: not an Ed25519 public key")
+        raise ArchiveError(f"{path} is a public key, but not an Ed25519 key")
     return key
+
+
+def _pem(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _hex(key: Ed25519PublicKey) -> str:

@@ -180,9 +180,9 @@ def test_checkpoints_signed_with_another_key_are_refused(tmp_path: Path, made: T
     with pytest.raises(ArchiveError, match="signed with another key"):
         checkpoints_of(root, tmp_path / "b.pub")
     assert (tmp_path / "a.key").stat().st_mode & 0o077 == 0
-    with pytest.raises(ArchiveError, match="no public key"):
+    with pytest.raises(ArchiveError, match="is a private key"):
         read_public(tmp_path / "a.key")
-    with pytest.raises(ArchiveError, match="no private key"):
+    with pytest.raises(ArchiveError, match="not a private key"):
         read_private(tmp_path / "a.pub")
 
 

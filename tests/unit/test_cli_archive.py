@@ -282,7 +282,8 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         answers = [run(*arguments, "--from", str(folder)) for folder in (root, other)]
         assert answers[0].exit_code == answers[1].exit_code == 0
         assert len(answers[0].stdout.splitlines()) > 5
-        assert answers[0].stdout == answers[1].stdout
+        # The next steps name the archive that was read.
+        assert answers[0].stdout.replace(str(root), "DIR") == answers[1].stdout.replace(str(other), "DIR")
 
 
 # --- wrong inputs -----------------------------------------------------------------------------------------------------

@@ -58,7 +58,9 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
         pytest.param(["get", "hpa", "-A", "--from", "/nowhere"], 2, "no such folder", id="--from needs a folder"),
         pytest.param(["pause"], 2, "pause what?", id="pause needs a scope"),
         pytest.param(["pause", "--all", "-C", "x"], 2, "--all excludes", id="--all excludes -C"),
-        pytest.param(["settings", "east", "sync=1s"], 2, "sync is no setting", id="an unknown setting names the known"),
+        pytest.param(
+            ["settings", "east", "sync=1s"], 2, "sync is not a setting", id="an unknown setting names the known"
+        ),
         pytest.param(["settings", "east", "sync-period=x"], 2, "not a duration", id="a setting's value is checked"),
         pytest.param(["settings", "east", "tolerance=abc"], 2, "a number such as 0.1", id="a tolerance is a number"),
         pytest.param(["settings", "east", "tolerance=nan"], 2, "a number such as 0.1", id="and not NaN"),

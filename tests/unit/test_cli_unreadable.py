@@ -131,7 +131,7 @@ def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(ru
     [
         pytest.param(("--checkpoints", "/no/such/folder"), "--checkpoints /no/such/folder: no such folder", id="none"),
         pytest.param(("--checkpoints", "{empty}"), "holds no signed checkpoint", id="a folder without checkpoints"),
-        pytest.param(("--public-key", "{garbage}"), "no public key", id="a key file that is none"),
+        pytest.param(("--public-key", "{garbage}"), "is not a public key in PEM form", id="a key file that is none"),
     ],
 )
 def test_a_verification_is_never_held_to_less_than_was_asked(

@@ -87,7 +87,8 @@ def test_settings_that_cannot_be_used_say_what_to_do(text: str, reason: str) -> 
 
 
 @pytest.mark.parametrize(
-    "servers", ["a", "kafka-0.example.com:9092", "a_b:1", "10.0.0.1:65535,b:2,", "[::1]:9092", "::1", "[fe80::1%eth0]:1"]
+    "servers",
+    ["a", "kafka-0.example.com:9092", "a_b:1", "10.0.0.1:65535,b:2,", "[::1]:9092", "::1", "[fe80::1%eth0]:1"],
 )
 def test_addresses_that_the_driver_takes_are_taken(servers: str) -> None:
     settings = KafkaSettings(bootstrap_servers=servers)

@@ -82,7 +82,6 @@ class Config:
             {"bootstrap_servers": self.origins.get("brokers", "the program")} if brokers else {}
         )
 
-
     def _check(self, brokers: str) -> None:
         """See that the brokers are addresses.
 
@@ -160,7 +159,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig"}
-    for name, key in names.items():
+    for name in names:
         given = flags.get(name)
         if given is not None and not given.strip():
             raise usage(f"--{name.replace('_', '-')} names nothing", cause="Leave it out, or give it a value.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -19,6 +20,7 @@ from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
 
+_MOST_LABELS: Final = 10
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
 
@@ -40,6 +42,12 @@ def nothing_found(selection: Selection, state: FleetState, verb: str) -> str:
     if known and not any(map(selection.cluster_matches, known)):
         return f"No HPAs found: no cluster matches {','.join(selection.clusters)}; known are {', '.join(known)}."
     where = f"in namespace {selection.namespace}" if selection.namespace else "in any namespace"
+    unlabelled = replace(selection, labels=None, selector="")
+    there = [view for hpa, view in state.hpas.items() if unlabelled.matches(hpa, view.labels)]
+    if selection.selector and there:
+        keys = sorted({key for view in there for key in view.labels})
+        known_labels = f"have the labels {', '.join(keys[:_MOST_LABELS])}" if keys else "have no labels"
+        return f"No HPAs found {where} with -l {selection.selector}; {len(there)} there {known_labels}."
     if selection.namespace and state.hpas:
         return f"No HPAs found {where}; there are {len(state.hpas)} elsewhere: fleethpa {verb} -A"
     if state.hpas:

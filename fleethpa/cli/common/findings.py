@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.nextsteps import hinted
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.formats import Listing
 from fleethpa.cli.output.table import Column, paint
@@ -36,7 +37,7 @@ def line(session: Session, check: Check) -> str:
     """A check for people."""
     level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
     step = f"\n{'':<19} Next: {check.next_step}" if check.next_step else ""
-    return f"{level} {check.area:<10} {check.subject}  {check.message}{step}"
+    return hinted(f"{level} {check.area:<10} {check.subject}  {check.message}{step}", session.options)
 
 
 def listing(found: list[Check]) -> Listing[Check]:

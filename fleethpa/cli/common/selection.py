@@ -48,13 +48,15 @@ def parse_ref(text: str) -> Ref:
 class Selection:
     """What a command works on; every part that is set must match.
 
-    `namespace` None: all namespaces. `clusters`: globs, empty: all. `labels`: an equality or set selector's test.
+    `namespace` None: all namespaces. `clusters`: globs, empty: all. `labels`: an equality or set selector's test, and
+    `selector` its text.
     """
 
     refs: tuple[Ref, ...] = ()
     namespace: str | None = None
     clusters: tuple[str, ...] = ()
     labels: Callable[[Mapping[str, str]], bool] | None = None
+    selector: str = ""
 
     def matches(self, hpa: HpaId, labels: Mapping[str, str] | None = None) -> bool:
         """Whether an HPA (with its labels) is meant."""
@@ -92,7 +94,8 @@ class Selection:
     def __str__(self) -> str:
         if self.refs:
             return ", ".join(map(str, self.refs))
-        return f"namespace {self.namespace}" if self.namespace else "any namespace"
+        labels = f" with -l {self.selector}" if self.selector else ""
+        return (f"namespace {self.namespace}" if self.namespace else "any namespace") + labels
 
 
 def select(
@@ -114,7 +117,8 @@ def select(
     if refs and labels:
         raise usage("names and -l exclude each other", cause="A selector picks by label, a name picks one object.")
     scope = None if all_namespaces else namespace or DEFAULT_NAMESPACE
-    return Selection(refs, scope, cluster_globs(clusters), label_test(labels) if labels else None)
+    test = label_test(labels) if labels else None
+    return Selection(refs, scope, cluster_globs(clusters), test, labels or "")
 
 
 def cluster_globs(text: str | None) -> tuple[str, ...]:

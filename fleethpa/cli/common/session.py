@@ -15,6 +15,7 @@ import click
 
 from fleethpa.cli.common.configuration import Config, load
 from fleethpa.cli.common.failures import CommandError, timed_out
+from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -111,11 +112,24 @@ class Session:
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
         if not self.options.get("quiet"):
-            click.echo(text, err=True)
+            click.echo(completed(text, self.options), err=True)
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr."""
-        click.echo(f"warning: {text}", err=True)
+        click.echo(f"warning: {completed(text, self.options)}", err=True)
+
+    def tell(self, problem: CommandError) -> None:
+        """Write an error to stderr, where the command goes on or ends with a code of its own."""
+        click.echo(self.completed(problem).text(), err=True)
+
+    def completed(self, problem: CommandError) -> CommandError:
+        """The error with a next step that this user can run as it is."""
+        problem.next_step = completed(problem.next_step, self.options)
+        return problem
+
+    def page(self, text: str) -> None:
+        """Write a page for people to stdout, its hints completed."""
+        self.out(hinted(text, self.options))
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run the command's work within --timeout.
@@ -234,7 +248,12 @@ def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Se
             outer: dict[str, Any] = context.find_root().obj or {}
             merged = outer | {name: value for name, value in given.items() if value is not None}
             merged[TRAVEL] = context.meta.get(TRAVEL)
-            return function(Session(merged), *args, **kwargs)
+            session = Session(merged)
+            try:
+                return function(session, *args, **kwargs)
+            except CommandError as problem:
+                session.completed(problem)
+                raise
 
         decorated: Callable[..., R] = wrapper
         for option in reversed(_COMMON + ((_SOURCE,) if reads else ())):

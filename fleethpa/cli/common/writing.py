@@ -117,7 +117,7 @@ def _tell(session: Session, fate: Fate, wait: str) -> int:
         problem = CommandError(
             f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
         )
-        click.echo(problem.text(), err=True)
+        session.tell(problem)
         return ANSWER_IS_NO
     session.out(fate.pending.subject)
     if fate.state == "unknown":
