@@ -11,7 +11,7 @@ from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import confirm, dry_run, write_all, write_options
-from fleethpa.cli.output.times import parse_duration_ms
+from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 
 if TYPE_CHECKING:
     from schemas.autoscalers import Command
@@ -39,6 +39,8 @@ def pause(
     if lasting_ms == 0:
         raise usage(f"--for {lasting} is no time at all", cause="Leave --for out for a pause that ends with `resume`.")
     until = session.now_ms() + lasting_ms if lasting_ms else 0
+    if until > LATEST_MS:
+        raise usage(f"--for {lasting} is too long", cause="Leave --for out for a pause that ends with `resume`.")
     words = "paused" + (" for scale-in" if scale_in else " for scale-out" if scale_out else "")
     command = Command(
         command="pause",

@@ -56,7 +56,7 @@ spec:
 _HPA: Final = """
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
-metadata: {{name: {name}, namespace: {namespace}}}
+metadata: {{name: {name}, namespace: {namespace}, labels: {{team: pay}}}}
 spec:
   scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
   minReplicas: 2

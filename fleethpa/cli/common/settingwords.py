@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from fleethpa.cli.common.failures import usage
-from fleethpa.cli.output.times import parse_duration_ms, span
+from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, span
 from schemas.samples import MetricType
 from schemas.settings import SETTING_NAMES, ClusterSettings
 
@@ -50,6 +50,8 @@ def _span(shortest_ms: int) -> Callable[[str], int]:
         found = parse_duration_ms(text)
         if found < shortest_ms:
             raise ValueError(f"expected at least {written_span(shortest_ms)}")
+        if found > LATEST_MS:
+            raise ValueError("too long")
         return found
 
     return parse
