@@ -42,8 +42,8 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
     ),
     "reconciler": (
         *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
-        *_topics((topics.OUTCOMES,), "WRITE"),
-        Acl("group", topics.RECONCILER_GROUP, ("READ",)),
+        *_topics((topics.OUTCOMES, topics.SCALES), "WRITE"),
+        Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
     ),
     "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
     "operator": (

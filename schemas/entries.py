@@ -9,13 +9,15 @@ Fields are only ever added, with a default. Times are integer milliseconds since
 values integers in milli units (signed 64 bit), requests and tolerances Kubernetes quantity texts.
 """
 
+from typing import Literal
+
 from msgspec import Struct
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 
 VERSION = 1
@@ -33,6 +35,7 @@ Body = (
     | ScaleSet
     | Heartbeat
     | ClusterReport
+    | Serving
     | SettingsSet
     | EngineSet
     | WatermarkReset
@@ -79,8 +82,12 @@ class Entry(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     source: Source | None = None
 
 
-class LogRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """A batch of entries of one partition, or a tick (no entries)."""
+class LogRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """A batch of entries of one partition, or a tick (no entries).
+
+    `by`: who appended a record without entries; empty: the decider. Records with entries are ingest's.
+    """
 
     v: int
     entries: list[Entry]
+    by: Literal["", "ingest"] = ""

@@ -36,6 +36,19 @@ class ScaleSet(
     session: str = ""
 
 
+class Serving(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="serving"
+):
+    """A reconciler is alive and carries out what is decided for these clusters. Every 10 s per reconciler.
+
+    `problems`: cluster → why nothing can be written there now. Ingest copies it into every partition of the log.
+    """
+
+    session: str
+    clusters: list[str]
+    problems: dict[str, str] = {}
+
+
 class Heartbeat(
     Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="heartbeat"
 ):

@@ -17,7 +17,8 @@ STATE_TABLE = "state"
 CHANGELOG = f"{DECIDER_APP_ID}-{STATE_TABLE}-changelog"
 
 INGEST_GROUP = "fleethpa-ingest"
-RECONCILER_GROUP = "fleethpa-reconciler"
+RECONCILER_GROUPS = "fleethpa-reconciler-"
+"""How the names of the groups begin that reconcilers read decisions in: one group per set of clusters."""
 OBSERVER_GROUPS = "fleethpa-observer-"
 """How the names of the groups begin that keep from where observers read central HPAs."""
 

@@ -12,7 +12,7 @@ from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
 from schemas.outcomes import Outcome
 from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
-from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.scales import Heartbeat, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
@@ -98,7 +98,9 @@ class LogBuilder:
         return [msgspec.json.decode(decision.value) for decision in made]
 
     def _wrap(self, body: Body) -> Entry:
-        whole = isinstance(body, SettingsSet | Restart | WatermarkReset) or (isinstance(body, Command) and body.cluster)
+        whole = isinstance(body, SettingsSet | Restart | WatermarkReset | Serving) or (
+            isinstance(body, Command) and body.cluster
+        )
         return self.entry(body, WHOLE_PARTITION_KEY if whole else KEY)
 
     def ticks(self, seconds: int) -> list[dict[str, Any]]:

@@ -55,6 +55,11 @@ class Actuator:
         self._timeout_s = timeout_s
         self._down = _NEVER
 
+    @property
+    def trouble(self) -> str:
+        """Why the cluster could not be reached the last time that it was asked; empty: it answered."""
+        return self._down[1]
+
     async def carry_out(self, decision: Decision) -> Outcome:
         """Bring the scale to the wanted count, or say why not. Ends soon after the decision's time to live."""
         if (end := self._given_up(decision)) is not None:

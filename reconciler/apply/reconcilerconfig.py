@@ -1,12 +1,13 @@
 """What the reconciler and the observer are told at start. Nothing here changes a decision."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from reconciler.clusters.client import ClusterConfig
 from schemas.connection import KafkaSettings
-from schemas.topics import RECONCILER_GROUP
+from schemas.topics import RECONCILER_GROUPS
 
 Clock = Callable[[], int]
 
@@ -16,25 +17,48 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+_LONGEST_LIST = 120
+"""A list of clusters with more characters is replaced by its hash in the name of a group."""
+
+
+def reconciler_group(clusters: Iterable[str]) -> str:
+    """The consumer group of all reconcilers that serve exactly these clusters.
+
+    Members of one group share the decisions between them, so that each must serve the clusters of all of them.
+    Reconcilers of other clusters read every decision in a group of their own. Where two groups both serve a cluster,
+    both write there, which is harmless: the second finds the scale as wanted, and the first outcome counts.
+    """
+    names = sorted(set(clusters))
+    listed = "+".join(names)
+    if len(listed) > _LONGEST_LIST:
+        listed = f"{len(names)}-clusters-{sha256(listed.encode()).hexdigest()[:16]}"
+    return f"{RECONCILER_GROUPS}{listed}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReconcilerConfig:
     """Settings of a reconciler.
 
-    `clusters`: the ones it writes to; decisions for others are another reconciler's. Reconcilers of different
-    clusters need
-    different `group`s, replicas for the same clusters share one. `workers`: writes at once per cluster; `queue`: wanted
-    writes that may wait per cluster. `web_port`: None serves nothing, 0 takes a free port.
+    `clusters`: the ones it writes to; decisions for others are another reconciler's. `group`: the consumer group that
+    decisions are read in; empty: the one that follows from the clusters (`reconciler_group`). `workers`: writes at once
+    per cluster; `queue`: wanted writes that may wait per cluster. `web_port`: None serves nothing, 0 takes a free port.
     """
 
     kafka: KafkaSettings
     clusters: tuple[ClusterConfig, ...]
-    group: str = RECONCILER_GROUP
+    group: str = ""
     workers: int = 8
     queue: int = 5_000
     request_timeout_s: float = 5.0
+    heartbeat_ms: int = 10_000
     web_port: int | None = None
     web_host: str = "127.0.0.1"
     clock: Clock = wall_clock_ms
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group that decisions are read in."""
+        return self.group or reconciler_group(cluster.name for cluster in self.clusters)
 
 
 @dataclass(frozen=True, kw_only=True)

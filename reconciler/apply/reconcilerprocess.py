@@ -8,6 +8,7 @@ repeated write finds the scale as wanted and ends as applied.
 
 import asyncio
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -34,7 +35,8 @@ from schemas.codec import WireError, decode
 from schemas.decisions import Decision
 from schemas.keys import namespace_key
 from schemas.outcomes import Outcome
-from schemas.topics import DECISIONS, OUTCOMES
+from schemas.scales import Serving
+from schemas.topics import DECISIONS, OUTCOMES, SCALES
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +52,13 @@ class _Lane:
     """All that works on one cluster."""
 
     def __init__(
-        self, client: ClusterClient, wishes: "Pool[str, Wish]", shows: "Pool[tuple[str, str], Showing]"
+        self,
+        client: ClusterClient,
+        wishes: "Pool[str, Wish]",
+        shows: "Pool[tuple[str, str], Showing]",
+        actuator: Actuator,
     ) -> None:
-        self.client, self.wishes, self.shows = client, wishes, shows
+        self.client, self.wishes, self.shows, self.actuator = client, wishes, shows, actuator
 
 
 class Reconciler:
@@ -66,6 +72,9 @@ class Reconciler:
         self._settings = GuardSettings()
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
+        self._reading = asyncio.Event()
+        """Set whenever the topic of decisions was looked at; a beat that finds it unset waits."""
+        self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
         self._progress: dict[int, Progress] = {}
         self._committed: dict[int, int] = {}
         self._assignments: Counter[int] = Counter()
@@ -79,7 +88,7 @@ class Reconciler:
             self._publisher = Publisher(producer)
             # A group member that may not read its topic would wait for ever, and say nothing.
             await producer.partitions_for(DECISIONS)
-            consumer = reconcilerkafka.group_consumer(self._config.kafka, self._config.group)
+            consumer = reconcilerkafka.group_consumer(self._config.kafka, self._config.group_id)
             stack.push_async_callback(consumer.stop)
             self._consumer = consumer
             await self._work(consumer, stop)
@@ -89,7 +98,7 @@ class Reconciler:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                tasks = [group.create_task(self._follow_settings())]
+                tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
                 for client in self._clients:
                     tasks += self._open_lane(client, group)
                 await self._until_settings_known(stop)
@@ -125,7 +134,7 @@ class Reconciler:
         shows: Pool[tuple[str, str], Showing] = Pool(
             show, workers=max(1, self._config.workers // 2), limit=self._config.queue
         )
-        self._lanes[client.name] = _Lane(client, wishes, shows)
+        self._lanes[client.name] = _Lane(client, wishes, shows, actuator)
         return [group.create_task(wishes.run()), group.create_task(shows.run())]
 
     # --- settings -----------------------------------------------------------------------------------------------------
@@ -144,6 +153,22 @@ class Reconciler:
         for task in pending:
             task.cancel()
 
+    # --- being heard --------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Report which clusters are served, for as long as decisions are read: readers tell from it who is missing."""
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            troubles = {name: lane.actuator.trouble for name, lane in self._lanes.items()}
+            body = Serving(
+                session=self._session,
+                clusters=sorted(self._lanes),
+                problems={name: text for name, text in troubles.items() if text},
+            )
+            await self._publisher.send(SCALES, "", "", [body], self._config.clock())
+            await asyncio.sleep(self._config.heartbeat_ms / 1000)
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
@@ -151,6 +176,7 @@ class Reconciler:
             batches = await consumer.getmany(timeout_ms=200, max_records=500)
             if consumer.assignment():
                 self.health.ready("decisions")
+                self._reading.set()
             for partition, records in batches.items():
                 known = self._progress.get(partition.partition)
                 if known is not None and records[0].offset < known.next:

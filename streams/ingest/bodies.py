@@ -13,7 +13,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import SETTING_NAMES, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
@@ -87,12 +87,10 @@ def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Bod
             _scale(body)
         case Heartbeat() | ClusterReport():
             _observer_word(body)
-        case SettingsSet():
-            _settings(body)
         case Outcome():
             _outcome(body)
         case _:
-            _operation(body)
+            _whole_partition(body)
     return body
 
 
@@ -181,6 +179,12 @@ def _outcome(body: Outcome) -> None:
             check_range(value, field, 0, MAX_REPLICAS)
 
 
+def _serving(body: Serving) -> None:
+    check_text(body.session, "session")
+    for cluster in (*body.clusters, *body.problems):
+        check_cluster(cluster)
+
+
 def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
     settings = body.settings
@@ -221,9 +225,13 @@ def _tolerance(text: str) -> None:
         raise Refusal("invalid", f"settings.tolerance {text[:40]!r} must not be negative")
 
 
-def _operation(body: Body) -> None:
-    """What the operator does to whole partitions: engine, reset of a watermark, restart."""
+def _whole_partition(body: Body) -> None:
+    """What concerns whole partitions: settings, reconcilers, engine, reset of a watermark, restart."""
     match body:
+        case SettingsSet():
+            _settings(body)
+        case Serving():
+            _serving(body)
         case EngineSet():
             check_range(body.engine, "engine", 1, MAX_REPLICAS)
             check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)

@@ -7,7 +7,7 @@ position. Anything unexpected ends the process; a restart is the recovery.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,10 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from streams.ingest.batch import Batcher, log_entries
+from schemas.codec import encode
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
+from schemas.topics import OUTCOMES
+from streams.ingest.batch import Batch, Batcher, log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingestmetrics import IngestMetrics
@@ -44,6 +47,12 @@ MAX_HELD_BYTES = 48 * 1024 * 1024
 LEAST_HELD_BYTES = 256 * 1024
 MOST_HELD_BYTES = 4 * 1024 * 1024
 """What one source partition may hold, however many or few there are, before its reading pauses."""
+
+BEAT_S = 5.0
+"""After this time without a record for a partition of the log, ingest appends an empty one: nobody else can, so it
+shows that ingest works, also where nothing is published.
+"""
+BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 
 IDLE_S = 0.2
 STALLED_S = 30.0
@@ -92,6 +101,8 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._places: dict[TopicPartition, Place] | None = None
         self._is_rebalancing = True
         self._waiting_since: float | None = None
+        self._appended_at: dict[int, float] = {}
+        """Partition of the log -> when a record for it was last appended."""
         self._committed_at = time.monotonic()
         self._cycled_at = time.monotonic()
 
@@ -118,6 +129,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._merge.clear()
         self._held_bytes.clear()
         self._read_to.clear()
+        self._appended_at.clear()
         self._places = None
         self._waiting_since = None
         self._metrics.lag.clear()
@@ -204,14 +216,24 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         batcher = Batcher(self._partitions, by_time=self._config.is_playback)
         rejects = [reject for _, item in taken if (reject := self._put(item, batcher))]
         batches = batcher.take()
-        if batches or rejects:
-            await self._writer.write(batches, rejects)
+        now = time.monotonic()
+        self._appended_at |= {batch.partition: now for batch in batches}
+        beats = [] if self._config.is_playback else list(self._beats(places, now))
+        if batches or beats or rejects:
+            await self._writer.write([*batches, *beats], rejects)
         for tp, item in taken:
             self._written(tp, item, places[tp])
         self._metrics.log_records.inc(len(batches))
         self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
         self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
         self._metrics.held.set(len(self._merge))
+
+    def _beats(self, places: Iterable[TopicPartition], now: float) -> Iterator[Batch]:
+        """Give an empty record for each owned partition of the log that has got none for a while."""
+        for number in sorted({tp.partition for tp in places if tp.topic == OUTCOMES}):
+            if now - self._appended_at.setdefault(number, now) >= BEAT_S:
+                self._appended_at[number] = now
+                yield Batch(number, WHOLE_PARTITION_KEY, int(time.time() * 1000), BEAT, 0)
 
     async def _look(self, places: dict[TopicPartition, Place]) -> None:
         """Bring up to date how far each partition is read and where it ends."""

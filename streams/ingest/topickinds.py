@@ -8,7 +8,7 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
-    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport"},
+    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving"},
     topics.SETTINGS: frozenset({"settings", "engine", "watermarkReset", "restart", "command"}),
     topics.OUTCOMES: frozenset({"outcome"}),
 }
@@ -16,7 +16,7 @@ KINDS: dict[str, frozenset[str]] = {
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
-WHOLE_PARTITION = frozenset({"settings", "engine", "watermarkReset", "restart"})
+WHOLE_PARTITION = frozenset({"settings", "engine", "watermarkReset", "restart", "serving"})
 """Kinds that always concern every partition; a `command` does on the topic of settings."""
 
 

@@ -9,6 +9,7 @@ from schemas.outcomes import Outcome
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Result, ScaleApplied, ScaleFailed
 from streams.state import decisionrecords
+from streams.state.foldcontext import SILENCE_MS
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.partitionstate import State
@@ -36,7 +37,8 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     applied = outcome is not None and outcome.result == "applied"
     if state.probe is not None:
         state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
-    end = ScaleApplied() if applied else ScaleFailed(_failure(outcome))
+    error = _why_missing(state, hpa) if outcome is None else outcome.error or _OUTCOME_TEXTS.get(outcome.result, "")
+    end = ScaleApplied() if applied else ScaleFailed(error)
     result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms)
     row.history, row.pending = result.history, None
     if write.uid == row.uid:
@@ -48,7 +50,7 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     row.due_again = False
     hpa.dirty = True
     state.schedule.plan(hpa)
-    return [_completion(state, hpa, write, outcome, result, restart)]
+    return [_completion(state, hpa, write, outcome or error, result, restart)]
 
 
 def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, restart: bool) -> WriteEnded:
@@ -64,16 +66,23 @@ def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, res
     )
 
 
-def _failure(outcome: Outcome | None) -> str:
-    return _NO_OUTCOME if outcome is None else outcome.error or _OUTCOME_TEXTS[outcome.result]
+def _why_missing(state: State, hpa: Hpa) -> str:
+    """Say why no outcome came back: nobody serves the cluster, or whoever does was too slow."""
+    if not state.row.served:
+        # A log in which no reconciler ever reported its clusters does not say who serves what.
+        return _NO_OUTCOME
+    served = state.row.served.get(hpa.id.cluster)
+    if served is None or state.now_ms - served.heard_ms > SILENCE_MS:
+        return f"no reconciler serves cluster {hpa.id.cluster}"
+    return _NO_OUTCOME
 
 
 def _completion(
-    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | None, result: Result, restart: str
+    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | str, result: Result, restart: str
 ) -> Draft:
     row, pending = hpa.row, write.pending
-    made: dict[str, Any] = {"result": "timeout", "error": _NO_OUTCOME}
-    if outcome is not None:
+    made: dict[str, Any] = {"result": "timeout", "error": outcome}
+    if isinstance(outcome, Outcome):
         made = msgspec.to_builtins(outcome)
         for known in ("kind", "decision", "name", "uid"):
             made.pop(known, None)

@@ -14,7 +14,7 @@ from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state import foldhpas, rates
 from streams.state.clustersettings import take_settings
@@ -22,7 +22,7 @@ from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
 from streams.state.namespace import query_key, target_key
-from streams.state.rows import AnswerRow, ReportRow, ScaleRow, TargetKey
+from streams.state.rows import AnswerRow, ReportRow, ScaleRow, ServedRow, TargetKey
 
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
@@ -205,6 +205,12 @@ class EntryFold(Folding):
         take_settings(self.state.row.settings, body)
         self.state.settings_changed()
 
+    def serving(self, body: Serving) -> None:
+        """A reconciler says which clusters it serves."""
+        for cluster in body.clusters:
+            problem = body.problems.get(cluster, "")
+            self.state.row.served[cluster] = ServedRow(self.now_ms, problem, body.session)
+
     def engine(self, body: EngineSet) -> None:
         """From here on another engine decides."""
         if not 1 <= body.engine <= ENGINE:
@@ -231,6 +237,7 @@ def _log_offset(decision: str) -> int:
 _Apply = Callable[[EntryFold, Any], None]
 _WHOLE_PARTITION: dict[type, _Apply] = {
     SettingsSet: EntryFold.settings,
+    Serving: EntryFold.serving,
     EngineSet: EntryFold.engine,
     WatermarkReset: EntryFold.watermark_reset,
     Restart: EntryFold.restart,

@@ -156,6 +156,10 @@ class Partition:
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)
+        if record.entries or record.by == "ingest":
+            row.ingested_ms = row.clock_ms
+        else:
+            row.ticked_ms = row.clock_ms
         return record
 
     def _advance_clock(self, timestamp_ms: int) -> None:

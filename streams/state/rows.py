@@ -273,6 +273,14 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
     stopped: bool = False
 
 
+class ServedRow(Struct, array_like=True, frozen=True, gc=False):
+    """Last word of a cluster's reconciler. `problem`: why it cannot write there."""
+
+    heard_ms: int = 0
+    problem: str = ""
+    session: str = ""
+
+
 class PartitionRow(Struct, array_like=True, kw_only=True):
     """What holds for a whole log partition at `offset`."""
 
@@ -300,6 +308,12 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     checkpoint_ms: int = 0
     reports: dict[str, ReportRow] = {}
     """`cluster/instance` -> newest report; those of one cluster are all in one partition."""
+    served: dict[str, ServedRow] = {}
+    """Cluster -> its reconciler."""
+    ingested_ms: int = 0
+    """Log time of the newest record that ingest appended."""
+    ticked_ms: int = 0
+    """Log time of the newest tick, which a decider appended."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

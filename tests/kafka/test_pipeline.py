@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from reconciler.apply.reconcilerconfig import reconciler_group
 from schemas import topics
 from schemas.connection import KafkaSettings
 from tests.decider_process import ROOT
@@ -94,7 +95,7 @@ async def test_two_of_each_share_the_partitions_and_the_clusters_follow(kafka: K
             return all(world.replicas(hpa) != count for hpa, count in before.items())
 
         await until(all_move, "the replicas of every target change", 240)
-        for group in (topics.INGEST_GROUP, topics.RECONCILER_GROUP, topics.DECIDER_APP_ID):
+        for group in (topics.INGEST_GROUP, reconciler_group(world.fleet.clusters), topics.DECIDER_APP_ID):
             assert await _members(rig.settings, group) == 2
         # First those that write what ingest reads: what they say last is to be in the log, too.
         for name in ("observer-0", "reconciler-0", "reconciler-1"):

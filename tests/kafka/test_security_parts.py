@@ -26,7 +26,7 @@ DENIED: dict[str, tuple[Component, str]] = {
     "denied-1": ("ingest", topics.INGEST_GROUP),
     "denied-2": ("reconciler", topics.DECISIONS),
     "denied-3": ("reconciler", topics.SETTINGS),
-    "denied-4": ("reconciler", topics.RECONCILER_GROUP),
+    "denied-4": ("reconciler", topics.RECONCILER_GROUPS),
     "denied-5": ("observer", topics.SAMPLES),
     "denied-6": ("observer", topics.SETTINGS),
 }

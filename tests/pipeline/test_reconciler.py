@@ -24,7 +24,7 @@ from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.entries import PublicRecord
 from schemas.outcomes import Outcome
-from schemas.scales import Target
+from schemas.scales import Serving, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import DECISIONS, SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running
@@ -398,6 +398,46 @@ async def test_a_killed_reconcilers_write_is_found_applied_and_committed_ones_ar
     async with running(Reconciler(again), asyncio.Event()):
         await made.topics.until(lambda: len(told(second)) == 2, "the second outcome, of both groups")
     assert len(told(first)) == 2
+
+
+async def test_reconcilers_of_different_clusters_each_write_for_their_own(tmp_path: Path) -> None:
+    namespaces = ("shop", "data", "media", "web")
+    async with rig(tmp_path, ("east", "west")) as made:
+        for sim in made.sims.values():
+            for namespace in namespaces:
+                sim.apply(deployment("app", namespace=namespace))
+                sim.apply(hpa("app", namespace=namespace))
+        each = {cluster.name: Reconciler(config(made, clusters=(cluster,))) for cluster in made.clusters}
+        async with running(each["east"], asyncio.Event()), running(each["west"], asyncio.Event()):
+            decided = [
+                await made.decider.wants(sim, "app", 5, namespace=namespace, current_replicas=2)
+                for sim in made.sims.values()
+                for namespace in namespaces
+            ]
+            ends = [await outcome(made, decision) for decision in decided]
+            assert {end.result for end in ends} == {"applied"}
+
+            def heard() -> bool:
+                return {tuple(beat.clusters) for beat in made.topics.of(Serving)} == {("east",), ("west",)}
+
+            await made.topics.until(heard, "a word of each reconciler")
+
+
+async def test_a_reconciler_says_which_cluster_it_cannot_reach(tmp_path: Path) -> None:
+    async with rig(tmp_path, ("east", "west")) as made:
+        made.sims["east"].apply(deployment("app"))
+        made.sims["east"].apply(hpa("app"))
+        made.sims["east"].add_fault(Fault(action="drop"))
+        part = Reconciler(config(made, heartbeat_ms=200))
+        async with running(part, asyncio.Event()):
+            decision = await made.decider.wants(made.sims["east"], "app", 5, ttl_ms=3_000)
+            assert (await outcome(made, decision)).result == "failed"
+
+            def told() -> Any:
+                return next((beat for beat in made.topics.of(Serving) if beat.problems), None)
+
+            beat = await made.topics.until(told, "a beat with the problem")
+            assert (beat.clusters, list(beat.problems)) == (["east", "west"], ["east"])
 
 
 async def test_two_reconcilers_that_both_think_it_is_theirs_write_each_wish_once(fleet: Rig) -> None:

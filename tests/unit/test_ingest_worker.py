@@ -1,5 +1,6 @@
 """The ingest worker without a broker: what it holds, and what it makes of offsets that go back."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -7,15 +8,17 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from schemas import topics
 from streams.ingest import loop
+from streams.ingest.batch import Batch
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingesterrors import IngestError
 from streams.ingest.ingestmetrics import IngestMetrics
 from streams.ingest.messageformats import SAMPLE
-from streams.ingest.progress import starting_places
+from streams.ingest.progress import Place, starting_places
+from streams.ingest.reject import Rejected
 
 PODS = TopicPartition(topics.PODS, 1)
-Batch = dict[TopicPartition, list[ConsumerRecord]]
+Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class Consumer:
@@ -33,7 +36,7 @@ def worker() -> loop.Worker:
     return loop.Worker(IngestConfig(), Consumer(), None, IngestMetrics(), 24)  # type: ignore[arg-type]
 
 
-def records(*offsets: int, tp: TopicPartition = PODS, size: int = 0) -> Batch:
+def records(*offsets: int, tp: TopicPartition = PODS, size: int = 0) -> Records:
     value = example(SAMPLE) + b" " * size
     named: dict[str, Any] = {"timestamp": EXAMPLE_TIME_MS, "timestamp_type": 0, "key": None, "value": value}
     named |= {"checksum": None, "serialized_key_size": -1, "serialized_value_size": len(value), "headers": ()}
@@ -69,6 +72,46 @@ def test_what_waits_of_all_partitions_together_is_bounded(
     worker.on_partitions_assigned([TopicPartition(topics.PODS, number) for number in range(partitions)])
     worker._hold(records(1, size=held))
     assert (PODS in worker._consumer.stopped) is pauses
+
+
+class Written:
+    """Keeps what would go to the log."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    async def write(self, batches: Iterable[Batch], rejects: Iterable[Rejected]) -> None:
+        self.batches += batches
+
+
+async def test_ingest_shows_that_it_works_where_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, clock = Written(), [1_000.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    worker = loop.Worker(IngestConfig(), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
+    places = {TopicPartition(topics.OUTCOMES, number): Place(0, 0, 0, 0) for number in (3, 5)}
+    for after_s, expected in ((0, []), (loop.BEAT_S - 0.1, []), (0.1, [3, 5]), (1, []), (loop.BEAT_S, [3, 5])):
+        written.batches.clear()
+        clock[0] += after_s
+        await worker._write(places)
+        assert [batch.partition for batch in written.batches] == expected
+        assert {batch.value for batch in written.batches} <= {b'{"v":1,"entries":[],"by":"ingest"}'}
+
+
+async def test_in_playback_no_time_passes_that_the_sources_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, clock = Written(), [1_000.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    worker = loop.Worker(IngestConfig(timestamp="source"), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
+    for _ in range(3):
+        clock[0] += 10 * loop.BEAT_S
+        await worker._write({TopicPartition(topics.OUTCOMES, 3): Place(0, 0, 0, 0)})
+    assert written.batches == []
+
+
+class Quiet:
+    """A consumer to which nothing comes."""
+
+    def highwater(self, tp: TopicPartition) -> None:
+        return None
 
 
 class Stood:

@@ -12,7 +12,7 @@ from schemas.keys import HpaId
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
-from schemas.scales import ClusterReport, Heartbeat, Trouble
+from schemas.scales import ClusterReport, Heartbeat, Serving, Trouble
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.fold import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
@@ -170,6 +170,41 @@ def test_without_an_outcome_the_write_fails_five_seconds_after_its_time_to_live(
     assert failed["outcome"]["result"] == "timeout"
     assert failed["events"][-1][1] == "FailedRescale"
     assert failed["status"]["desiredReplicas"] == 0
+
+
+@pytest.mark.parametrize(
+    ("clusters", "before_ms", "text"),
+    [
+        pytest.param([], 0, "no outcome came back within 15s", id="no reconciler ever said whom it serves"),
+        pytest.param([CLUSTER], 0, "no outcome came back within 15s", id="the cluster's reconciler is slow"),
+        pytest.param(["other"], 0, "no reconciler serves cluster eu", id="only another cluster is served"),
+        pytest.param([CLUSTER], 16_000, "no reconciler serves cluster eu", id="the cluster's reconciler fell silent"),
+    ],
+)
+def test_a_write_that_nobody_makes_says_whether_anybody_serves_its_cluster(
+    clusters: list[str], before_ms: int, text: str
+) -> None:
+    log = ready_log(*([Serving(session="r", clusters=clusters)] if clusters else []), settings=ENFORCING)
+    wanted = only(log.add(answers(log, 100), after_ms=before_ms + SECOND))
+    failed = only(log.add(after_ms=15_000))
+    assert (failed["completes"], failed["outcome"]) == (wanted["id"], {"result": "timeout", "error": text})
+    condition = next(each for each in failed["status"]["conditions"] if each["type"] == "AbleToScale")
+    assert condition["message"].endswith(text)
+
+
+def test_the_partition_knows_who_served_and_who_appended_last() -> None:
+    log = LogBuilder()
+    log.add(Serving(session="r", clusters=["eu", "us"], problems={"us": "refused"}))
+    begun_ms = log.now_ms
+    log.ticks(3)
+    beat = encode(LogRecord(v=1, entries=[], by="ingest"))
+    log.partition.apply(len(log.records), begun_ms + 4_000, beat)
+    row = Partition.restore(0, dict(log.partition.checkpoint())).state.row
+    assert (row.ticked_ms, row.ingested_ms) == (begun_ms + 3_000, begun_ms + 4_000)
+    assert {name: (each.heard_ms, each.problem) for name, each in row.served.items()} == {
+        "eu": (begun_ms, ""),
+        "us": (begun_ms, "refused"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def test_permissions_print_as_arguments_of_kafka_acls() -> None:
         "--add --allow-principal User:r --topic fleethpa.decisions --resource-pattern-type literal --operation READ",
         "--add --allow-principal User:r --topic fleethpa.settings --resource-pattern-type literal --operation READ",
         "--add --allow-principal User:r --topic fleethpa.outcomes --resource-pattern-type literal --operation WRITE",
-        "--add --allow-principal User:r --group fleethpa-reconciler --resource-pattern-type literal --operation READ",
+        "--add --allow-principal User:r --topic fleethpa.scales --resource-pattern-type literal --operation WRITE",
+        "--add --allow-principal User:r --group fleethpa-reconciler- --resource-pattern-type prefixed --operation READ",
     ]
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from reconciler.apply.reconcilerconfig import reconciler_group
 from schemas import topics
-from schemas.connection import KafkaSettings
 from streams.decider.exits import Exit
 from tests.decider_process import Decider, wait_for_decisions
 from tests.kafka.broker import KafkaBroker
@@ -93,7 +93,7 @@ class PipelineRun:
             self._heal()
             try:
                 async with asyncio.timeout(20):
-                    now = await _progress(self._rig.settings)
+                    now = await _progress(self._rig)
             except (KafkaError, TimeoutError):
                 now = None
             marks = (marks or now) if time.monotonic() > self._rig.log_time_stands_until else None
@@ -146,7 +146,7 @@ class PipelineRun:
     async def _drained(self) -> None:
         """Wait until ingest has read all that there is; nothing is added any more."""
         deadline = time.monotonic() + RECOVER_S
-        while (now := await _progress(self._rig.settings)).ingested < now.public:
+        while (now := await _progress(self._rig)).ingested < now.public:
             if time.monotonic() > deadline:
                 raise AssertionError(f"ingest is not through: {now}\n{self._rig.tails()}")
             await asyncio.sleep(0.2)
@@ -212,12 +212,13 @@ class Progress:
         )
 
 
-async def _progress(settings: KafkaSettings) -> Progress:
+async def _progress(rig: Rig) -> Progress:
+    settings, reconcilers = rig.settings, reconciler_group(rig.world.fleet.clusters)
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
     try:
         await admin.start()
         ingested = await admin.list_consumer_group_offsets(topics.INGEST_GROUP)
-        reconciled = await admin.list_consumer_group_offsets(topics.RECONCILER_GROUP)
+        reconciled = await admin.list_consumer_group_offsets(reconcilers)
     finally:
         await admin.close()
     public = sum([await count(settings, topic) for topic in topics.PUBLIC_TOPICS])
