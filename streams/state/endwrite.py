@@ -12,6 +12,7 @@ from streams.state import decisionrecords
 from streams.state.foldcontext import SILENCE_MS
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
+from streams.state.moves import with_write
 from streams.state.partitionstate import State
 from streams.state.probe import WriteEnded
 from streams.state.rows import PendingWrite
@@ -45,6 +46,7 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         row.status = result.status
     if applied:
         row.written = (write.pending.desired_replicas, write.decision)
+        row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
     period_ms = state.settings(hpa.id.cluster).sync_period_ms
     row.next_due_ms = state.now_ms if row.due_again else state.now_ms + period_ms
     row.due_again = False

@@ -18,7 +18,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.logerrors import StateError
 from streams.state.membership import is_selector
-from streams.state.moves import KEPT_MOVES, moved
+from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, Guards
@@ -33,6 +33,7 @@ class Evaluator:
 
     __slots__ = (
         "autoscaler",
+        "change",
         "constraints",
         "held",
         "hpa",
@@ -57,6 +58,7 @@ class Evaluator:
         self.autoscaler = compiled(hpa)
         self.standing: Standing = standing(namespace, hpa, settings)
         self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
+        self.change: dict[str, Any] = {}
         self.constraints: list[str] = []
         self.paused = ""
         self.held = False
@@ -71,6 +73,7 @@ class Evaluator:
             row.status = None
         status = own_status(self.hpa)
         observation = self._observe()
+        self._note_move(observation)
         if state.probe is not None:
             state.probe(self._inputs(status, observation, restart))
         evaluation = decide(self.autoscaler, status, observation, row.history, self.settings.controller, self.now_ms)
@@ -120,6 +123,7 @@ class Evaluator:
             guards=Guards(settings.frozen, paused_up, paused_down, settings.hold_on_overflow, settings.max_step),
             restart=restart,
             native_moves=tuple(row.native_moves),
+            moves=tuple(row.moves),
         )
 
     # observing
@@ -172,6 +176,15 @@ class Evaluator:
             self.hpa.register(2 * self.state.offset + 1, scale.selector, self.state.row.restart_offset)
             self.namespace.register(scale.selector, self.hpa.id.name)
 
+    def _note_move(self, observation: Observation) -> None:
+        """Note who moved the target since the evaluation before."""
+        row, scale_row = self.row, self.scale_row
+        self.change = attribute(self.hpa, scale_row)
+        if isinstance(observation.scale, Scale) and scale_row is not None:
+            written = row.written[0] if row.written is not None else None
+            replicas = observation.scale.spec_replicas
+            row.moves = with_observation(row.moves, self.now_ms, replicas, self.change, written, scale_row.manager)
+
     def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
         observed: dict[str, Any] = {}
         scale = observation.scale
@@ -183,10 +196,8 @@ class Evaluator:
             }
             if self.scale_row is not None and self.scale_row.resource_version:
                 observed["resourceVersion"] = self.scale_row.resource_version
-        change = attribute(self.hpa, self.scale_row)
-        if change:
-            self.row.moves = [*self.row.moves[1 - KEPT_MOVES :], moved(self.now_ms, change)]
-            observed["change"] = change
+        if self.change:
+            observed["change"] = self.change
         if restart:
             observed["restart"] = restart
         return observed

@@ -24,6 +24,10 @@ class Move(NamedTuple):
     writer: str
 
 
+Stored = tuple[int, int, int, str]
+"""A `Move` as a row holds it."""
+
+
 class Fight(Struct, frozen=True, kw_only=True, rename="camel"):
     """Two writers that undo each other: `turns` times between `since` and `until` (Unix ms)."""
 
@@ -40,6 +44,31 @@ def moved(time_ms: int, change: dict[str, Any]) -> Move:
     by = change["by"]
     writer = FLEETHPA if by == "decision" else NATIVE if by == "native" else str(change.get("manager") or OTHER)
     return Move(time_ms, change["from"], change["to"], writer)
+
+
+def with_write(moves: list[Stored], time_ms: int, before: int, after: int) -> list[Stored]:
+    """Add a write of fleethpa's own that was applied; the oldest moves are forgotten."""
+    return [*moves[1 - KEPT_MOVES :], Move(time_ms, before, after, FLEETHPA)]
+
+
+def with_observation(
+    moves: list[Stored], time_ms: int, replicas: int, change: dict[str, Any], written: int | None, manager: str
+) -> list[Stored]:
+    """Add the move that an evaluation sees, where there is one.
+
+    Args:
+        replicas: what the scale shows.
+        change: `observed.change` of the evaluation, which compares with what the evaluation before saw; may be empty.
+        written: what fleethpa wrote since then; that move is known (`with_write`), so that the scale is compared with
+            it instead. None: nothing was written.
+        manager: who last wrote the scale, where the API shows it.
+    """
+    if written is None:
+        return [*moves[1 - KEPT_MOVES :], moved(time_ms, change)] if change else moves
+    if replicas == written:
+        return moves
+    writer = moved(time_ms, change).writer if change else manager or OTHER
+    return [*moves[1 - KEPT_MOVES :], Move(time_ms, written, replicas, OTHER if writer == FLEETHPA else writer)]
 
 
 def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:

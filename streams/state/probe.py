@@ -27,6 +27,8 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
 
     `status`: the stored status before it. `history`: memory before it, already emptied where the log said restart
     (`restart`: why). `native_moves`: (from, to, time ms) of the native controller's writes since the evaluation before.
+    `moves`: the last changes of the replicas, up to what this evaluation sees (`streams.state.moves.Move`); no decision
+    depends on them.
     """
 
     decision: str
@@ -47,6 +49,7 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     guards: Guards
     restart: str = ""
     native_moves: tuple[tuple[int, int, int], ...] = ()
+    moves: tuple[tuple[int, int, int, str], ...] = ()
 
     @property
     def follows_native(self) -> bool:

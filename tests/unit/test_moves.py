@@ -95,6 +95,49 @@ def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
     assert [change["by"] for change in changes if change][:2] == ["decision", "other"]
 
 
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(4, [(2, 4, US)], id="what was written is seen: one move"),
+        pytest.param(3, [(2, 4, US), (4, 3, THEM)], id="taken back in part before it was seen"),
+        pytest.param(2, [(2, 4, US), (4, 2, THEM)], id="taken back whole before it was seen"),
+        pytest.param(6, [(2, 4, US), (4, 6, THEM)], id="somebody went further"),
+    ],
+)
+def test_a_write_that_was_applied_is_a_move_whatever_the_next_evaluation_sees(
+    seen: int, expected: list[tuple[int, int, str]]
+) -> None:
+    log = _written()
+    log.add(scale("web", seen, manager=THEM, manager_time=log.now_ms), after_ms=1_000)
+    _answer(log)
+    assert [move[1:] for move in log.partition.state.hpas[WEB].row.moves] == expected
+
+
+def test_a_scale_that_is_set_back_within_each_period_is_a_fight() -> None:
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
+    log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
+    for _ in range(3):
+        wanted = next(decision for decision in _answer(log) if decision.get("wants"))
+        log.add(Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4))
+        # Each evaluation sees what the one before saw: only the outcomes tell of fleethpa's own moves.
+        log.add(scale("web", 2, manager=THEM, manager_time=log.now_ms), after_ms=1_000)
+    assert all("change" not in msgspec.json.decode(each.value).get("observed", {}) for each in log.decisions)
+    fight = fight_now(log.partition.state.hpas[WEB].row.moves, log.now_ms)
+    assert fight is not None
+    assert (fight.writers, fight.lowest, fight.highest) == (("fleethpa", THEM), 2, 4)
+
+
+def _written() -> LogBuilder:
+    """fleethpa has scaled from 2 to 4; no evaluation has seen it yet."""
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
+    log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
+    wanted = next(decision for decision in _answer(log) if decision.get("wants"))
+    log.add(Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4))
+    return log
+
+
 def test_the_decider_counts_changes_and_shows_fights() -> None:
     log = _fight()
     metrics = Metrics()
