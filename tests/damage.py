@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +15,9 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, read_frames
 from streams.archive.signing import Heads
 from streams.archive.snapshots import read_snapshot
+from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
-from streams.history.pastsources import ArchiveSource, Source
+from streams.history.past import Past
 from streams.history.verification import Task, checkpoints_of, verify_partition
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING, Topics, as_record
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
         return bool(self.fault) or self.duplicates > 0
 
 
-def judged(source: Source, partitions: int, checkpoints: list[Heads]) -> Verdict:
+def judged(source: Past, partitions: int, checkpoints: list[Heads]) -> Verdict:
     """Verify all partitions in this process."""
     reports: list[Report] = []
     for number in range(partitions):
@@ -56,7 +56,7 @@ def judged_archive(root: Path, public: Path | None) -> Verdict:
         partitions = check_layout(root)
     except ArchiveError as error:
         return Verdict(str(error), 0)
-    return judged(ArchiveSource(root), partitions, heads)
+    return judged(ArchivePast(root), partitions, heads)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -198,46 +198,6 @@ def change_records(made: Topics, rng: random.Random, *, renumber: bool | None = 
     if renumber if renumber is not None else rng.random() < 0.7:
         records = [record._replace(offset=offset) for offset, record in enumerate(records)]
     return f"{what} at {topic}-{number}@{at}", made | {(topic, number): records}
-
-
-@dataclass(frozen=True)
-class MemorySource:
-    """Records as read from topics."""
-
-    made: Topics
-    partitions_: int = FLEET.partitions
-    name: str = field(default="memory")
-
-    async def partitions(self) -> int:
-        return self.partitions_
-
-    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
-        for record in self.made[topic, partition]:
-            if record.offset >= first:
-                yield record
-
-    def snapshot(self, partition: int, before_ms: int | None) -> None:
-        return None
-
-    async def checkpoint(
-        self, partition: int, *, below: int | None = None, before_ms: int | None = None
-    ) -> Mapping[bytes, bytes]:
-        return {}
-
-    def marks(self, partition: int) -> frozenset[int]:
-        return frozenset()
-
-    def stored(self, partition: int, offset: int) -> None:
-        return None
-
-    def is_live(self) -> bool:
-        return False
-
-    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
-        return 0
-
-    async def first_decision(self, partition: int, seq: int) -> int:
-        return 0
 
 
 def rechained(made: Topics, number: int) -> Topics:

@@ -15,7 +15,6 @@ from streams.history.verification import checkpoints_of
 from tests.archive_kit import Topics, topics_of, write_archive
 from tests.damage import (
     FLEET,
-    MemorySource,
     change_records,
     damage_file,
     decided_anew,
@@ -27,6 +26,7 @@ from tests.damage import (
     restore,
     says_the_same,
 )
+from tests.memorypast import MemoryPast
 
 SEGMENT_MS = 20_000
 
@@ -74,12 +74,12 @@ def damage_records(signed: Signed, trials: int, seed: int) -> Counter[str]:
     rng, counts = random.Random(seed), Counter[str]()
     for _ in range(trials):
         what, changed = change_records(signed.made, rng)
-        verdict = judged(MemorySource(changed), FLEET.partitions, [])
+        verdict = judged(MemoryPast(changed), FLEET.partitions, [])
         # A copy of a decision with an offset of its own is what a revived worker leaves: counted, not a fault.
         is_copy = what.startswith("copy") and DECISIONS in what
         assert verdict.is_noticed if is_copy else verdict.fault, what
         counts[what.split()[0]] += 1
-    assert judged(MemorySource(signed.made), FLEET.partitions, []) == ("", 0)
+    assert judged(MemoryPast(signed.made), FLEET.partitions, []) == ("", 0)
     return counts
 
 
@@ -93,7 +93,7 @@ def forge_chains(signed: Signed, trials: int, seed: int) -> Counter[str]:
         forged = rechained(signed.made | changed, number)
         if forged == signed.made:
             continue  # what was changed was a number or a link, and both were made anew
-        assert judged(MemorySource(forged), FLEET.partitions, []).fault, what
+        assert judged(MemoryPast(forged), FLEET.partitions, []).fault, what
         counts[what.split()[0]] += 1
     return counts
 
@@ -119,7 +119,7 @@ def forge_everything(signed: Signed, folder: Path, trials: int, seed: int) -> Co
         assert judged_archive(root, None).fault == "", what
         shutil.copytree(signed.root / "checkpoints", root / "checkpoints")
         assert judged_archive(root, signed.public).fault, what
-        assert judged(MemorySource(forged), FLEET.partitions, signed.checkpoints).fault, what
+        assert judged(MemoryPast(forged), FLEET.partitions, signed.checkpoints).fault, what
         counts[what.split()[0]] += 1
     return counts
 

@@ -14,7 +14,7 @@ from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
-    from streams.archive.follow import ArchiveConfig
+    from streams.archive.follow import ArchiveConfig, Archived
 
 
 @click.command()
@@ -65,7 +65,12 @@ def archive(
     )
     counts = session.run(_run(session, config))
     if output != "table":
-        report = {"archive": folder, "records": counts, "signed": config.key is not None}
+        report = {
+            "archive": folder,
+            "records": counts.added,
+            "held": counts.held,
+            "signed": config.key is not None,
+        }
         session.out(one("ArchiveReport", report, output))
     return OK
 
@@ -87,7 +92,7 @@ def _key(named: str | None) -> Path | None:
     return None
 
 
-async def _run(session: Session, config: ArchiveConfig) -> dict[str, int]:
+async def _run(session: Session, config: ArchiveConfig) -> Archived:
     from aiokafka.errors import KafkaError
 
     from fleethpa.cli.common.parts import announce, stop_on_signals
@@ -108,5 +113,8 @@ async def _run(session: Session, config: ArchiveConfig) -> dict[str, int]:
         raise unreachable(
             f"cannot talk to Kafka at {config.kafka.bootstrap_servers}: {error}", next_step=step
         ) from error
-    session.note(f"archived {counts['log']} log records and {counts['decisions']} decisions")
+    added, held = counts
+    session.note(f"archived {added['log']:,} log records and {added['decisions']:,} decisions")
+    if held != added:
+        session.note(f"{config.root} now holds {held['log']:,} log records and {held['decisions']:,} decisions")
     return counts

@@ -1,4 +1,4 @@
-"""`fleethpa audit`: the trail of decisions: listed, followed, verified."""
+"""`fleethpa audit`: the trail of decisions: verified; listed and followed as `fleethpa decisions` does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 COMMANDS: Final = {
-    "list": ("fleethpa.cli.audit_list", "audit_list"),
-    "tail": ("fleethpa.cli.audit_list", "audit_tail"),
+    "list": ("fleethpa.cli.decisions", "decisions"),
+    "tail": ("fleethpa.cli.decisions", "tail"),
     "verify": ("fleethpa.cli.audit_verify", "audit_verify"),
     "keygen": ("fleethpa.cli.audit_verify", "audit_keygen"),
 }

@@ -15,7 +15,7 @@ from fleethpa.cli.output.formats import one
 if TYPE_CHECKING:
     from streams.archive.signing import Heads
     from streams.history.decisioncheck import Report
-    from streams.history.pastsources import Source
+    from streams.history.past import Past
 
 
 @click.command("verify")
@@ -30,26 +30,26 @@ def audit_verify(
 ) -> int:
     """Check numbers, chain, log hashes, keys, headers, files, and make every decision again; exit 1 if one differs."""
     from fleethpa.cli.common.filters import moment
-    from fleethpa.cli.common.sources import jobs_for, progress, source_of
+    from fleethpa.cli.common.sources import jobs_for, past_of, progress
     from streams.history.parallel import Pool
     from streams.history.verification import verify, verify_partition
 
-    source = source_of(session)
+    past = past_of(session, checked=False)
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since lies beyond the newest record", cause="The window is empty.")
     heads, unsigned = _heads(session, public_key, checkpoints)
-    pool = Pool(verify_partition, jobs or jobs_for(source))
+    pool = Pool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> list[Report]:
         async with progress(session, "verifying", pool):
-            return [report async for report in verify(source, since_ms, heads, pool)]
+            return [report async for report in verify(past, since_ms, heads, pool)]
 
     began = time.monotonic()
     reports, fault = _checked(session, work)
     took_s = time.monotonic() - began
     reports.sort(key=lambda report: report.partition)
-    document = _document(source, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
+    document = _document(past, reports, heads, [each for each in (unsigned, fault) if each], since_ms)
     session.out(_text(document, took_s) if output == "table" else one("AuditReport", document, output))
     return OK if document["ok"] else ANSWER_IS_NO
 
@@ -107,7 +107,7 @@ def _check_key(file: str) -> None:
 
 
 def _document(
-    source: Source, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
+    past: Past, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
 ) -> dict[str, Any]:
     import msgspec
 
@@ -117,7 +117,7 @@ def _document(
     total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
     return {
         "ok": not faults,
-        "source": source.name,
+        "source": past.name,
         "since": None if since_ms is None else rfc3339(since_ms),
         "decisions": total["decisions"],
         "logRecords": total["log_records"],

@@ -107,11 +107,11 @@ async def _results(
     from fleethpa.cli.common.backtesting import run_all, wishes
     from fleethpa.cli.common.fleetstate import read_state
 
-    async with session.reader() as reader:
-        state = await read_state(reader)
+    async with session.past() as past:
+        state = await read_state(past)
         found = wishes(read, settings, selection, state.hpas.values())
-        count = await reader.count()
-        return found, await run_all(reader, found, count, window, model)
+        count = await past.partitions()
+        return found, await run_all(past, found, count, window, model)
 
 
 def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:

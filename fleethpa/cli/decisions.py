@@ -1,24 +1,27 @@
-"""`fleethpa decisions`: the audit trail, listed or followed."""
+"""`fleethpa decisions`: the decisions of HPAs, listed or followed; `audit list` and `audit tail` are the same verb."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from fleethpa.cli.common import filters
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.decisionlists import DEFAULT_LAST, first_columns, newest, positioned, read_back
+from fleethpa.cli.common.decisionlists import DEFAULT_LAST, newest, positioned, read_back
 from fleethpa.cli.common.decisionlists import follow as follow_on
-from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.failures import usage
-from fleethpa.cli.common.filters import LIMITS, Filter, moment
-from fleethpa.cli.common.finding import check_known
+from fleethpa.cli.common.filters import Filter, window
+from fleethpa.cli.common.finding import check_known, nothing_found
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output import words
 from fleethpa.cli.output.formats import Listing, render
 from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import shown
+from streams.history.recorded import Recorded
 
 _WIDTHS: Final = (24, 28, 4, 4, 11)
 
@@ -26,17 +29,11 @@ _WIDTHS: Final = (24, 28, 4, 4, 11)
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options(labels=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with decisions as they are made.")
+@click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
+@filters.options
 @click.option("--since", metavar="2h|TIME", help="From then on.")
-@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}].")
-@click.option("--changes", is_flag=True, help="Only those that change the replicas, and how their writes ended.")
-@click.option("--reason", metavar="GLOB", help="Only those whose reason, or a metric's, matches, such as 'FailedGet*'.")
-@click.option(
-    "--limited-by",
-    type=click.Choice(LIMITS),
-    metavar="LIMIT",
-    help="Only those that this held or cut, such as StabilizationWindow.",
-)
+@click.option("--until", metavar="2h|TIME", help="Until then.")
+@click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @command_options(reads=True)
@@ -44,66 +41,101 @@ def decisions(
     session: Session,
     selection: Selection,
     follow: bool,
+    only: dict[str, Any],
     since: str | None,
+    until: str | None,
     last: int | None,
-    changes: bool,
-    reason: str | None,
-    limited_by: str | None,
     no_headers: bool,
     output: str,
 ) -> None:
-    """List decisions, oldest first, also those that changed nothing; -f follows them."""
-    since_ms = moment(since, session.now_ms(), "--since") if since else None
-    wanted = Filter(selection, since_ms, changes=changes, reason=reason, limit=limited_by)
+    """List decisions, oldest first, also those that changed nothing; -f follows them.
+
+    `-o wide` adds the reason, the metric that decided, what limited the change, what became of the write, and the ID.
+    """
+    wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
     if follow:
         if output not in ("table", "wide", "jsonl"):
-            name, cause = output.partition("=")[0], "A list that never ends has no end."
+            name, cause = output.partition("=")[0], "This format needs the whole list, and following has no end."
             raise usage(f"--follow cannot print {name}", cause=cause, next_step="use -o jsonl")
+        if until or last:
+            raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
         session.run(_follow(session, wanted, output, not no_headers))
         return
-    found = session.run(_listed(session, wanted, last))
+    found, endings = session.run(_listed(session, wanted, last))
     if not found and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
         return
-    session.out(render(_listing(session, found), output, headers=not no_headers, color=session.color))
+    listing = Listing(
+        kind="Decision",
+        items=found,
+        columns=_columns(session, endings),
+        document=positioned,
+        name=lambda recorded: f"decision/{recorded.decision.id}",
+        style=_style,
+    )
+    session.out(render(listing, output, headers=not no_headers, color=session.color))
 
 
-async def _listed(session: Session, wanted: Filter, last: int | None) -> list[Recorded]:
+async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
 
-    async with session.reader() as reader:
-        everything = await read_back(reader, wanted, limit)
-        await check_known(reader, wanted.selection, (each.hpa for each in everything))
-    return newest(everything, wanted.matches, limit)
+    async with session.past() as past:
+        everything = await read_back(past, wanted, limit)
+        await check_known(past, wanted.selection, (each.hpa for each in everything))
+    endings = {each.decision.completes: each for each in everything if each.decision.completes}
+    return newest(everything, wanted.matches, limit), endings
 
 
 async def _follow(session: Session, wanted: Filter, output: str, headers: bool) -> None:
-    async with session.reader(watching=True) as reader:
-        await check_known(reader, wanted.selection)
-        await follow_on(session, reader, wanted.matches, _columns(session), _WIDTHS, output, headers=headers)
+    async with session.past(watching=True) as past:
+        await check_known(past, wanted.selection)
+        state = await read_state(past)
+        if count := sum(map(wanted.selection.matches, state.hpas)):
+            session.note(f"following {words.counted(count, 'HPA')} of {wanted.selection}")
+        else:
+            session.note(f"{nothing_found(wanted.selection, state, 'decisions --follow')}\nwaiting for one to appear")
+        await follow_on(session, past, wanted.matches, _columns(session, {}), _WIDTHS, output, headers=headers)
 
 
-def _columns(session: Session) -> tuple[Column[Recorded], ...]:
+def _columns(session: Session, endings: dict[str, Recorded]) -> tuple[Column[Recorded], ...]:
     return (
-        *first_columns(session),
+        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
+        Column("HPA", lambda r: str(r.hpa)),
+        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
+        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
         Column("KIND", lambda r: r.decision.kind),
+        Column("REASON", _reason, wide=True),
         Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
         Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
+        Column("APPLIED", lambda r: _applied(r, endings), wide=True),
         Column("MODE", lambda r: r.decision.mode, wide=True),
+        Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
+        Column("BY", lambda r: r.decision.author or "-", wide=True),
         Column("ID", lambda r: r.decision.id, wide=True),
         Column("WHY", lambda r: words.why(r.decision)),
     )
 
 
-def _listing(session: Session, found: list[Recorded]) -> Listing[Recorded]:
-    return Listing(
-        kind="Decision",
-        items=found,
-        columns=_columns(session),
-        document=positioned,
-        name=lambda recorded: f"decision/{recorded.decision.id}",
-        style=_style,
-    )
+def _replicas(recorded: Recorded, count: int) -> str:
+    return str(count) if words.scale_is_known(recorded.decision) else "-"
+
+
+def _reason(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return f"write {decision.outcome.get('result', 'ended')}"
+    return words.rescale_reason(decision) if decision.direction != "None" else decision.reason or "-"
+
+
+def _applied(recorded: Recorded, endings: dict[str, Recorded]) -> str:
+    """What became of the write that a decision wanted, where one was."""
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return str(decision.outcome.get("result", "ended"))
+    if decision.wants is None:
+        return "-"
+    ending = endings.get(decision.id)
+    return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
 
 
 def _style(recorded: Recorded) -> str:
@@ -111,3 +143,13 @@ def _style(recorded: Recorded) -> str:
     if decision.error or decision.refused:
         return "yellow"
     return "green" if decision.final_desired_replicas != decision.current_replicas else ""
+
+
+class _Following(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--follow", *args])
+
+
+tail = _Following(
+    "tail", params=decisions.params, callback=decisions.callback, help="The same as `fleethpa decisions --follow`."
+)

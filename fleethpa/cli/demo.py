@@ -71,7 +71,7 @@ async def _demo(session: Session, folder: Path) -> int:
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
     """Follow the decisions and the clusters of a stack, and tell them on the screen."""
     from fleethpa.cli.common.parts import member_clusters
-    from fleethpa.cli.common.readers import open_reader
+    from fleethpa.cli.common.sources import open_past
     from fleethpa.demo.reports import Told
     from fleethpa.demo.scene import HPAS
     from reconciler.clusters.client import ClusterClient
@@ -81,8 +81,8 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
         for client in clients.values():
             exits.push_async_callback(client.close)
         told = Told(screen, clients, HPAS)
-        reader = await exits.enter_async_context(open_reader("kafka", stack.config))
-        watching = [asyncio.create_task(told.follow_decisions(reader)), asyncio.create_task(told.follow_clusters())]
+        past = await exits.enter_async_context(open_past("kafka", stack.config))
+        watching = [asyncio.create_task(told.follow_decisions(past)), asyncio.create_task(told.follow_clusters())]
         try:
             yield told
         finally:

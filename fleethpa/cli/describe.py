@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.decisionreading import Recorded
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.fleetstate import read_state, remark
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, travel_option
 from fleethpa.cli.common.views import HpaView
@@ -21,6 +20,8 @@ from fleethpa.cli.output.possible import possible
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import age, shown
 from schemas.keys import HpaId
+from streams.history.past import Past
+from streams.history.recorded import Recorded
 
 LAST_DECISIONS = 10
 RECENT_MS = 3_600_000
@@ -36,11 +37,12 @@ def describe(session: Session, selection: Selection) -> None:
     from fleethpa.cli.common.finding import chosen
 
     async def work() -> list[tuple[HpaView, list[Recorded]]]:
-        async with session.reader() as reader:
-            state = await read_state(reader)
+        async with session.past() as past:
+            state = await read_state(past)
             views = chosen(state, selection)
-            last = await _last(reader, views)
-            return [(view, last[view.id]) for view in views]
+            remark(session, past, state)
+            last = await _last(past, views)
+            return [(_decided(view, last[view.id]), last[view.id]) for view in views]
 
     found = session.run(work())
     if not found:
@@ -48,12 +50,17 @@ def describe(session: Session, selection: Selection) -> None:
     session.page("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
 
 
-async def _last(reader: Reader, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
+def _decided(view: HpaView, last: Sequence[Recorded]) -> HpaView:
+    """The view with its newest evaluation."""
+    evaluations = (each for each in reversed(last) if each.decision.kind == "evaluation")
+    return replace(view, decision=next(evaluations, None))
+
+
+async def _last(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
     """The last decisions of some HPAs, oldest first, read once; of a young HPA no more than the last hour is read."""
     of_partition: dict[int, set[HpaId]] = {}
     for view in views:
-        if view.partition >= 0:
-            of_partition.setdefault(view.partition, set()).add(view.id)
+        of_partition.setdefault(view.partition, set()).add(view.id)
     since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
 
     def enough(number: int, decisions: list[Recorded]) -> bool:
@@ -62,7 +69,7 @@ async def _last(reader: Reader, views: Sequence[HpaView]) -> dict[HpaId, list[Re
         return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
 
     found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
-    for number, tail in (await reader.tail(enough, of_partition)).items():
+    for number, tail in (await past.tail(enough, of_partition)).items():
         for recorded in tail:
             if recorded.hpa in of_partition[number]:
                 found[recorded.hpa].append(recorded)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.session import Session, command_options, output_option
+from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
     from streams.analysis.counterfactual import Counterfactuals
+    from streams.history.past import Past
     from streams.state.probe import EvaluationInputs
 
 
@@ -39,9 +39,9 @@ def explain(
     name, at_ms = name_and_moment(session, what, at)
 
     async def work() -> tuple[Recorded, Recorded | None, Counterfactuals | None]:
-        async with session.reader() as reader:
-            found, ending = await find_decision(reader, name, namespace, at_ms=at_ms, change=change)
-            whole, would = await _again(session, reader, found) if counterfactuals else (found, None)
+        async with session.past() as past:
+            found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
+            whole, would = await _again(session, past, found) if counterfactuals else (found, None)
             return whole, ending, would
 
     recorded, ending, would = session.run(work())
@@ -59,15 +59,16 @@ def explain(
     session.page("\n".join(lines))
 
 
-async def _again(session: Session, reader: Reader, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:
+async def _again(session: Session, past: Past, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:
     """Evaluate it again: all steps of a short record, and what would have changed the answer."""
-    from fleethpa.cli.common.replaying import LogGoneError, evaluated
     from streams.analysis.counterfactual import counterfactuals
+    from streams.history.evaluationinputs import evaluation_of
+    from streams.history.past import LogGoneError
 
     if found.decision.kind != "evaluation":
         return found, None
     try:
-        again = await evaluated(reader, found)
+        again = await evaluation_of(past, found)
     except LogGoneError as error:
         session.note(f"note: what would have changed the answer is not known: {error}")
         return found, None
@@ -92,7 +93,7 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
 def _document(recorded: Recorded, would: Counterfactuals | None, output: str) -> str:
     import msgspec
 
-    from fleethpa.cli.common.decisionreading import document
+    from fleethpa.cli.common.decisionlists import document
     from fleethpa.cli.output.formats import one
 
     body: dict[str, Any] = document(recorded.decision)

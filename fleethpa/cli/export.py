@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +15,6 @@ from fleethpa.cli.common.session import Session, command_options
 if TYPE_CHECKING:
     from fleethpa.cli.common.exporting import Export
     from fleethpa.cli.common.filters import Filter
-    from streams.history.pastsources import Source
-
-_BEFORE_MS: Final = 15 * 60_000
-"""How far before the window reading begins: a short decision repeats a full one that is at most ten minutes older."""
 
 
 @click.group()
@@ -50,7 +46,6 @@ def export_decisions(
     from fleethpa.cli.common.exporting import Export
     from fleethpa.cli.common.filters import Filter
     from fleethpa.cli.common.filters import window as window_of
-    from fleethpa.cli.common.sources import source_of
 
     window = window_of(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
@@ -59,10 +54,9 @@ def export_decisions(
     if keys and not out:
         raise usage("--partition-by needs --out DIR")
     path = Path(out) if out and out != "-" else Path("decisions.parquet") if output == "parquet" else None
-    source = source_of(session, checked=True)
     try:
         with Export(output, path, keys) as made:
-            session.run(_write(session, source, Filter(everything, *window), made))
+            session.run(_write(session, Filter(everything, *window), made))
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -81,40 +75,13 @@ def _keys(text: str | None) -> tuple[str, ...]:
     return keys
 
 
-async def _write(session: Session, source: Source, wanted: Filter, made: Export) -> None:
-    from fleethpa.cli.common.brokerconnection import connecting
+async def _write(session: Session, wanted: Filter, made: Export) -> None:
     from fleethpa.cli.common.finding import check_known
 
-    async with connecting(session.config.servers):
-        for number in range(await source.partitions()):
-            if not await _partition(source, number, wanted, made, _BEFORE_MS):
-                await _partition(source, number, wanted, made, None)
-        if wanted.selection.missing(made.hpas):
-            async with session.reader() as reader:
-                await check_known(reader, wanted.selection, made.hpas)
-
-
-async def _partition(source: Source, number: int, wanted: Filter, made: Export, before_ms: int | None) -> bool:
-    """Write one partition; False if (before anything was written) an older full decision turned out to be needed."""
-    from fleethpa.cli.common.decisionreading import Expander, place_of
-    from streams.archive.layout import DECISIONS
-
-    expander, first = Expander(), 0
-    if wanted.since_ms is not None and before_ms is not None:
-        first = await source.offset_at(DECISIONS, number, wanted.since_ms - before_ms)
-    wrote = False
-    async with aclosing(source.records(DECISIONS, number, first)) as records:
-        async for record in records:
-            time_ms = place_of(number, record.offset, record.value).time_ms
-            if wanted.until_ms is not None and time_ms >= wanted.until_ms:
-                break
-            began = expander.begun
-            taken = expander.take(number, record.offset, record.value)
-            asked_for = time_ms >= (wanted.since_ms or 0)
-            if first and not wrote and asked_for and (not began or (taken is None and expander.lacking)):
-                return False
-            if taken is not None and wanted.matches(taken):
-                made.add(taken)
-                wrote = True
-    # Nothing that late: it may be that the topic's times are behind the log's.
-    return expander.begun or not first
+    async with session.past() as past:
+        for number in range(await past.partitions()):
+            async with aclosing(past.decisions(number, wanted.since_ms, wanted.until_ms)) as decisions:
+                async for recorded in decisions:
+                    if wanted.matches(recorded):
+                        made.add(recorded)
+        await check_known(past, wanted.selection, made.hpas)

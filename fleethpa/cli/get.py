@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,6 +17,7 @@ from fleethpa.cli.output.times import span
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
+    from streams.history.past import Past
 
 WATCH_EVERY_S: Final = 2.0
 
@@ -46,8 +47,9 @@ def get_hpa(
     output: str,
 ) -> int:
     """List HPAs with kubectl's columns, and CLUSTER and MODE."""
+    from fleethpa.cli.common.decisionlists import decided
     from fleethpa.cli.common.finding import chosen, nothing_found
-    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.fleetstate import read_state, remark
     from fleethpa.cli.output.hpatable import hpa_listing
 
     if watch and session.at_ms is not None:
@@ -64,16 +66,19 @@ def get_hpa(
         return render(listing, output, headers=headers, color=session.color)
 
     async def work() -> int:
-        async with session.reader(watching=watch) as reader:
-            state = await read_state(reader)
+        async with session.past(watching=watch) as past:
+            state = await read_state(past)
+            remark(session, past, state)
             views = pick(state)
+            if output in ("wide", "csv"):
+                views = await decided(past, views)
             if not views and output in ("table", "wide"):
                 session.note(nothing_found(selection, state, "get hpa"))
             else:
                 session.out(show(views, not no_headers))
             code = _silent_clusters(session, state, views)
             if watch:
-                await _watch(session, reader, pick, lambda v: show(v, False), views)
+                await _watch(session, past, pick, lambda v: show(v, False), views)
             return code
 
     return session.run(work())
@@ -81,7 +86,7 @@ def get_hpa(
 
 async def _watch(
     session: Session,
-    reader: Any,
+    past: Past,
     pick: Callable[[FleetState], list[HpaView]],
     show: Callable[[list[HpaView]], str],
     before: list[HpaView],
@@ -96,7 +101,7 @@ async def _watch(
     while True:
         started = time.monotonic()
         changed = []
-        for view in pick(await read_state(reader)):
+        for view in pick(await read_state(past)):
             if seen.get(view.id) != visible(view):
                 seen[view.id] = visible(view)
                 changed.append(view)

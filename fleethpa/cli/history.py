@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.failures import CommandError, not_found
+from fleethpa.cli.common.failures import not_found
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render
@@ -16,9 +16,9 @@ from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import rfc3339, shown
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
     from schemas.keys import HpaId
     from streams.analysis.revisions import Revision
+    from streams.history.past import Past
 
 
 @click.command()
@@ -52,48 +52,32 @@ def history(session: Session, selection: Selection, since: str | None, no_header
 
 
 async def _found(session: Session, selection: Selection, since_ms: int | None) -> tuple[HpaId, list[Revision]]:
-    from fleethpa.cli.common.replaying import LogGoneError, fold_from
     from schemas.keys import partition_for
     from streams.analysis.revisions import history as read_history
 
-    async with session.reader() as reader:
-        count = await reader.count()
-        hpa = await _meant(reader, selection, count)
-        number = partition_for(hpa.namespace_key, count)
-        partition, batches = await fold_from(reader, number, time_ms=since_ms)
+    async with session.past() as past:
+        hpa = await _meant(past, selection)
+        number = partition_for(hpa.namespace_key, await past.partitions())
+        partition = await past.restored(number, before_ms=since_ms)
         if since_ms is None and partition.applied_offset >= 0:
-            session.note(f"note: {reader.name} goes back to {rfc3339(partition.clock_ms)} only")
+            session.note(f"note: {past.name} goes back to {rfc3339(partition.clock_ms)} only")
         found: list[Revision] = []
-        try:
-            async with aclosing(batches):
-                async for batch in batches:
-                    found += read_history(partition, batch, hpa)
-        except LogGoneError as error:
-            raise CommandError(str(error), code=2) from error
+        async with aclosing(past.following(partition)) as records:
+            async for record in records:
+                found += read_history(partition, [record.plain], hpa)
     return hpa, [each for each in found if since_ms is None or each.time >= since_ms]
 
 
-async def _meant(reader: Reader, selection: Selection, count: int) -> HpaId:
-    """The only HPA that is meant: among those that exist, else among all that the log names."""
+async def _meant(past: Past, selection: Selection) -> HpaId:
+    """The only HPA that is meant: among those that exist, else among those that were deleted."""
     from fleethpa.cli.common.finding import no_such_hpa, sole_id
     from fleethpa.cli.common.fleetstate import read_state
-    from schemas.keys import partition_for
-    from streams.analysis.revisions import named_in
 
-    state = await read_state(reader)
-    living = [hpa for hpa in state.hpas if selection.matches(hpa)]
-    if living:
-        return sole_id(living, str(selection))
-    ref = selection.refs[0] if len(selection.refs) == 1 else None
-    whole = ref and ref.cluster and ref.namespace
-    numbers = [partition_for(f"{ref.cluster}/{ref.namespace}", count)] if ref and whole else range(count)
-    named: set[HpaId] = set()
-    for number in numbers:
-        async for record in reader.log(number, 0):
-            named.update(filter(selection.matches, named_in(record.value)))
-    if not named:
-        raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
-    return sole_id(sorted(named), str(selection))
+    state = await read_state(past)
+    for known in (state.hpas, sorted(state.forgotten)):
+        if found := [hpa for hpa in known if selection.matches(hpa)]:
+            return sole_id(found, str(selection))
+    raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
 
 
 def _columns(session: Session) -> tuple[Column[Revision], ...]:

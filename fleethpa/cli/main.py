@@ -30,7 +30,7 @@ VERBS: Final = {
         "Show a decision step by step, with every number that led to it.",
     ),
     "decisions": ("fleethpa.cli.decisions", "decisions", "List or follow decisions."),
-    "audit": ("fleethpa.cli.audit", "audit", "The audit trail: list, tail, verify."),
+    "audit": ("fleethpa.cli.audit", "audit", "The audit trail: verify it, make a signing key."),
     "verify": ("fleethpa.cli.verify", "verify", "Make one decision again from the log."),
     "replay": ("fleethpa.cli.replay", "replay", "Make recorded decisions again; say what differs first."),
     "export": ("fleethpa.cli.export", "export", "Write decisions as Parquet, CSV or JSON lines."),

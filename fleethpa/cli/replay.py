@@ -14,7 +14,7 @@ from fleethpa.cli.output.times import rfc3339
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
-    from streams.history.pastsources import Source
+    from streams.history.past import Past
     from streams.history.rerun import ReplayReport
 
 _SHOWN: Final = 10
@@ -39,13 +39,13 @@ def replay(
 ) -> int:
     """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
     from fleethpa.cli.common.filters import window as window_of
-    from fleethpa.cli.common.sources import source_of
+    from fleethpa.cli.common.sources import past_of
 
-    source, wanted = source_of(session), _hpa(hpa)
+    past, wanted = past_of(session, checked=False), _hpa(hpa)
     window = window_of(since, until, session.now_ms())
     began = time.monotonic()
-    reports = _reports(session, source, window, wanted, jobs)
-    found = _document(source.name, reports, window, hpa)
+    reports = _reports(session, past, window, wanted, jobs)
+    found = _document(past.name, reports, window, hpa)
     if found["fault"]:
         step = f"fleethpa audit verify --from {session.source}"
         raise usage(f"replay cannot go on: {found['fault']}", next_step=step)
@@ -58,7 +58,7 @@ def replay(
 
 
 def _reports(
-    session: Session, source: Source, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
+    session: Session, past: Past, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
 ) -> list[ReplayReport]:
     from fleethpa.cli.common.brokerconnection import connecting
     from fleethpa.cli.common.sources import jobs_for, progress
@@ -66,12 +66,12 @@ def _reports(
     from streams.history.parallel import Pool
     from streams.history.rerun import ReplayTask, replay_partition
 
-    pool = Pool(replay_partition, jobs or jobs_for(source))
+    pool = Pool(replay_partition, jobs or jobs_for(past))
 
     async def work() -> list[ReplayReport]:
         async with connecting(session.config.servers), progress(session, "replaying", pool):
-            numbers = _partitions(await source.partitions(), wanted)
-            return [report async for report in pool.run([ReplayTask(source, n, *window, wanted) for n in numbers])]
+            numbers = _partitions(await past.partitions(), wanted)
+            return [report async for report in pool.run([ReplayTask(past, n, *window, wanted) for n in numbers])]
 
     try:
         return sorted(session.run(work()), key=lambda report: report.partition)
@@ -98,7 +98,7 @@ def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandE
     span = " to ".join(rfc3339(at) if at is not None else "…" for at in window)
     if window != (None, None):
         return not_found(
-            f"no decision{f' of {hpa}' if hpa else ''} in the window {span}", next_step="fleethpa audit list -A"
+            f"no decision{f' of {hpa}' if hpa else ''} in the window {span}", next_step="fleethpa decisions -A"
         )
     if hpa:
         return not_found(f"no decision of {hpa}", next_step="fleethpa get hpa -A")

@@ -55,11 +55,11 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
     from fleethpa.cli.common.fleetstate import read_state
     from streams.analysis.shadowreport import shadow_report as compare
 
-    async with session.reader() as reader:
-        views = chosen(await read_state(reader), selection)
-        count = await reader.count()
+    async with session.past() as past:
+        views = chosen(await read_state(past), selection)
+        count = await past.partitions()
         made: dict[HpaId, ShadowReport | None] = {}
-        async with aclosing(events_by_hpa(reader, {v.id for v in views}, count, Window(begin, end))) as parts:
+        async with aclosing(events_by_hpa(past, {v.id for v in views}, count, Window(begin, end))) as parts:
             async for events in parts:
                 made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
     found = [report for view in views if (report := made[view.id]) is not None]

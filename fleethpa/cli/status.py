@@ -28,13 +28,15 @@ EVERY_S: Final = 1.0
 def status(session: Session, selection: Selection, watch: bool) -> int:
     """Say whether HPAs have what they want: replicas as desired, and scaling active. Exit 1 where one has not."""
     from fleethpa.cli.common.finding import chosen, nothing_found
-    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.fleetstate import read_state, remark
 
     async def work() -> int:
         told: list[str] = []
-        async with session.reader(watching=watch) as reader:
+        async with session.past(watching=watch) as past:
             while True:
-                state = await read_state(reader)
+                state = await read_state(past)
+                if not told:
+                    remark(session, past, state)
                 rows = [(view, unsettled(view)) for view in chosen(state, selection)]
                 if not rows and not told:
                     session.note(nothing_found(selection, state, "status"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
@@ -126,14 +126,15 @@ def engine(session: Session, /, number: int | None, **written: Any) -> int:
 
 def _show_engine(session: Session) -> int:
     from schemas.decisions import ENGINE
-    from streams.state.rows import PartitionRow, decode_row
+    from streams.state.rows import PartitionRow, Row, decode_row, partition_key
 
-    async def rows() -> Mapping[bytes, bytes]:
-        async with session.reader() as reader:
-            return await reader.rows()
+    async def own_rows() -> list[Row]:
+        async with session.past() as past:
+            stored = [(number, await past.newest_rows(number)) for number in range(await past.partitions())]
+        keys = ((partition_key(number), rows) for number, rows in stored)
+        return [decode_row(key, rows[key]) for key, rows in keys if key in rows]
 
-    found = [decode_row(key, value) for key, value in session.run(rows()).items() if key.endswith(b"|p")]
-    known = [row for row in found if isinstance(row, PartitionRow)]
+    known = [row for row in session.run(own_rows()) if isinstance(row, PartitionRow)]
     engines, counts = sorted({row.engine for row in known}), sorted({row.partitions for row in known})
     session.out(f"engine      {', '.join(map(str, engines)) or 'none recorded yet'}")
     session.out(f"partitions  {', '.join(map(str, counts)) or 'none recorded yet'}")

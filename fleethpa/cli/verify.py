@@ -13,7 +13,7 @@ from fleethpa.cli.output.formats import one
 
 if TYPE_CHECKING:
     from streams.history.onedecision import Derived
-    from streams.history.pastsources import Source
+    from streams.history.past import Past
 
 _ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
@@ -24,19 +24,19 @@ _ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 @command_options(reads=True)
 def verify(session: Session, id_: str, output: str) -> int:
     """Make one decision again from the log and compare it byte for byte; exit 1 if it differs."""
-    from fleethpa.cli.common.sources import source_of
+    from fleethpa.cli.common.sources import past_of
 
     match = _ID.fullmatch(id_)
     if match is None:
-        raise usage(f"{id_!r} is no decision id", next_step="fleethpa audit list -A -o wide")
-    source = source_of(session, checked=True)
-    derived = session.run(_derive(session, source, id_, int(match[1])))
-    found = _document(source, derived)
+        raise usage(f"{id_!r} is no decision id", next_step="fleethpa decisions -A -o wide")
+    past = past_of(session)
+    derived = session.run(_derive(session, past, id_, int(match[1])))
+    found = _document(past, derived)
     session.out(_text(found) if output == "table" else one("DecisionVerification", found, output))
     return OK if found["identical"] else ANSWER_IS_NO
 
 
-async def _derive(session: Session, source: Source, id_: str, partition: int) -> Derived:
+async def _derive(session: Session, past: Past, id_: str, partition: int) -> Derived:
     from fleethpa.cli.common.brokerconnection import connecting
     from streams.archive.segments import ArchiveError
     from streams.history.onedecision import derive
@@ -44,19 +44,19 @@ async def _derive(session: Session, source: Source, id_: str, partition: int) ->
 
     async with connecting(session.config.servers):
         try:
-            if partition >= await source.partitions():
+            if partition >= await past.partitions():
                 raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
-            derived = await derive(source, partition, id_)
+            derived = await derive(past, partition, id_)
         except (ArchiveError, CoreError) as error:
             raise usage(f"decision {id_} cannot be made again: {error}", next_step="fleethpa audit verify") from error
     if derived.standing is None and derived.made is None:
         raise not_found(
-            f"no decision {id_}", cause="Neither the decisions nor the log know it.", next_step="fleethpa audit list -A"
+            f"no decision {id_}", cause="Neither the decisions nor the log know it.", next_step="fleethpa decisions -A"
         )
     return derived
 
 
-def _document(source: Source, derived: Derived) -> dict[str, Any]:
+def _document(past: Past, derived: Derived) -> dict[str, Any]:
     import msgspec
 
     from streams.history.differences import differences
@@ -69,7 +69,7 @@ def _document(source: Source, derived: Derived) -> dict[str, Any]:
     return {
         "id": derived.id,
         "identical": identical,
-        "source": source.name,
+        "source": past.name,
         "recorded": standing is not None,
         "recomputed": made is not None,
         "offset": standing.offset if standing else None,

@@ -20,8 +20,8 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.kubectl.ages import UNKNOWN
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.decisionreading import Recorded
     from streams.analysis.answer import Answer
+    from streams.history.recorded import Recorded
     from streams.hpa.evaluation import MetricEvaluation
     from streams.state.probe import EvaluationInputs
 
@@ -76,17 +76,18 @@ def what_if(
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
     from fleethpa.cli.common.finding import find_decision, name_and_moment
-    from fleethpa.cli.common.replaying import LogGoneError, evaluated
+    from streams.history.evaluationinputs import evaluation_of
+    from streams.history.past import LogGoneError
 
     name, at_ms = name_and_moment(session, what)
-    async with session.reader() as reader:
-        found, _ = await find_decision(reader, name, namespace, at_ms=at_ms)
+    async with session.past() as past:
+        found, _ = await find_decision(past, name, namespace, at_ms=at_ms)
         if found.decision.kind != "evaluation":
             raise usage(
                 f"{what} is the end of a write, not an evaluation", next_step=f"name {found.decision.completes}"
             )
         try:
-            return found, (await evaluated(reader, found)).inputs
+            return found, (await evaluation_of(past, found)).inputs
         except LogGoneError as error:
             raise usage(f"{what} cannot be evaluated again", cause=str(error)) from error
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.demo.scene import EAST
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.archivereader import ArchiveReader
     from fleethpa.demo.reports import Told
+    from streams.history.past import Past
 
 CHANGE: Final = "maxReplicas=6"
 _WIDEST: Final = 100
@@ -20,27 +20,28 @@ _WIDEST: Final = 100
 
 async def asked(told: Told, root: Path) -> None:
     """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
-    from fleethpa.cli.common.archivereader import ArchiveReader
     from fleethpa.cli.common.failures import CommandError
+    from fleethpa.cli.common.sources import archive_past
+    from streams.archive.segments import ArchiveError
 
-    reader = ArchiveReader(root)
+    past = archive_past(str(root))
     try:
-        await _explained(told, reader)
-        await _tried(told, reader)
-    except CommandError as error:
-        told.promise(f"the archive answers: {error.what}", False)
+        await _explained(told, past)
+        await _tried(told, past)
+    except (CommandError, ArchiveError) as error:
+        told.promise(f"the archive answers: {error}", False)
 
 
-async def _explained(told: Told, reader: ArchiveReader) -> None:
+async def _explained(told: Told, past: Past) -> None:
     from fleethpa.cli.common.finding import find_decision
-    from fleethpa.cli.common.replaying import evaluated
     from fleethpa.cli.output.explanation import explanation
     from streams.analysis.counterfactual import counterfactuals
+    from streams.history.evaluationinputs import evaluation_of
 
-    what = f"`fleethpa explain {EAST} --change --from {reader.root}`: why, and what would have changed it."
+    what = f"`fleethpa explain {EAST} --change --from {past.name}`: why, and what would have changed it."
     told.screen.act(7, "Any decision can be asked why", what)
-    found, ending = await find_decision(reader, str(EAST), None, change=True)
-    would = counterfactuals((await evaluated(reader, found)).inputs)
+    found, ending = await find_decision(past, str(EAST), None, change=True)
+    would = counterfactuals((await evaluation_of(past, found)).inputs)
     now_ms = time.time_ns() // 1_000_000
     for line in explanation(found.decision, ending.decision if ending else None, now_ms=now_ms, would=would):
         told.screen.plain(f"     {line}")
@@ -50,16 +51,16 @@ async def _explained(told: Told, reader: ArchiveReader) -> None:
     )
 
 
-async def _tried(told: Told, reader: ArchiveReader) -> None:
+async def _tried(told: Told, past: Past) -> None:
     from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
     from fleethpa.cli.common.changes import changed_spec, checked
     from fleethpa.cli.output.backtestpage import page
     from streams.analysis.openloop import open_loop
     from streams.history.evaluationinputs import Evaluated
 
-    what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {reader.root}`: the last minutes, once more."
+    what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
     told.screen.act(8, "Another spec is tried on what has just happened", what)
-    async with aclosing(events_by_hpa(reader, {EAST}, reader.partitions, Window(0, 1 << 62))) as parts:
+    async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}

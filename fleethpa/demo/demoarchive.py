@@ -39,8 +39,8 @@ class Archiving:
     async def verified(self, told: Told) -> None:
         """End the archive as it is and make every decision in it again."""
         from streams.archive.segments import ArchiveError
+        from streams.history.archivepast import ArchivePast
         from streams.history.parallel import Pool
-        from streams.history.pastsources import ArchiveSource
         from streams.history.verification import verify, verify_partition
 
         told.screen.act(
@@ -50,7 +50,7 @@ class Archiving:
         began = time.monotonic()
         try:
             pool = Pool(verify_partition, 1)
-            reports = [report async for report in verify(ArchiveSource(self.root), None, [], pool)]
+            reports = [report async for report in verify(ArchivePast(self.root), None, [], pool)]
         except ArchiveError as error:
             told.promise(f"the archive holds: {error}", False)
             return

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fleethpa.cli.common.decisionreading import Recorded
-from fleethpa.cli.common.readers import Reader
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import number
 from fleethpa.demo.screen import Screen, Seen
 from schemas.keys import HpaId
+from streams.history.past import Past
+from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient
@@ -35,9 +35,9 @@ class Told:
 
     # --- following ----------------------------------------------------------------------------------------------------
 
-    async def follow_decisions(self, reader: Reader) -> None:
+    async def follow_decisions(self, past: Past) -> None:
         """Take decisions from the topic and show those that change or hold something."""
-        async for recorded in reader.follow():
+        async for recorded in past.follow():
             self.decisions.append(recorded)
             self._picture(recorded)
             self._show(recorded)

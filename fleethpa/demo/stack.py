@@ -183,12 +183,12 @@ class Stack:
 
     async def _until_evaluated(self, hpas: int) -> None:
         from fleethpa.cli.common.fleetstate import read_state
-        from fleethpa.cli.common.readers import open_reader
+        from fleethpa.cli.common.sources import open_past
 
-        async with open_reader("kafka", self.config) as reader:
+        async with open_past("kafka", self.config) as past:
             while True:
-                state = await read_state(reader)
-                evaluated = sum(view.decision is not None for view in state.hpas.values())
+                state = await read_state(past)
+                evaluated = sum(bool(view.last_decision) for view in state.hpas.values())
                 if evaluated >= hpas and all(name in state.clusters for name in self.clusters):
                     return
                 if failing := [child for child in self.supervisor.children if child.restarts >= 3]:

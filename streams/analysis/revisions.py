@@ -8,10 +8,10 @@ from msgspec import Struct, structs
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
-from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
+from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.hpa import metric_name, metric_source
 from streams.analysis.candidate import metric_key
-from streams.history.evaluationinputs import LogEntry
+from streams.archive.segments import PlainRecord
 from streams.state.partition import Partition
 
 _WORDS = (b'"autoscaler', b'"command"')
@@ -45,7 +45,7 @@ class _Spec(Struct, frozen=True):
     origin: str
 
 
-def history(partition: Partition, records: Iterable[LogEntry], hpa: HpaId) -> list[Revision]:
+def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
     """Fold the log and note every change of one HPA. A spec that was there before the log begins is not one."""
     found: list[Revision] = []
     before = _known(partition, hpa)
@@ -98,22 +98,6 @@ def _manager(body: Body, name: str) -> str:
     if isinstance(body, AutoscalerSet) and body.origin == "cluster" and body.hpa["metadata"]["name"] == name:
         return body.manager
     return body.managers.get(name, ("", 0))[0] if isinstance(body, AutoscalerList) else ""
-
-
-def named_in(value: bytes) -> Iterator[HpaId]:
-    """The HPAs that a log record names as made, changed, listed or deleted."""
-    if b'"autoscaler' not in value:
-        return
-    for entry in decode(value, LogRecord).entries:
-        body, names = entry.body, list[str]()
-        if isinstance(body, AutoscalerSet):
-            names = [body.hpa["metadata"]["name"]]
-        elif isinstance(body, AutoscalerList):
-            names = [hpa["metadata"]["name"] for hpa in body.hpas]
-        elif isinstance(body, AutoscalerDeleted):
-            names = [body.name]
-        for name in names:
-            yield HpaId(*split_namespace_key(entry.key), name)
 
 
 def _known(partition: Partition, hpa: HpaId) -> _Spec | None:

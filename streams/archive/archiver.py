@@ -189,6 +189,11 @@ class Archiver:
         if taken and topic == DECISIONS:
             self._pairs[partition].seq = max(self._pairs[partition].seq, _seq_of(record))
 
+    def records(self) -> dict[str, int]:
+        """How many records the archive holds, by topic."""
+        pairs = self._pairs.values()
+        return {LOG: sum(p.log.records for p in pairs), DECISIONS: sum(p.decisions.records for p in pairs)}
+
     def behind(self) -> list[int]:
         """The partitions in which decisions that follow from the archived log have not come in yet."""
         return [

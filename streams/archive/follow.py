@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
@@ -18,7 +19,7 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.archiver import Archiver, Limits, torn
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError, MissingTopicError
+from streams.archive.segments import ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
 from streams.state.rowcopies import merge_row
 
@@ -52,10 +53,11 @@ class ArchiveConfig:
     web_port: int | None = None
 
 
-def archived(record: ConsumerRecord) -> ArchivedRecord:
-    """A record of a topic as the archive keeps it."""
-    headers = tuple((str(name), bytes(value)) for name, value in record.headers or ())
-    return ArchivedRecord(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
+class Archived(NamedTuple):
+    """How many records a run added to the archive, by topic, and how many it holds at its end."""
+
+    added: dict[str, int]
+    held: dict[str, int]
 
 
 def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
@@ -92,8 +94,8 @@ class Health:
 
 async def run_archive(
     config: ArchiveConfig, stop: asyncio.Event, told: Callable[[int], None] = lambda port: None
-) -> dict[str, int]:
-    """Archive until `stop` is set or, with `once`, until the end as of now; gives the number of records per topic.
+) -> Archived:
+    """Archive until `stop` is set or, with `once`, until the end as of now.
 
     Raises:
         ArchiveError: the directory is not usable, or the topics no longer hold what comes next.
@@ -123,20 +125,21 @@ class _Follower:
     def __init__(self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event, health: Health) -> None:
         self._health = health
         self._config, self._consumer, self._stop = config, consumer, stop
-        self._counts = {LOG: 0, DECISIONS: 0}
 
-    async def run(self) -> dict[str, int]:
+    async def run(self) -> Archived:
         partitions = await self._partitions()
         archiver = await asyncio.to_thread(
             Archiver, self._config.root, partitions, self._config.limits, checkpoint_writer(self._config)
         )
         ends = await self._seek(archiver, [TopicPartition(t, n) for t in NAMES for n in range(partitions)])
         log.info("archiving to %s", self._config.root)
+        before = archiver.records()
         try:
             await self._follow(archiver, ends)
         finally:
             await asyncio.to_thread(archiver.finish)
-        return self._counts
+        held = archiver.records()
+        return Archived({topic: held[topic] - before[topic] for topic in held}, held)
 
     async def _partitions(self) -> int:
         # Private, but the only request that lists topics without creating them; the driver's version is pinned.
@@ -237,7 +240,6 @@ class _Follower:
             if end is not None and record.offset >= end:
                 return
             archiver.append(name, part.partition, archived(record))
-            self._counts[name] += 1
             self._health.records.labels(topic=name).inc()
         self._health.heard()
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import cramjam
 import msgspec
@@ -55,6 +55,21 @@ class ArchivedRecord(NamedTuple):
     key: bytes
     headers: tuple[tuple[str, bytes], ...]
     value: bytes
+
+    @property
+    def plain(self) -> "PlainRecord":
+        """What the fold takes of a log record."""
+        return self.offset, self.timestamp_ms, self.value
+
+
+PlainRecord = tuple[int, int, bytes]
+"""(offset, timestamp ms, value) of a log record."""
+
+
+def archived(record: Any) -> ArchivedRecord:
+    """Return a record of a topic, as aiokafka gives it, as the archive keeps it."""
+    headers = tuple((str(name), bytes(value)) for name, value in record.headers or ())
+    return ArchivedRecord(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
 
 
 _RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]

@@ -48,6 +48,11 @@ class PartitionWriter:
         return self._manifests[-1].last_offset if self._manifests else None
 
     @property
+    def records(self) -> int:
+        """How many records are on disk."""
+        return sum(manifest.records for manifest in self._manifests) + self._tally.records
+
+    @property
     def head(self) -> bytes:
         """Chain head after the last record that is on disk."""
         return self._tally.head

@@ -13,13 +13,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from runtime.kafkaclients import read_range
 from schemas.chain import links_of
-from streams.archive.layout import LOG
 from streams.decider.exits import Exit
 from streams.decider.recordedtail import Head
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.history.pastsources import Source
-from streams.state.partition import Partition
+from streams.history.past import LogGoneError, Past
 
 WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
 
@@ -32,29 +30,22 @@ class ArchivedState(NamedTuple):
     head: Head
 
 
-async def archived_state(source: Source, number: int, upto: int) -> ArchivedState:
+async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
     """Fold an archived log partition up to offset `upto`, or as far as the archive reaches.
 
     Raises:
         ArchiveError, CoreError: the archive is damaged.
         StartError: it begins later than the log did, and holds no snapshot.
     """
-    rows = dict(await source.checkpoint(number, below=upto + 1))
-    partition = Partition.restore(number, rows)
-    async with aclosing(source.records(LOG, number, partition.applied_offset + 1)) as records:
-        async for record in records:
-            if record.offset > upto:
-                break
-            if not rows and partition.applied_offset < 0 < record.offset:
-                raise _unfit(source, number, f"begins at log offset {record.offset} and holds no snapshot before it")
-            partition.apply(record.offset, record.timestamp_ms, record.value)
-    written = partition.checkpoint()  # the partition's own row comes last, as in every checkpoint
-    for key, _ in written:
-        rows.pop(key, None)
-    return ArchivedState(rows | dict(written), partition.applied_offset, Head(partition.seq, partition.prev))
+    try:
+        folded = await past.fold_to(number, offset=upto)
+    except LogGoneError as error:
+        raise StartError(Exit.NEEDS_OPERATOR, f"{error}; {WITHOUT}") from error
+    partition = folded.partition
+    return ArchivedState(folded.rows(), partition.applied_offset, Head(partition.seq, partition.prev))
 
 
-def check_reach(source: Source, number: int, state: ArchivedState, log: Bounds, newest: Head) -> None:
+def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newest: Head) -> None:
     """Check that the log goes on where the archived state ends, and that the state knows of no lost decision.
 
     Raises:
@@ -62,10 +53,10 @@ def check_reach(source: Source, number: int, state: ArchivedState, log: Bounds, 
     """
     if state.applied_offset + 1 < log.first:
         ends = f"ends at log offset {state.applied_offset}" if state.applied_offset >= 0 else "holds no log record"
-        raise _unfit(source, number, f"{ends}, the log begins at {log.first}: what lies between is lost")
+        raise _unfit(past, number, f"{ends}, the log begins at {log.first}: what lies between is lost")
     if state.head.seq > newest.seq:
         raise _unfit(
-            source,
+            past,
             number,
             f"leads to decision number {state.head.seq} at log offset {state.applied_offset}, the decisions topic "
             f"ends with number {newest.seq}: those between were never published, or are lost",
@@ -73,7 +64,7 @@ def check_reach(source: Source, number: int, state: ArchivedState, log: Bounds, 
 
 
 async def decision_offset(
-    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds, source: Source, state: ArchivedState
+    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds, past: Past, state: ArchivedState
 ) -> int:
     """The offset of the decision that the state follows from.
 
@@ -83,17 +74,17 @@ async def decision_offset(
     number, head = tp.partition, state.head
     if not head.seq:
         return bounds.first
-    first = max(bounds.first, await source.first_decision(number, head.seq))
+    first = max(bounds.first, await past.first_decision(number, head.seq))
     async with aclosing(read_range(consumer, tp, first, bounds.end)) as records:
         async for record in records:
             if links_of(record.value).seq == head.seq:
                 if hashlib.sha256(record.value).hexdigest() == head.digest:
                     return int(record.offset)
                 raise _unfit(
-                    source, number, f"leads to another decision number {head.seq} than stands: it is of another log"
+                    past, number, f"leads to another decision number {head.seq} than stands: it is of another log"
                 )
-    raise _unfit(source, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
+    raise _unfit(past, number, f"leads to decision number {head.seq}, which {tp.topic} does not hold")
 
 
-def _unfit(source: Source, number: int, what: str) -> StartError:
-    return StartError(Exit.NEEDS_OPERATOR, f"log partition {number}: the archive {source.name} {what}; {WITHOUT}")
+def _unfit(past: Past, number: int, what: str) -> StartError:
+    return StartError(Exit.NEEDS_OPERATOR, f"log partition {number}: the archive {past.name} {what}; {WITHOUT}")

@@ -29,7 +29,7 @@ from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, de
 from streams.decider.recordedtail import Head
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.history.pastsources import ArchiveSource
+from streams.history.archivepast import ArchivePast
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
 
@@ -84,8 +84,8 @@ async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None =
         log.warning("rebuilt log partitions %s. %s", lost, AFTERWARDS)
 
 
-async def _opened(archive: Path, partitions: int) -> ArchiveSource:
-    source = ArchiveSource(archive, checked=True)
+async def _opened(archive: Path, partitions: int) -> ArchivePast:
+    source = ArchivePast(archive, checked=True)
     with _archive_faults():
         found = await source.partitions()
     if found != partitions:
@@ -105,7 +105,7 @@ def _archive_faults() -> Iterator[None]:
 async def _from_archive(
     config: DeciderConfig,
     number: int,
-    source: ArchiveSource,
+    source: ArchivePast,
     bounds: Mapping[TopicPartition, Bounds],
     consumer: AIOKafkaConsumer,
     producer: AIOKafkaProducer,

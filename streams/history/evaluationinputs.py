@@ -1,15 +1,16 @@
 """From a log to the inputs of its evaluations: fold it with a probe and give each evaluation with its record."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from typing import NamedTuple
 
 from schemas.chain import log_offset_of
 from schemas.keys import HpaId
+from streams.archive.segments import PlainRecord
+from streams.history.past import LogGoneError, Past
+from streams.history.recorded import Recorded
 from streams.state.partition import Partition
 from streams.state.probe import EvaluationInputs, WriteEnded
-
-LogEntry = tuple[int, int, bytes]
-"""(offset, timestamp ms, value) of a log record."""
 
 
 class Evaluated(NamedTuple):
@@ -22,7 +23,7 @@ class Evaluated(NamedTuple):
 Event = Evaluated | WriteEnded
 
 
-def events(partition: Partition, records: Iterable[LogEntry], wanted: Callable[[HpaId], bool]) -> Iterator[Event]:
+def events(partition: Partition, records: Iterable[PlainRecord], wanted: Callable[[HpaId], bool]) -> Iterator[Event]:
     """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log."""
     told: list[EvaluationInputs | WriteEnded] = []
 
@@ -40,11 +41,44 @@ def events(partition: Partition, records: Iterable[LogEntry], wanted: Callable[[
             yield Evaluated(each, values[each.decision]) if isinstance(each, EvaluationInputs) else each
 
 
-def evaluation_of(partition: Partition, records: Iterable[LogEntry], decision: str) -> Evaluated | None:
-    """Give the evaluation that made a decision; None: these records hold none of that id."""
-    offset = log_offset_of(decision)
-    upto = (record for record in records if record[0] <= offset)
-    for each in events(partition, upto, lambda _: True):
-        if isinstance(each, Evaluated) and each.inputs.decision == decision:
-            return each
-    return None
+async def evaluation_of(past: Past, recorded: Recorded) -> Evaluated:
+    """Return the inputs of a decision, after checking that the log gives exactly that decision again.
+
+    Raises:
+        LogGoneError: the log does not hold them any more, or gives another decision.
+    """
+    id_ = recorded.decision.id
+    offset = log_offset_of(id_)
+    partition = await past.restored(recorded.partition, below=offset)
+    async with aclosing(past.following(partition, upto=offset)) as records:
+        async for record in records:
+            for each in events(partition, [record.plain], lambda _: True):
+                if isinstance(each, Evaluated) and each.inputs.decision == id_:
+                    return _checked(each, recorded)
+    raise LogGoneError(f"the log holds no evaluation {id_}")
+
+
+def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
+    if found.value != recorded.value:
+        id_ = recorded.decision.id
+        raise LogGoneError(f"the log gives another decision {id_} than the recorded one: fleethpa verify {id_}")
+    return found
+
+
+async def events_between(
+    past: Past, number: int, since_ms: int, until_ms: int | None, wanted: Callable[[HpaId], bool]
+) -> AsyncGenerator[Event, None]:
+    """Give what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
+
+    The bytes of the decision records, which would be most of a long window, are left out.
+
+    Raises:
+        LogGoneError: the log does not reach back to the start.
+    """
+    partition = await past.restored(number, before_ms=since_ms)
+    async with aclosing(past.following(partition, until_ms=until_ms)) as records:
+        async for record in records:
+            for each in events(partition, [record.plain], wanted):
+                now_ms = each.inputs.now_ms if isinstance(each, Evaluated) else each.now_ms
+                if now_ms >= since_ms:
+                    yield Evaluated(each.inputs, b"") if isinstance(each, Evaluated) else each

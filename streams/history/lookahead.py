@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
-from streams.history.pastsources import Source
+from streams.history.past import Past
 
 LAG_S = 10.0
 """How long the newest decisions of a running fleet may be waited for."""
@@ -15,8 +15,8 @@ _POLL_S = 0.25
 class Lookahead:
     """The decisions of one partition, one at a time; reads on where a running fleet has written more."""
 
-    def __init__(self, source: Source, partition: int, first: int) -> None:
-        self._source, self._partition, self._next = source, partition, first
+    def __init__(self, past: Past, partition: int, first: int) -> None:
+        self._past, self._partition, self._next = past, partition, first
         self._iterator: AsyncGenerator[ArchivedRecord, None] | None = None
         self._given_back: ArchivedRecord | None = None
 
@@ -30,7 +30,7 @@ class Lookahead:
             record, self._given_back = self._given_back, None
             return record
         if self._iterator is None:
-            self._iterator = self._source.records(DECISIONS, self._partition, self._next)
+            self._iterator = self._past.records(DECISIONS, self._partition, self._next)
         found = await anext(self._iterator, None)
         if found is None:
             self._iterator = None
@@ -45,7 +45,7 @@ class Lookahead:
 
     async def wait(self) -> ArchivedRecord | None:
         """The next record, waiting for it as long as a running fleet may lag."""
-        deadline = asyncio.get_running_loop().time() + (LAG_S if self._source.is_live() else 0)
+        deadline = asyncio.get_running_loop().time() + (LAG_S if self._past.is_live() else 0)
         while (record := await self.next()) is None:
             if asyncio.get_running_loop().time() >= deadline:
                 return None

@@ -4,12 +4,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from schemas.chain import links_of
-from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.archive.layout import DECISIONS
+from streams.archive.segments import ArchivedRecord
 from streams.history.decisioncheck import log_offset_of
-from streams.history.pastsources import Source
+from streams.history.past import Past
 from streams.state.ledger import DecisionRecord
-from streams.state.partition import Partition
 
 
 @dataclass(frozen=True)
@@ -26,34 +25,29 @@ class Derived:
     made: DecisionRecord | None
 
 
-async def derive(source: Source, partition: int, decision_id: str) -> Derived:
+async def derive(past: Past, partition: int, decision_id: str) -> Derived:
     """Make one decision again.
 
     Raises:
         ArchiveError: the source is damaged, or no longer reaches back far enough.
     """
     offset = log_offset_of(decision_id)
-    state = Partition.restore(partition, await source.checkpoint(partition, below=offset))
+    state = await past.restored(partition, below=offset)
     began, folded, made = state.applied_offset, 0, None
     seq = state.seq
-    async with aclosing(source.records(LOG, partition, state.applied_offset + 1)) as records:
+    async with aclosing(past.following(state, upto=offset)) as records:
         async for record in records:
-            if state.applied_offset < 0 and record.offset:
-                raise ArchiveError(
-                    f"log partition {partition} begins at offset {record.offset} and no snapshot is older: "
-                    "this decision cannot be made again from here"
-                )
             decisions = state.apply(record.offset, record.timestamp_ms, record.value)
             folded += 1
             made = next((decision for decision in decisions if decision.id == decision_id), None)
-            if made is not None or record.offset >= offset:
+            if made is not None:
                 break
-    return Derived(decision_id, began, folded, await _standing(source, partition, decision_id, seq), made)
+    return Derived(decision_id, began, folded, await _standing(past, partition, decision_id, seq), made)
 
 
-async def _standing(source: Source, partition: int, decision_id: str, seq: int) -> ArchivedRecord | None:
+async def _standing(past: Past, partition: int, decision_id: str, seq: int) -> ArchivedRecord | None:
     wanted = log_offset_of(decision_id)
-    async with aclosing(source.records(DECISIONS, partition, await source.first_decision(partition, seq))) as records:
+    async with aclosing(past.records(DECISIONS, partition, await past.first_decision(partition, seq))) as records:
         async for record in records:
             links = links_of(record.value)
             if links.id == decision_id:

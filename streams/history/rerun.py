@@ -16,14 +16,13 @@ from msgspec import Struct
 from schemas.chain import uid_of
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId
-from streams.archive.layout import LOG
 from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.history.decisioncheck import FaultError, log_offset_of
 from streams.history.differences import Difference, differences
 from streams.history.lookahead import Lookahead
 from streams.history.parallel import told
 from streams.history.partitioncheck import Progress
-from streams.history.pastsources import Source
+from streams.history.past import Past
 from streams.state.ledger import DecisionRecord
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
@@ -70,7 +69,7 @@ class ReplayReport(Struct, kw_only=True, rename="camel"):
 class ReplayTask:
     """One partition to replay; only decisions of `hpa` (None: all) whose log time is in the window are compared."""
 
-    source: Source
+    past: Past
     partition: int
     since_ms: int | None = None
     until_ms: int | None = None
@@ -164,22 +163,14 @@ class _Replay:
 
     async def run(self) -> None:
         task, report = self.task, self.report
-        rows = await task.source.checkpoint(task.partition, before_ms=task.since_ms)
-        partition = self._partition = Partition.restore(task.partition, rows)
+        partition = self._partition = await task.past.restored(task.partition, before_ms=task.since_ms)
         report.start, self._seq = partition.applied_offset, partition.seq
         self.decisions = Lookahead(
-            task.source, task.partition, await task.source.first_decision(task.partition, partition.seq)
+            task.past, task.partition, await task.past.first_decision(task.partition, partition.seq)
         )
         done = (0, 0)
-        async with aclosing(task.source.records(LOG, task.partition, partition.applied_offset + 1)) as records:
+        async with aclosing(task.past.following(partition, until_ms=task.until_ms)) as records:
             async for record in records:
-                if task.until_ms is not None and record.timestamp_ms >= task.until_ms:
-                    break
-                if partition.applied_offset < 0 and record.offset:
-                    raise ArchiveError(
-                        f"log partition {task.partition} begins at offset {record.offset} and no snapshot is older; "
-                        "replay an archive that was begun earlier"
-                    )
                 made = partition.apply(record.offset, record.timestamp_ms, record.value)
                 report.log_records += 1
                 await self._compare(record, made)

@@ -11,17 +11,18 @@ from streams.archive.filecheck import check_layout, check_segments, check_snapsh
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import GENESIS, ArchiveError
 from streams.archive.signing import Heads, read_checkpoints, read_public
+from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
 from streams.history.parallel import Pool, told
 from streams.history.partitioncheck import check_partition
-from streams.history.pastsources import ArchiveSource, Source
+from streams.history.past import Past
 
 
 @dataclass(frozen=True)
 class Task:
     """One partition to verify. `checkpoints`: heads to hold it to."""
 
-    source: Source
+    past: Past
     partition: int
     since_ms: int | None = None
     checkpoints: list[Heads] = field(default_factory=list)
@@ -37,22 +38,22 @@ async def _verify(task: Task) -> Report:
     try:
         for topic in (LOG, DECISIONS):
             wanted = signed_heads(task.checkpoints, topic, task.partition)
-            if isinstance(task.source, ArchiveSource):
-                segments += check_segments(task.source.root, topic, task.partition, wanted, task.since_ms)
+            if isinstance(task.past, ArchivePast):
+                segments += check_segments(task.past.root, topic, task.partition, wanted, task.since_ms)
             elif wanted:
-                await _check_topic(task.source, topic, task.partition, wanted)
-        if isinstance(task.source, ArchiveSource):
-            check_snapshots(task.source.root, task.partition)
+                await _check_topic(task.past, topic, task.partition, wanted)
+        if isinstance(task.past, ArchivePast):
+            check_snapshots(task.past.root, task.partition)
     except ArchiveError as error:
         return Report(partition=task.partition, fault=str(error))
-    report = await check_partition(task.source, task.partition, task.since_ms, told)
+    report = await check_partition(task.past, task.partition, task.since_ms, told)
     report.segments, report.signed = segments, len(task.checkpoints)
     return report
 
 
-async def _check_topic(source: Source, topic: str, partition: int, wanted: dict[int, str]) -> None:
+async def _check_topic(past: Past, topic: str, partition: int, wanted: dict[int, str]) -> None:
     head, last = GENESIS, -1
-    async with aclosing(source.records(topic, partition)) as records:
+    async with aclosing(past.records(topic, partition)) as records:
         async for record in records:
             head = next_head(head, record, wanted, f"{topic}-{partition}")
             last = record.offset
@@ -74,16 +75,16 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
 
 
 async def verify(
-    source: Source, since_ms: int | None, checkpoints: list[Heads], pool: Pool[Task, Report]
+    past: Past, since_ms: int | None, checkpoints: list[Heads], pool: Pool[Task, Report]
 ) -> AsyncIterator[Report]:
     """Verify all partitions; a report for each, as they come.
 
     Raises:
         ArchiveError: the layout of the archive is wrong, or the source cannot be read at all.
     """
-    if isinstance(source, ArchiveSource):
-        count = check_layout(source.root)
+    if isinstance(past, ArchivePast):
+        count = check_layout(past.root)
     else:
-        count = await source.partitions()
-    async for report in pool.run([Task(source, number, since_ms, checkpoints) for number in range(count)]):
+        count = await past.partitions()
+    async for report in pool.run([Task(past, number, since_ms, checkpoints) for number in range(count)]):
         yield report

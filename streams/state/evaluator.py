@@ -82,8 +82,12 @@ class Evaluator:
         observed = self._observed(observation, restart)
         wanted, result = self._end(evaluation, status)
         draft = self._draft(evaluation, result, observed, wanted)
-        if not follows_native and wanted is None:
-            row.status = result.status
+        if follows_native:
+            row.shadow_status = result.status
+        else:
+            row.shadow_status = {}
+            if wanted is None:
+                row.status = result.status
         self._remember(observation, draft)
         if wanted is not None:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS

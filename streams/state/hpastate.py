@@ -122,7 +122,7 @@ class Hpa:
             row.former_uids = [*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid]
         row.uid = uid
         row.deleted = row.gone = False
-        row.status, row.native_moves, row.written = None, [], None
+        row.status, row.native_moves, row.written, row.shadow_status = None, [], None, {}
         row.native_status = hpa.get("status") or {}
         row.full_decision = ""
 

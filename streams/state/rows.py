@@ -122,11 +122,19 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
+    shadow_status: dict[str, Any] = {}
+    """The status that the last evaluation gave where the native object's counts (`status` is None); no decision reads
+    it: it is what read verbs show."""
 
     @property
     def id(self) -> HpaId:
         """Identity."""
         return HpaId(self.cluster, self.namespace, self.name)
+
+    @property
+    def shown_status(self) -> dict[str, Any]:
+        """The status to show: fleethpa's own, else what an evaluation in shadow gave, else the native object's."""
+        return (self.shadow_status or self.native_status) if self.status is None else self.status
 
     def hpa_object(self) -> dict[str, Any]:
         """Give the object (metadata and spec, without status)."""

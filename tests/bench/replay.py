@@ -23,8 +23,8 @@ import orjson
 from streams.archive.archiver import Limits
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segmentwriter import PartitionWriter
+from streams.history.archivepast import ArchivePast
 from streams.history.parallel import Pool, cores
-from streams.history.pastsources import ArchiveSource
 from streams.history.rerun import ReplayReport, ReplayTask, replay_partition
 from tests.archive_kit import decided
 from tests.generated_log import Fleet, generate
@@ -91,7 +91,7 @@ def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
     """Replay the archive: reports and seconds."""
 
     async def run() -> list[ReplayReport]:
-        tasks = [ReplayTask(ArchiveSource(root), number) for number in range(PARTITIONS)]
+        tasks = [ReplayTask(ArchivePast(root), number) for number in range(PARTITIONS)]
         return [report async for report in Pool(replay_partition, jobs).run(tasks)]
 
     began = time.monotonic()
@@ -147,7 +147,7 @@ def _profile(hpas: int, minutes: float) -> None:
         root = Path(folder) / "archive"
         archive_of(root, hpas, minutes)
         profile = cProfile.Profile()
-        profile.runcall(replay_partition, ReplayTask(ArchiveSource(root), 0))
+        profile.runcall(replay_partition, ReplayTask(ArchivePast(root), 0))
     pstats.Stats(profile).sort_stats("tottime").print_stats(35)
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from fleethpa.cli.common.decisionreading import Recorded, expand_all
 from runtime.kafkaclients import read_range, reader
 from schemas import topics
 from schemas.codec import decode
@@ -23,6 +22,7 @@ from schemas.keys import HpaId
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.recordedtail import Head
+from streams.history.recorded import Recorded, expand_all
 from streams.ingest.convertrecord import convert
 from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping

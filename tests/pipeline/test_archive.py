@@ -23,7 +23,7 @@ from schemas.connection import KafkaSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord
-from streams.history.pastsources import TOPICS, KafkaSource
+from streams.history.kafkapast import TOPICS, KafkaPast
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of
 from tests.generated_log import Fleet
 
@@ -98,7 +98,7 @@ def archived(root: Path) -> Topics:
 
 
 async def on_topics(broker: KafkaSettings) -> Topics:
-    source = KafkaSource(broker)
+    source = KafkaPast(broker)
     return {(t, n): [r async for r in source.records(t, n)] for t in (LOG, DECISIONS) for n in range(PARTITIONS)}
 
 

@@ -1,16 +1,14 @@
-"""A fleet in memory for the command line: a real partition machine over a hand-made log, and a reader of it."""
+"""A fleet in memory for the command line: a real partition machine over a hand-made log, and its past."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from click.testing import CliRunner, Result
 
-from fleethpa.cli.common.decisionreading import Recorded, expand_all
-from fleethpa.cli.common.readers import Enough, LogRecordAt
 from schemas.autoscalers import AutoscalerList
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
@@ -19,7 +17,11 @@ from schemas.pods import Container, Pod, PodList
 from schemas.samples import Answers, MetricAnswer, PodUsage
 from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
+from streams.history.recorded import Recorded, expand_all
 from streams.state.partition import Partition
+from tests.memorypast import MemoryPast
 
 START_MS = 1_795_269_600_000
 SETTINGS = ClusterSettings(sync_period_ms=15_000, default_mode="enforce", native_controller="absent")
@@ -135,42 +137,22 @@ class Fleet:
         assert not lacking
         return found
 
-    def reader(self) -> MemoryReader:
-        return MemoryReader(self)
+    def past(self, at_ms: int | None = None) -> FleetPast:
+        return FleetPast(self, at_ms)
 
 
-class MemoryReader:
-    """A `fleethpa.cli.common.readers.Reader` of a fleet in memory."""
+class FleetPast(MemoryPast):
+    """The past of a fleet in memory: one partition."""
 
-    name = "memory"
-    read = 0
+    def __init__(self, fleet: Fleet, at_ms: int | None = None, *, live: bool = False) -> None:
+        log = [ArchivedRecord(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
+        decisions = [ArchivedRecord(offset, 0, b"", (), value) for offset, value in enumerate(fleet.values)]
+        super().__init__({(LOG, 0): log, (DECISIONS, 0): decisions}, fleet.rows, at_ms=at_ms, live=live)
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    async def rows(self) -> Mapping[bytes, bytes]:
-        return self._fleet.rows
-
-    async def count(self) -> int:
-        return 1
-
-    async def tail(
-        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
-    ) -> dict[int, list[Recorded]]:
-        return {0: self._fleet.decisions()}
-
-    async def follow(self) -> AsyncIterator[Recorded]:
-        for recorded in self._fleet.decisions():
+    async def follow(self) -> AsyncGenerator[Recorded, None]:
+        """As if all that was decided were new."""
+        for recorded in (await self.tail(lambda *_: True))[0]:
             yield recorded
-
-    async def checkpoint(
-        self, partition: int, *, below: int | None = None, before_ms: int | None = None
-    ) -> Mapping[bytes, bytes]:
-        return {}
-
-    async def log(self, partition: int, first: int) -> AsyncGenerator[LogRecordAt, None]:
-        for offset, timestamp_ms, value in self._fleet.log[first:]:
-            yield LogRecordAt(partition, offset, timestamp_ms, value)
 
 
 class Cli:
@@ -186,10 +168,10 @@ class Cli:
         if fleet is not None:
 
             @asynccontextmanager
-            async def opened(source: str, config: Any) -> AsyncIterator[MemoryReader]:
-                yield fleet.reader()
+            async def opened(source: str, config: Any, at_ms: int | None = None) -> AsyncIterator[FleetPast]:
+                yield fleet.past(at_ms)
 
-            monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", opened)
+            monkeypatch.setattr("fleethpa.cli.common.sources.open_past", opened)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
         """Run; the result's exit code is that of the process."""

@@ -12,7 +12,7 @@ from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
 from streams.archive.snapshots import snapshots
-from streams.history.pastsources import ArchiveSource
+from streams.history.archivepast import ArchivePast
 from streams.history.verification import Task, checkpoints_of, verify_partition
 from streams.state.partition import Partition
 from tests.archive_kit import Topics, in_order, topics_of, write_archive
@@ -65,7 +65,7 @@ def test_an_archive_that_grows_while_it_is_verified_is_found_right(
 
     grow(40)
     monkeypatch.setattr(PartitionReader, "verify_segment", meanwhile)
-    report = verify_partition(Task(ArchiveSource(tmp_path), 0))
+    report = verify_partition(Task(ArchivePast(tmp_path), 0))
     assert report.fault == ""
     assert report.segments >= 6
     archiver.finish()
@@ -78,7 +78,7 @@ def test_a_late_beginning_that_was_killed_leaves_nothing_behind(made: Topics, tm
     killed = Archiver(tmp_path, 1, Limits())
     killed.begin_with(0, dict(partition.checkpoint()))
     killed.release()
-    report = verify_partition(Task(ArchiveSource(begun_late(tmp_path, made, 60)), 0))
+    report = verify_partition(Task(ArchivePast(begun_late(tmp_path, made, 60)), 0))
     assert (report.fault, report.start) == ("", 59)
 
 
@@ -104,7 +104,7 @@ def test_an_archive_begun_late_starts_from_state_rows_and_is_verified_from_there
     tmp_path: Path, made: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = begun_late(tmp_path / "a", made, 60)
-    report = verify_partition(Task(ArchiveSource(root), 0))
+    report = verify_partition(Task(ArchivePast(root), 0))
     assert report.fault == ""
     assert report.start == 59
     assert 0 < report.decisions < len(made[DECISIONS, 0])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from schemas.topics import CHANGELOG, DECISIONS, LOG
-from streams.history.checkpoints import CheckpointRows
+from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable
 from streams.state.partition import Partition
 from tests.questions_kit import FLEET, TopicRecord, world
 
@@ -27,14 +27,22 @@ def _changelog(records: list[TopicRecord], number: int) -> Rows:
     return [(each.key or b"", each.value) for each in _of(records, CHANGELOG, number)]
 
 
-def _taken(
-    rows: Rows, number: int, below: int | None = None, before_ms: int | None = None, least: int | None = None
-) -> dict[bytes, bytes]:
-    wanted = CheckpointRows(number, below=below, before_ms=before_ms, least=least)
+def _taken(rows: Rows, number: int, below: int | None = None, before_ms: int | None = None) -> dict[bytes, bytes]:
+    """What is restored from when the records are read backwards, as far as they are needed."""
+    wanted = NewestCheckpoint(number, below, before_ms)
+    for key, value in reversed(rows):
+        if wanted.own is not None and not wanted.lacking:
+            break
+        wanted.take(key, value)
+    return restorable(number, wanted.rows) if wanted.own is not None else {}
+
+
+def _oldest(rows: Rows, number: int, least: int) -> dict[bytes, bytes]:
+    wanted = OldestCheckpoint(number, least)
     for key, value in rows:
         if not wanted.take(key, value):
             break
-    return wanted.restorable()
+    return restorable(number, wanted.rows)
 
 
 def _folded_on(records: list[TopicRecord], number: int, rows: dict[bytes, bytes]) -> tuple[int, list[bytes]]:
@@ -84,17 +92,36 @@ def _compacted(rows: Rows, clean: int) -> Rows:
 
 def test_the_oldest_that_can_be_restored_after_compaction(records: list[TopicRecord]) -> None:
     rows = _changelog(records, 1)
-    oldest, later, newest = (
-        _folded_on(records, 1, _taken(rows, 1, **asked))[0] for asked in ({"least": 0}, {"least": 60}, {"below": 10**9})
-    )
+    found = (_oldest(rows, 1, 0), _oldest(rows, 1, 60), _taken(rows, 1))
+    oldest, later, newest = (_folded_on(records, 1, each)[0] for each in found)
     assert 0 < oldest < 60 < later < newest
-    first, made = _folded_on(records, 1, _taken(_compacted(rows, len(rows) * 2 // 3), 1, least=0))
+    first, made = _folded_on(records, 1, _oldest(_compacted(rows, len(rows) * 2 // 3), 1, 0))
     assert oldest < first
     assert made
 
 
-def test_an_older_row_that_a_paused_worker_writes_late_does_not_count(records: list[TopicRecord]) -> None:
+def test_older_rows_that_a_paused_worker_writes_late_lead_to_the_same_decisions(records: list[TopicRecord]) -> None:
+    recorded = [each.value for each in _of(records, DECISIONS, 1)]
     rows = _changelog(records, 1)
-    late = [*rows, *rows[: len(rows) // 3]]
-    assert _taken(late, 1, below=10**9) == _taken(rows, 1, below=10**9)
-    assert _taken([*rows, (b"1|p", None)], 1, below=10**9) == _taken(rows, 1, below=10**9)
+    for late in ([*rows, *rows[: len(rows) // 3]], [*rows, *rows[3 : len(rows) // 2 : 2]], [*rows, (b"1|p", None)]):
+        first, made = _folded_on(records, 1, _taken(late, 1))
+        assert first > 0
+        assert made == recorded[len(recorded) - len(made) :]
+
+
+def test_rows_of_a_checkpoint_that_is_being_written_are_left_out(records: list[TopicRecord]) -> None:
+    rows = _changelog(records, 1)
+    ends = [at for at, (key, _) in enumerate(rows) if key == b"1|p"]
+    for torn in range(ends[-2] + 1, ends[-1]):
+        assert _taken(rows[:torn], 1) == _taken(rows[: ends[-2] + 1], 1)
+
+
+def test_no_more_is_read_than_has_changed(records: list[TopicRecord]) -> None:
+    rows = _changelog(records, 1)
+    wanted, read = NewestCheckpoint(1), 0
+    for key, value in reversed(rows):
+        if wanted.own is not None and not wanted.lacking:
+            break
+        wanted.take(key, value)
+        read += 1
+    assert read < len(rows) / 2

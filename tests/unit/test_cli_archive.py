@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,12 +15,12 @@ import duckdb
 import orjson
 import pytest
 
-from fleethpa.cli.common.archivereader import ArchiveReader
-from fleethpa.cli.common.decisionreading import Recorded, expand_all
-from fleethpa.cli.common.readers import Enough
 from schemas.keys import partition_for
 from streams.archive.archiver import Archiver, Limits
 from streams.archive.layout import DECISIONS
+from streams.history.archivepast import ArchivePast
+from streams.history.past import Enough
+from streams.history.recorded import Expander, Recorded, expanded
 from tests.archive_kit import ENFORCING, Topics, in_order, topics_of, write_archive
 from tests.generated_log import Fleet
 from tests.published import fits
@@ -76,6 +77,15 @@ def test_machine_output_of_read_verbs_fits_the_published_schemas(
     assert document.get("ok", True)
 
 
+@pytest.mark.parametrize("verb", [("get", "hpa", "-A"), ("get", "clusters"), ("describe", "c0/ns0/app0")], ids=" ".join)
+def test_a_time_after_the_end_of_an_archive_is_named(run: Cli, root: Path, verb: tuple[str, ...]) -> None:
+    after = run(*verb, "--from", str(root), "--at", "2026-01-01T00:05:00Z")
+    assert re.search(r"ends at 2026-01-01T00:03:00\.\d+Z, before --at 2026-01-01T00:05:00\.000Z", after.stderr)
+    assert after.stdout == run(*verb, "--from", str(root)).stdout or verb[0] != "get"
+    within = run(*verb, "--from", str(root), "--at", "2026-01-01T00:02:00Z")
+    assert "ends at" not in within.stderr
+
+
 def test_describe_of_the_past_shows_its_last_decisions(run: Cli, root: Path) -> None:
     page = run("describe", "c0/ns0/app0", "--from", str(root), "--at", "2026-01-01T00:01:00Z").stdout
     assert "2026-01-01T00:00:5" in page
@@ -101,14 +111,14 @@ def test_names_are_looked_up_before_the_whole_past_is_read(
 ) -> None:
     root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
     asked: list[tuple[tuple[int, ...] | None, int]] = []
-    tail = ArchiveReader.tail
+    tail = ArchivePast.tail
 
-    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
-        found = await tail(reader, enough, partitions, upto_ms)
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
         asked.append((None if partitions is None else tuple(partitions), sum(map(len, found.values()))))
         return found
 
-    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    monkeypatch.setattr(ArchivePast, "tail", watched)
     assert run("explain", "app0", "-n", "ns0", "--from", str(root), "--no-counterfactuals").exit_code == 0
     assert asked[-1][0] == (partition_for("c0/ns0", 2),)
     newest = orjson.loads(made[DECISIONS, 0][-1].value)["id"]
@@ -122,14 +132,14 @@ def test_a_list_reads_other_partitions_no_further_back_than_it_must(
 ) -> None:
     root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
     read: dict[int, int] = {}
-    tail = ArchiveReader.tail
+    tail = ArchivePast.tail
 
-    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
-        found = await tail(reader, enough, partitions, upto_ms)
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
         read.update({number: len(decisions) for number, decisions in found.items()})
         return found
 
-    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    monkeypatch.setattr(ArchivePast, "tail", watched)
     home = partition_for("c0/ns0", 2)
     other = 1 - home
     for named in (["c0/ns0/app0"], ["app0", "-n", "ns0"], ["-n", "ns0"], ["-A", "-C", "c0"]):
@@ -145,16 +155,16 @@ def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_pa
 ) -> None:
     root = write_archive(tmp_path / "archive", FLEET, topics=made, segment_ms=4_000)
     asked: list[int] = []
-    tail = ArchiveReader.tail
+    tail = ArchivePast.tail
 
-    async def watched(reader: ArchiveReader, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
-        found = await tail(reader, enough, partitions, upto_ms)
+    async def watched(past: ArchivePast, enough: Enough, partitions: Any = None, upto_ms: Any = None) -> Any:
+        found = await tail(past, enough, partitions, upto_ms)
         asked.append(sum(map(len, found.values())))
         return found
 
-    monkeypatch.setattr(ArchiveReader, "tail", watched)
+    monkeypatch.setattr(ArchivePast, "tail", watched)
     assert run("describe", "hpa", "-A", "--from", str(root)).stdout.count("Last decisions:") == FLEET.hpas
-    assert len(asked) == 2  # one of them for the state
+    assert len(asked) == 1
     monkeypatch.setattr("fleethpa.cli.describe.RECENT_MS", 30_000)
     monkeypatch.setattr("fleethpa.cli.describe.LAST_DECISIONS", 1_000)
     assert run("describe", "hpa", "-A", "--from", str(root)).exit_code == 0
@@ -166,13 +176,13 @@ def test_a_long_past_is_expanded_a_few_times_only(
 ) -> None:
     root, stretches = write_archive(tmp_path, FLEET, topics=made, segment_ms=4_000), list[int]()
 
-    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
+    def counted(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:
         stretch = list(records)
         stretches.append(len(stretch))
-        return expand_all(partition, stretch)
+        return expanded(partition, stretch)
 
-    monkeypatch.setattr("fleethpa.cli.common.archivereader.expand_all", counted)
-    found = asyncio.run(ArchiveReader(root).tail(lambda *_: False, [0]))[0]
+    monkeypatch.setattr("streams.history.past.expanded", counted)
+    found = asyncio.run(ArchivePast(root).tail(lambda *_: False, [0]))[0]
     assert [each.offset for each in found] == list(range(len(made[DECISIONS, 0])))
     assert sum(stretches) <= 3 * len(found)
 

@@ -88,21 +88,21 @@ def test_unreachable_brokers_exit_3_with_a_next_step(run: Cli) -> None:
 
 def test_timeout_exits_124(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def never(source: str, config: Any) -> AsyncIterator[None]:
+    async def never(source: str, config: Any, at_ms: int | None) -> AsyncIterator[None]:
         await asyncio.Event().wait()
         yield
 
-    monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", never)
+    monkeypatch.setattr("fleethpa.cli.common.sources.open_past", never)
     result = run("get", "hpa", "-A", "--timeout", "50ms")
     assert result.exit_code == 124
     assert "--timeout 50ms" in result.stderr
 
 
 def test_a_bug_is_told_without_traceback_unless_debug(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(source: str, config: Any) -> None:
+    def broken(source: str, config: Any, at_ms: int | None) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("fleethpa.cli.common.readers.open_reader", broken)
+    monkeypatch.setattr("fleethpa.cli.common.sources.open_past", broken)
     plain, debug = run("get", "hpa", "-A"), run("get", "hpa", "-A", "--debug")
     assert (plain.exit_code, debug.exit_code) == (70, 70)
     assert "internal error: RuntimeError: boom" in plain.stderr

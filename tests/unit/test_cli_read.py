@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 import yaml
 
-from fleethpa.cli.common.decisionreading import Expander, Recorded
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.output.explanation import explanation
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
+from streams.history.recorded import Expander, Recorded
 from tests.published import fits
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.unit.cli_kit import Cli, Fleet, FleetPast, hpa
 
 HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE"
 CHECKOUT = HpaId("east", "shop", "checkout")
@@ -126,12 +127,12 @@ async def test_what_the_log_says_since_the_rows_counts(fleet: Fleet) -> None:
     fleet.checkpoint()
     fleet.append(AutoscalerSet(hpa=hpa(maxReplicas=9), author="anna", reason="PAY-1"))
     fleet.append(Command(command="pause", name="checkout", author="bob", reason="INC-42"))
-    view = (await read_state(fleet.reader())).hpas[CHECKOUT]
+    view = (await read_state(fleet.past())).hpas[CHECKOUT]
     assert (view.spec["maxReplicas"], view.author) == (9, "anna")
     assert "by bob" in view.paused
     assert view.paused.endswith("INC-42")
     fleet.append(AutoscalerDeleted(name="checkout"))
-    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
 
 
 async def test_a_resume_of_one_direction_leaves_the_pause_of_the_other(fleet: Fleet) -> None:
@@ -139,9 +140,9 @@ async def test_a_resume_of_one_direction_leaves_the_pause_of_the_other(fleet: Fl
     for kind in ("scaleUp", "scaleDown"):
         fleet.append(Command(command="pause", name="checkout", pause_kind=kind))
     fleet.append(Command(command="resume", name="checkout", pause_kind="scaleUp"))
-    assert (await read_state(fleet.reader())).hpas[CHECKOUT].paused.startswith("scaleDown")
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].paused.startswith("scaleDown")
     fleet.append(Command(command="resume", name="checkout"))
-    assert not (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+    assert not (await read_state(fleet.past())).hpas[CHECKOUT].paused
 
 
 async def test_what_a_full_list_since_the_rows_no_longer_names_is_gone(fleet: Fleet) -> None:
@@ -149,29 +150,29 @@ async def test_what_a_full_list_since_the_rows_no_longer_names_is_gone(fleet: Fl
     fleet.append(AutoscalerSet(hpa=hpa("central"), origin="central"))
     lists = [AutoscalerList(list_id="b", hpas=[hpa(name)], chunk=n, chunks=2) for n, name in enumerate(("api", "web"))]
     fleet.append(lists[0])
-    assert CHECKOUT in (await read_state(fleet.reader())).hpas
+    assert CHECKOUT in (await read_state(fleet.past())).hpas
     fleet.append(lists[1])
-    names = {str(hpa) for hpa in (await read_state(fleet.reader())).hpas}
+    names = {str(hpa) for hpa in (await read_state(fleet.past())).hpas}
     assert names == {"east/shop/api", "east/shop/central", "east/shop/web"}
     fleet.checkpoint()
-    assert {str(hpa) for hpa in (await read_state(fleet.reader())).hpas} == names
+    assert {str(hpa) for hpa in (await read_state(fleet.past())).hpas} == names
 
 
 async def test_an_adopted_hpa_stays_when_the_native_one_goes(fleet: Fleet) -> None:
     fleet.append(AutoscalerSet(hpa=hpa(), origin="central", mode="enforce"))
     fleet.append(AutoscalerDeleted(name="checkout", origin="cluster"))
-    assert (await read_state(fleet.reader())).hpas[CHECKOUT].origin == "central"
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].origin == "central"
     fleet.append(AutoscalerDeleted(name="checkout", origin="central"))
-    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
     fleet.append(AutoscalerSet(hpa=hpa(), origin="central", renewed=True))
-    assert CHECKOUT not in (await read_state(fleet.reader())).hpas
+    assert CHECKOUT not in (await read_state(fleet.past())).hpas
 
 
 async def test_a_pause_ends_by_itself(fleet: Fleet) -> None:
     fleet.append(Command(command="pause", name="checkout", until=fleet.now_ms + 5_000))
-    assert (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+    assert (await read_state(fleet.past())).hpas[CHECKOUT].paused
     fleet.append(after_ms=6_000)
-    assert not (await read_state(fleet.reader())).hpas[CHECKOUT].paused
+    assert not (await read_state(fleet.past())).hpas[CHECKOUT].paused
 
 
 def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None:
@@ -363,3 +364,89 @@ def test_completion(run: Cli, words: str, typed: str, expected: list[str]) -> No
 
     complete = ShellComplete(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE")
     assert [item.value for item in complete.get_completions(words.split()[1:], typed)] == expected
+
+
+# --- the state now and then -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint_at", [None, 0, 4, 9], ids=["never", "at first", "amid", "late"])
+async def test_the_state_now_is_the_state_at_this_moment(checkpoint_at: int | None) -> None:
+    """Whatever was stored when, `get` and `get --at` show the same: both are the fold of the log."""
+    fleet, key = Fleet(), "east/shop"
+    steps: list[Any] = [
+        lambda: fleet.settle(replicas=3, usage_milli=500),
+        lambda: fleet.applied(5),
+        lambda: fleet.observe(5, 300),
+        lambda: fleet.append(Command(command="pause", name="checkout", author="anna", until=fleet.now_ms + 500)),
+        lambda: fleet.observe(5, 700),
+        lambda: fleet.append(Command(command="mode", name="checkout", mode="shadow"), after_ms=20_000),
+        lambda: fleet.observe(5, 900),
+        lambda: fleet.append(AutoscalerSet(hpa=hpa("cart"), session="s")),
+        lambda: fleet.append(AutoscalerDeleted(name="checkout", session="s"), after_ms=20_000),
+        lambda: fleet.append(AutoscalerList(list_id="b", hpas=[hpa("cart", maxReplicas=7)], session="s")),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        if number == checkpoint_at:
+            fleet.checkpoint()
+        now, then = await read_state(fleet.past()), await read_state(fleet.past(fleet.now_ms))
+        assert now.hpas == then.hpas, key
+        assert now.clusters == then.clusters
+        assert now.forgotten == then.forgotten
+
+
+async def test_a_shadow_hpa_shows_what_fleethpa_would_do_not_the_native_status(fleet: Fleet) -> None:
+    fleet.append(Command(command="mode", name="checkout", mode="shadow"))
+    fleet.append(after_ms=20_000)
+    fleet.observe(5, 450)
+    fleet.append(after_ms=20_000)
+    fleet.observe(5, 450)
+    fleet.checkpoint()
+    newest = fleet.decisions()[-1].decision
+    view = (await read_state(fleet.past())).hpas[CHECKOUT]
+    assert (newest.mode, newest.final_desired_replicas) == ("shadow", 8)
+    assert (view.mode, view.last_decision, view.status["desiredReplicas"]) == ("shadow", newest.id, 8)
+
+
+async def test_the_state_of_a_fleet_whose_decider_is_far_behind_is_what_it_decided_last(fleet: Fleet) -> None:
+    fleet.checkpoint()
+    decided_ms = fleet.now_ms
+    for _ in range(5):
+        fleet.append(after_ms=60_000)
+    state = await read_state(FleetPast(fleet, live=True))
+    assert state.clock_ms < decided_ms + 180_000
+    assert state.end_ms == fleet.now_ms
+    assert (await read_state(FleetPast(fleet))).clock_ms == fleet.now_ms
+
+
+def test_following_says_which_namespace_is_looked_at(run: Cli) -> None:
+    nowhere = run("decisions", "--follow")
+    assert "No HPAs found in namespace default; there are 1 elsewhere" in nowhere.stderr
+    assert "waiting for one to appear" in nowhere.stderr
+    assert "following 1 HPA of namespace shop" in run("decisions", "--follow", "-n", "shop").stderr
+    assert "following 1 HPA of any namespace" in run("audit", "tail", "-A").stderr
+
+
+@pytest.mark.parametrize("option", [("--last", "3"), ("--until", "1h")], ids=" ".join)
+def test_following_has_no_end_to_count_from(run: Cli, option: tuple[str, str]) -> None:
+    result = run("decisions", "-A", "--follow", *option)
+    assert (result.exit_code, f"--follow and {option[0]} exclude each other" in result.stderr) == (2, True)
+
+
+def test_a_deleted_hpa_is_found_and_an_unknown_one_is_not_searched_for(run: Cli, fleet: Fleet) -> None:
+    fleet.append(AutoscalerDeleted(name="checkout", session="s"), after_ms=20_000)
+    fleet.append(after_ms=20_000)
+    fleet.checkpoint()
+    assert "deleted" in run("history", "checkout", "-n", "shop").stdout
+    assert run("explain", "checkout", "-n", "shop").exit_code == 0
+    fleet.log[:] = []  # whoever read it would find nothing
+    for verb in ("history", "explain", "decisions"):
+        result = run(verb, "nosuch", "-n", "shop")
+        assert (result.exit_code, "no HPA nosuch" in result.stderr) == (4, True), result.output
+
+
+def test_wide_decisions_show_what_became_of_the_write(run: Cli, fleet: Fleet) -> None:
+    wide = run("decisions", "-A", "-o", "wide").stdout
+    header = wide.splitlines()[0]
+    assert all(name in header for name in ("REASON", "WINNER", "LIMITED BY", "APPLIED", "GENERATION", "BY", "ID"))
+    assert "applied" in wide

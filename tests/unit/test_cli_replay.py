@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from fleethpa.cli.common.failif import parse_fail_if
-from fleethpa.cli.common.replaying import events_of
 from fleethpa.cli.output.stepplot import step_plot
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.analysis.measures import Measures
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord
+from streams.history.evaluationinputs import events_between
 from tests.archive_kit import SMALL, decided, write_archive
 from tests.published import fits
 from tests.shadow_kit import ShadowWorld
@@ -124,11 +124,11 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
     async def counted(*arguments: Any) -> AsyncGenerator[Any, None]:
         nonlocal readings
         readings += 1
-        async with aclosing(events_of(*arguments)) as events:
+        async with aclosing(events_between(*arguments)) as events:
             async for event in events:
                 yield event
 
-    monkeypatch.setattr("fleethpa.cli.common.replaying.events_of", counted)
+    monkeypatch.setattr("streams.history.evaluationinputs.events_between", counted)
     monkeypatch.setattr("fleethpa.cli.common.backtesting.MOST_HELD", most)
     assert ask(*arguments).stdout == at_once
     assert readings > SMALL.partitions
@@ -186,13 +186,22 @@ def test_history_names_each_change(ask: Any) -> None:
     assert [each["what"] for each in made["items"]] == ["created"]
 
 
-def test_audit_list_filters(ask: Any) -> None:
-    made = fits("DecisionList", ask("audit", "list", "-A", "--limit", "Tolerance", *SINCE, "-o", "json").stdout)
-    assert made["items"]
-    assert all("Tolerance" in item["constraintsApplied"] for item in made["items"])
-    ups = fits("DecisionList", ask("audit", "list", "-A", "--direction", "up", *SINCE, "-o", "json").stdout)
-    assert {item["direction"] for item in ups["items"]} == {"ScaleUp"}
-    none = ask("audit", "list", "-A", "--reason", "NoSuchReason*", *SINCE)
+@pytest.mark.parametrize("verb", [("decisions",), ("audit", "list")], ids=" ".join)
+def test_decisions_are_filtered(ask: Any, verb: tuple[str, ...]) -> None:
+    def listed(*filters: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = fits("DecisionList", ask(*verb, "-A", *filters, "-o", "json").stdout)["items"]
+        return items
+
+    everything = listed(*SINCE)
+    for option in ("--limited-by", "--limit"):
+        limited = listed(option, "Tolerance", *SINCE)
+        assert limited == [item for item in everything if "Tolerance" in item["constraintsApplied"]] != []
+    ups = listed("--direction", "up", *SINCE)
+    assert ups == [item for item in everything if item["direction"] == "ScaleUp"] != []
+    middle = everything[len(everything) // 2]["time"]
+    assert listed(*SINCE, "--until", middle) == [item for item in everything if item["time"] < middle]
+    assert listed(*SINCE, "--last", "3") == everything[-3:]
+    none = ask(*verb, "-A", "--reason", "NoSuchReason*", *SINCE)
     assert (none.stdout, none.exit_code) == ("", 0)
 
 
@@ -388,6 +397,7 @@ def test_a_fight_shows_in_get_and_describe(monkeypatch: pytest.MonkeyPatch, flee
 
 
 def test_explain_without_the_log_still_explains(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    fleet.checkpoint()
     fleet.log[:5] = []
     made = Cli(monkeypatch, fleet)("explain", "east/shop/checkout")
     assert made.exit_code == 0

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.cli.common.decisionreading import Recorded, expand_all
 from fleethpa.cli.output.explanation import explanation
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.decisions import MetricDecision
+from streams.history.recorded import Recorded, expand_all
 from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
 from tests.generated_log import partition_log

@@ -16,7 +16,7 @@ from streams.decider.fromarchive import ArchivedState, archived_state, check_rea
 from streams.decider.recordedtail import Head
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
-from streams.history.pastsources import ArchiveSource
+from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
 from tests.archive_kit import SMALL, Topics, topics_of, write_archive
 
@@ -30,8 +30,8 @@ def made() -> Topics:
 
 
 @pytest.fixture(scope="module")
-def source(made: Topics, tmp_path_factory: pytest.TempPathFactory) -> ArchiveSource:
-    return ArchiveSource(write_archive(tmp_path_factory.mktemp("a") / "archive", topics=made), checked=True)
+def source(made: Topics, tmp_path_factory: pytest.TempPathFactory) -> ArchivePast:
+    return ArchivePast(write_archive(tmp_path_factory.mktemp("a") / "archive", topics=made), checked=True)
 
 
 def decisions_of(partition: Partition, records: Iterable[ArchivedRecord]) -> list[bytes]:
@@ -39,7 +39,7 @@ def decisions_of(partition: Partition, records: Iterable[ArchivedRecord]) -> lis
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
-async def test_the_decisions_go_on_as_if_nothing_had_been(made: Topics, source: ArchiveSource, share: float) -> None:
+async def test_the_decisions_go_on_as_if_nothing_had_been(made: Topics, source: ArchivePast, share: float) -> None:
     records = made[LOG, NUMBER]
     upto = round((len(records) - 1) * share)
     state = await archived_state(source, NUMBER, upto)
@@ -53,17 +53,17 @@ async def test_the_decisions_go_on_as_if_nothing_had_been(made: Topics, source: 
     assert decisions_of(rebuilt, records[upto + 1 :]) == decisions_of(undisturbed, records[upto + 1 :])
 
 
-async def test_an_archive_that_ends_early_gives_what_it_has(made: Topics, source: ArchiveSource) -> None:
+async def test_an_archive_that_ends_early_gives_what_it_has(made: Topics, source: ArchivePast) -> None:
     end = len(made[LOG, NUMBER])
     assert (await archived_state(source, NUMBER, end + 100)).applied_offset == end - 1
 
 
 async def test_an_archive_that_begins_late_needs_a_snapshot(made: Topics, tmp_path: Path) -> None:
     late: Topics = {key: [each for each in records if each.offset >= 40] for key, records in made.items()}
-    source = ArchiveSource(write_archive(tmp_path / "late", topics=late))
+    source = ArchivePast(write_archive(tmp_path / "late", topics=late))
     for path in (source.root / "snapshots").rglob("*.rows"):
         path.unlink()
-    with pytest.raises(StartError, match="begins at log offset 40 and holds no snapshot"):
+    with pytest.raises(StartError, match="begins at offset 40: earlier records are gone"):
         await archived_state(source, NUMBER, 60)
 
 
@@ -82,7 +82,7 @@ def state(applied: int, head: Head) -> ArchivedState:
     ],
 )
 def test_the_archive_must_reach_the_log_and_no_further_than_the_decisions(
-    source: ArchiveSource, applied: int, seq: int, said: str
+    source: ArchivePast, applied: int, seq: int, said: str
 ) -> None:
     found = state(applied, Head(seq, "digest"))
     if not said:
@@ -108,7 +108,7 @@ def topic(monkeypatch: pytest.MonkeyPatch, made: Topics) -> Bounds:
 
 
 async def test_the_decision_that_the_state_follows_from_is_found(
-    topic: Bounds, made: Topics, source: ArchiveSource
+    topic: Bounds, made: Topics, source: ArchivePast
 ) -> None:
     found = await archived_state(source, NUMBER, len(made[LOG, NUMBER]) // 2)
     consumer: Any = None
@@ -124,7 +124,7 @@ async def test_the_decision_that_the_state_follows_from_is_found(
     ],
 )
 async def test_an_archive_of_another_log_is_refused(
-    topic: Bounds, source: ArchiveSource, seq: int, bounds: tuple[int, int], said: str
+    topic: Bounds, source: ArchivePast, seq: int, bounds: tuple[int, int], said: str
 ) -> None:
     consumer: Any = None
     with pytest.raises(StartError, match=said):

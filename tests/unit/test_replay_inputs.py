@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from streams.analysis.answer import answer
+from streams.archive.layout import LOG
+from streams.archive.segments import ArchivedRecord
 from streams.history.evaluationinputs import Evaluated, evaluation_of, events
+from streams.history.past import LogGoneError
+from streams.history.recorded import expand_all
 from streams.state.partition import Partition
 from streams.state.probe import EvaluationInputs, WriteEnded
 from tests.generated_log import Fleet, partition_log
+from tests.memorypast import MemoryPast
 from tests.partition_kit import disturbed_log
 
 
@@ -50,11 +57,16 @@ def test_a_probe_changes_no_byte() -> None:
     assert any(isinstance(each, WriteEnded) and each.applied for each in told)
 
 
-def test_an_evaluation_is_found_by_id() -> None:
+async def test_an_evaluation_is_found_by_its_decision() -> None:
     records = partition_log(Fleet(hpas=3, namespaces=1, minutes=3))
+    past = MemoryPast({(LOG, 0): [ArchivedRecord(at, time_ms, b"", (), value) for at, time_ms, value in records]})
     all_ = [e for e in events(Partition.empty(0), records, lambda _: True) if isinstance(e, Evaluated)]
-    wanted = all_[len(all_) // 2]
-    by_id = evaluation_of(Partition.empty(0), records, wanted.inputs.decision)
-    assert by_id is not None
-    assert by_id.value == wanted.value
-    assert evaluation_of(Partition.empty(0), records, "0-999999-x") is None
+    values = [e.value for e in all_]
+    recorded = expand_all(0, enumerate(values))[0][len(values) // 2]
+    found = await evaluation_of(past, recorded)
+    assert (found.inputs.decision, found.value) == (recorded.decision.id, recorded.value)
+    with pytest.raises(LogGoneError, match="another decision"):
+        await evaluation_of(past, replace(recorded, value=b"{}"))
+    unknown = structs.replace(recorded.decision, id="0-999999-x")
+    with pytest.raises(LogGoneError, match="no evaluation"):
+        await evaluation_of(past, replace(recorded, decision=unknown))

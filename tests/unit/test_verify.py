@@ -8,9 +8,9 @@ from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.archive.layout import LOG
+from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
 from streams.history.parallel import Pool
-from streams.history.pastsources import ArchiveSource
 from streams.history.verification import checkpoints_of, verify, verify_partition
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
@@ -18,7 +18,7 @@ from tests.damage import decided_anew
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
     pool = Pool(verify_partition, jobs)
-    reports = [report async for report in verify(ArchiveSource(root), since_ms, checkpoints_of(root, None), pool)]
+    reports = [report async for report in verify(ArchivePast(root), since_ms, checkpoints_of(root, None), pool)]
     return sorted(reports, key=lambda report: report.partition)
 
 

@@ -13,11 +13,11 @@ from fleethpa.cli.common.manifestfiles import Input, check_hpa
 from schemas.keys import HpaId, partition_for
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
     from fleethpa.cli.common.selection import Selection
     from fleethpa.cli.common.views import HpaView
     from streams.analysis.hpabacktest import Backtest, Model
     from streams.history.evaluationinputs import Event
+    from streams.history.past import Past
 
 
 MOST_HELD: Final = 300_000
@@ -94,7 +94,7 @@ def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[Hp
 
 
 async def events_by_hpa(
-    reader: Reader, wanted: set[HpaId], count: int, window: Window
+    past: Past, wanted: set[HpaId], count: int, window: Window
 ) -> AsyncGenerator[dict[HpaId, list[Event]], None]:
     """What became of HPAs, some at a time, in the order of log partitions and names.
 
@@ -109,19 +109,18 @@ async def events_by_hpa(
         by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
     for number, left in sorted(by_partition.items()):
         while left:
-            found = await _held(reader, left, number, window)
+            found = await _held(past, left, number, window)
             yield found
             left = left[len(found) :]
 
 
-async def _held(reader: Reader, hpas: list[HpaId], number: int, window: Window) -> dict[HpaId, list[Event]]:
+async def _held(past: Past, hpas: list[HpaId], number: int, window: Window) -> dict[HpaId, list[Event]]:
     """The events of the first of some HPAs: of as many as can be held."""
-    from fleethpa.cli.common.replaying import events_of
-    from streams.history.evaluationinputs import Evaluated
+    from streams.history.evaluationinputs import Evaluated, events_between
 
     found: dict[HpaId, list[Event]] = {hpa: [] for hpa in hpas}
     held = 0
-    async with aclosing(events_of(reader, found.__contains__, number, window.since_ms, window.until_ms)) as events:
+    async with aclosing(events_between(past, number, window.since_ms, window.until_ms, found.__contains__)) as events:
         async for event in events:
             hpa = event.inputs.hpa if isinstance(event, Evaluated) else event.hpa
             if hpa not in found:  # left for later within its record
@@ -134,7 +133,7 @@ async def _held(reader: Reader, hpas: list[HpaId], number: int, window: Window) 
     return found
 
 
-async def run_all(reader: Reader, found: list[Wish], count: int, window: Window, model: Model) -> list[Backtest]:
+async def run_all(past: Past, found: list[Wish], count: int, window: Window, model: Model) -> list[Backtest]:
     """Try every candidate, some HPAs at a time.
 
     Raises:
@@ -142,7 +141,7 @@ async def run_all(reader: Reader, found: list[Wish], count: int, window: Window,
     """
     by_hpa = {wish.hpa: wish for wish in found}
     made: dict[HpaId, Backtest] = {}
-    async with aclosing(events_by_hpa(reader, set(by_hpa), count, window)) as parts:
+    async with aclosing(events_by_hpa(past, set(by_hpa), count, window)) as parts:
         async for events in parts:
             made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
     return [made[wish.hpa] for wish in found]
@@ -162,7 +161,7 @@ def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> li
         if not events[wish.hpa]:
             raise not_found(
                 f"{wish.hpa} has no evaluation in this window",
-                next_step=f"fleethpa audit list {wish.hpa} --since 30d, to see when it has",
+                next_step=f"fleethpa decisions {wish.hpa} --since 30d, to see when it has",
             )
         try:
             results.append(backtest(events[wish.hpa], candidate(wish.hpa, wish.body["spec"]), model))

@@ -27,7 +27,7 @@ def _known(context: click.Context) -> list[str]:
     session = Session((context.find_root().obj or {}) | options)
 
     async def read() -> list[str]:
-        async with asyncio.timeout(_LIMIT_S), session.reader(watching=True) as reader:
-            return [str(hpa) for hpa in (await read_state(reader)).hpas]
+        async with asyncio.timeout(_LIMIT_S), session.past(watching=True) as past:
+            return [str(hpa) for hpa in (await read_state(past)).hpas]
 
     return asyncio.run(read())

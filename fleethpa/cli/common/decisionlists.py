@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from fleethpa.cli.common.decisionreading import Recorded, document
+import msgspec
+
 from fleethpa.cli.common.filters import Filter
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.readers import Reader
+from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
-from fleethpa.cli.output import words
+from fleethpa.cli.common.views import HpaView
 from fleethpa.cli.output.formats import to_json_line
 from fleethpa.cli.output.table import Column
-from fleethpa.cli.output.times import shown
-from schemas.keys import partition_for
+from schemas.decisions import Decision
+from schemas.keys import HpaId, partition_for
+from streams.history.past import Past
+from streams.history.recorded import Recorded
 
 DEFAULT_LAST: Final = 50
+RECENT_MS: Final = 15 * 60_000
 Test = Callable[[Recorded], bool]
 
 
@@ -26,44 +31,64 @@ def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> 
     return found[-limit:] if limit else found
 
 
-async def read_back(reader: Reader, wanted: Filter, limit: int | None) -> list[Recorded]:
+async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recorded]:
     """Decisions as far back as the newest `limit` that are wanted need it, or the time from which on they are.
 
-    Where an HPA, a namespace or clusters are named, the partitions of those that exist are read first: the others then
-    matter no further back than what was found there.
+    Where an HPA, a namespace or clusters are named, only the partitions of those that exist or existed are read.
     """
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
         return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
 
-    first = await _likely(reader, wanted)
-    found = _flat(await reader.tail(enough, first, wanted.until_ms))
-    if first is None or wanted.selection.places() is not None:
-        return found
-    matching = newest(found, wanted.matches, limit)
-    oldest_ms = matching[0].time_ms if limit is not None and len(matching) == limit else None
-
-    def far_enough(number: int, decisions: list[Recorded]) -> bool:
-        passed = oldest_ms is not None and bool(decisions) and decisions[0].time_ms < oldest_ms
-        return passed or enough(number, decisions)
-
-    others = [number for number in range(await reader.count()) if number not in first]
-    return found + (_flat(await reader.tail(far_enough, others, wanted.until_ms)) if others else [])
-
-
-def _flat(tails: Mapping[int, list[Recorded]]) -> list[Recorded]:
+    tails = await past.tail(enough, await _where(past, wanted.selection), wanted.until_ms)
     return [recorded for tail in tails.values() for recorded in tail]
 
 
-async def _likely(reader: Reader, wanted: Filter) -> list[int] | None:
-    """The partitions in which to look first; None: all at once, for a time bounds them or everything is asked for."""
-    selection = wanted.selection
+async def _where(past: Past, selection: Selection) -> list[int] | None:
+    """The partitions of what is selected; None: all."""
+    count = await past.partitions()
     if (places := selection.places()) is not None:
-        return sorted({partition_for(place, await reader.count()) for place in places})
-    if wanted.since_ms is not None or not (selection.refs or selection.namespace or selection.clusters):
+        return sorted({partition_for(place, count) for place in places})
+    if not (selection.refs or selection.namespace or selection.clusters):
         return None
-    living = [hpa for hpa in (await read_state(reader)).hpas if selection.matches(hpa)]
-    return sorted({partition_for(hpa.namespace_key, await reader.count()) for hpa in living}) or None
+    state = await read_state(past)
+    known = filter(selection.matches, (*state.hpas, *state.forgotten))
+    return sorted({partition_for(hpa.namespace_key, count) for hpa in known})
+
+
+async def decided(past: Past, views: Sequence[HpaView]) -> list[HpaView]:
+    """The views with their newest evaluations, where one was made in the last quarter of an hour."""
+    awaited: dict[int, set[HpaId]] = {}
+    for view in views:
+        if view.last_decision and view.mode != "off":
+            awaited.setdefault(view.partition, set()).add(view.id)
+    since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
+    found: dict[HpaId, Recorded] = {}
+
+    def enough(number: int, decisions: list[Recorded]) -> bool:
+        passed = bool(decisions) and decisions[0].time_ms < since_ms
+        return passed or awaited[number] <= {each.hpa for each in decisions if each.decision.kind == "evaluation"}
+
+    for tail in (await past.tail(enough, awaited)).values():
+        found |= {recorded.hpa: recorded for recorded in tail if recorded.decision.kind == "evaluation"}
+    return [replace(view, decision=found.get(view.id)) for view in views]
+
+
+def document(decision: Decision) -> dict[str, Any]:
+    """A decision as machine formats show it: the record itself, its headline fields also where they are defaults."""
+    body: dict[str, Any] = msgspec.to_builtins(decision)
+    # The record's own `kind` says evaluation or completion; an API object's says what type of object it is.
+    record = body.pop("kind", "evaluation")
+    headline: dict[str, Any] = {
+        "mode": decision.mode,
+        "origin": decision.origin,
+        "currentReplicas": decision.current_replicas,
+        "rawDesiredReplicas": decision.raw_desired_replicas,
+        "finalDesiredReplicas": decision.final_desired_replicas,
+        "direction": decision.direction,
+        "constraintsApplied": list(decision.constraints_applied),
+    }
+    return {"record": record} | body | headline
 
 
 def positioned(recorded: Recorded) -> dict[str, Any]:
@@ -71,23 +96,9 @@ def positioned(recorded: Recorded) -> dict[str, Any]:
     return document(recorded.decision) | {"position": {"partition": recorded.partition, "offset": recorded.offset}}
 
 
-def first_columns(session: Session) -> tuple[Column[Recorded], ...]:
-    """When, whose, and from how many replicas to how many."""
-    return (
-        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
-        Column("HPA", lambda r: str(r.hpa)),
-        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
-        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
-    )
-
-
-def _replicas(recorded: Recorded, count: int) -> str:
-    return str(count) if words.scale_is_known(recorded.decision) else "-"
-
-
 async def follow(
     session: Session,
-    reader: Reader,
+    past: Past,
     matches: Test,
     columns: Sequence[Column[Recorded]],
     widths: Sequence[int],
@@ -99,7 +110,7 @@ async def follow(
     told = [column for column in columns if output == "wide" or not column.wide]
     if output != "jsonl" and headers:
         session.out(_aligned([column.header for column in told], widths))
-    async for recorded in reader.follow():
+    async for recorded in past.follow():
         if not matches(recorded):
             continue
         if output == "jsonl":

@@ -33,14 +33,14 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
     if set(areas) - {"access"}:
         began = time.monotonic()
         try:
-            async with session.reader() as reader:
-                state = await read_state(reader)
+            async with session.past() as past:
+                state = await read_state(past)
         except CommandError as error:
             asked = session.config.servers if session.source == "kafka" else session.source
             yield Check("failure", "kafka", asked, error.what, error.next_step)
         else:
             took = span(round((time.monotonic() - began) * 1000))
-            checks = [Check("ok", "kafka", reader.name, f"{await reader.count()} partitions, read in {took}")]
+            checks = [Check("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
                 checks += _log(state, session.now_ms())
@@ -77,8 +77,8 @@ async def _topics(session: Session) -> list[Check]:
 def _log(state: FleetState, now_ms: int) -> Iterator[Check]:
     from schemas.decisions import ENGINE
 
-    quiet_ms = now_ms - state.clock_ms
-    if not state.clock_ms:
+    quiet_ms = now_ms - state.end_ms
+    if not state.end_ms:
         yield Check("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
     elif quiet_ms > QUIET_MS:
         yield Check("failure", "log", "ingest", f"the newest log record is {_age(quiet_ms)} old", "fleethpa run ingest")
@@ -87,9 +87,9 @@ def _log(state: FleetState, now_ms: int) -> Iterator[Check]:
     known = list(state.partitions.values())
     if not known:
         yield Check("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
-    behind = [row for row in known if state.clock_ms - row.clock_ms > BEHIND_MS]
+    behind = [row for row in known if state.end_ms - row.clock_ms > BEHIND_MS]
     for row in behind:
-        lag = f"log partition {row.number} was last decided {_age(state.clock_ms - row.clock_ms)} before its end"
+        lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
         yield Check("failure", "log", "decider", lag, "fleethpa run decider")
     if known and not behind:
         yield Check("ok", "log", "decider", f"keeps up with {len(known)} log partitions")

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.output.formats import to_json_line
 from schemas.keys import HpaId
+from streams.history.recorded import Recorded
 
 BATCH: Final = 5_000
 MOST_HELD: Final = 20_000

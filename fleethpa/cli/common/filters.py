@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar, get_args
 
 import click
 
-from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 from schemas.decisions import Limit
 from schemas.kubernetes.gotimes import parse_time_ms
+from streams.history.recorded import Recorded
 
 R = TypeVar("R")
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
@@ -117,7 +117,7 @@ def _empty_window() -> CommandError:
 
 
 def options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--changes`, `--reason`, `--limit`, `--direction`; the function gets one argument `only`, a dict for `Filter`."""
+    """`--changes`, `--reason`, `--limited-by`, `--direction`; the function gets one dict `only`, for `Filter`."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> R:
@@ -130,10 +130,12 @@ def options(function: Callable[..., R]) -> Callable[..., R]:
             "--direction", type=click.Choice(list(DIRECTIONS)), help="Only scale-ups, scale-downs or neither."
         ),
         click.option(
+            "--limited-by",
             "--limit",
+            "limit",
             type=click.Choice(LIMITS),
             metavar="LIMIT",
-            help=f"Only those that this held or cut: {', '.join(LIMITS)}.",
+            help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
         ),
         click.option("--reason", metavar="GLOB", help="Only those with such a reason, as 'FailedGet*'."),
         click.option(

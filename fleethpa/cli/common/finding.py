@@ -9,16 +9,16 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from fleethpa.cli.common.decisionreading import Recorded
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.readers import Reader
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection, parse_ref
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
+from streams.history.past import Past
+from streams.history.recorded import Recorded
 
 _MOST_LABELS: Final = 10
 _DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
@@ -98,7 +98,7 @@ def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
     return names[0]
 
 
-async def check_known(reader: Reader, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
+async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
     """Check that every named HPA exists now, or is among those `seen` in decisions: it may have been deleted.
 
     Raises:
@@ -107,7 +107,8 @@ async def check_known(reader: Reader, selection: Selection, seen: Iterable[HpaId
     seen = set(seen)
     if not selection.missing(seen):
         return
-    known = seen | set((await read_state(reader)).hpas)
+    state = await read_state(past)
+    known = seen | set(state.hpas) | state.forgotten
     if missing := selection.missing(known):
         raise no_such_hpa(missing[0], known, selection.namespace)
 
@@ -144,7 +145,7 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
 
 
 async def find_decision(
-    reader: Reader, what: str, namespace: str | None, *, at_ms: int | None = None, change: bool = False
+    past: Past, what: str, namespace: str | None, *, at_ms: int | None = None, change: bool = False
 ) -> tuple[Recorded, Recorded | None]:
     """Return a decision and, where its write has ended, the record that completed it.
 
@@ -157,7 +158,7 @@ async def find_decision(
     if match := _DECISION_ID.fullmatch(what):
         if change:
             raise usage(f"{what} names one decision", cause="--change picks one of several of an HPA.")
-        return await _by_id(reader, what, int(match[1]), int(match[2]))
+        return await _by_id(past, what, int(match[1]), int(match[2]))
     ref = parse_ref(what)
     scope = ref.namespace or namespace or DEFAULT_NAMESPACE
 
@@ -172,19 +173,21 @@ async def find_decision(
             return False
         return not change or decision.final_desired_replicas != decision.current_replicas
 
-    async def search(partitions: list[int] | None) -> tuple[list[Recorded], list[Recorded]]:
-        tails = await reader.tail(_reaching(fits), partitions, at_ms)
+    count = await past.partitions()
+    state = await read_state(past, [partition_for(f"{ref.cluster}/{scope}", count)] if ref.cluster else None)
+    living, forgotten = ([hpa for hpa in known if is_named(hpa)] for known in (state.hpas, state.forgotten))
+    if not living and not forgotten:
+        raise no_such_hpa(ref, (await read_state(past)).hpas if ref.cluster else state.hpas, scope)
+    everything: list[Recorded] = []
+    fitting: list[Recorded] = []
+    for names in filter(None, (living, forgotten)):
+        numbers = sorted({partition_for(hpa.namespace_key, count) for hpa in names})
+        tails = await past.tail(_reaching(fits), numbers, at_ms)
         everything = [recorded for tail in tails.values() for recorded in tail]
-        return everything, [recorded for recorded in everything if fits(recorded)]
-
-    whole = await _partitions(reader, ref, scope, is_named)
-    everything, fitting = await search(whole)
-    if not fitting and whole is not None and not ref.cluster:
-        everything, fitting = await search(None)
+        if fitting := [recorded for recorded in everything if fits(recorded)]:
+            break
     if not fitting:
-        if ref.cluster:  # the nearest names may be of other partitions
-            everything += [each for tail in (await reader.tail(lambda *_: True)).values() for each in tail]
-        raise _none_fits(ref, {r.hpa for r in everything}, is_named, scope, at_ms, change)
+        raise _none_fits(ref, scope, at_ms, change)
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
@@ -193,28 +196,18 @@ async def find_decision(
     return found, _ending(found, everything)
 
 
-async def _partitions(reader: Reader, ref: Ref, scope: str, is_named: Callable[[HpaId], bool]) -> list[int] | None:
-    """The partitions in which to search for a name; None: all, to their beginning, for it may have been deleted."""
-    count = await reader.count()
-    if ref.cluster:
-        return [partition_for(f"{ref.cluster}/{scope}", count)]
-    living = [hpa for hpa in (await read_state(reader)).hpas if is_named(hpa)]
-    return sorted({partition_for(hpa.namespace_key, count) for hpa in living}) or None
-
-
 def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]], bool]:
     return lambda _, decisions: any(fits(recorded) for recorded in decisions)
 
 
-async def _by_id(reader: Reader, id_: str, partition: int, offset: int) -> tuple[Recorded, Recorded | None]:
+async def _by_id(past: Past, id_: str, partition: int, offset: int) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
         reached = bool(decisions) and decisions[0].decision.input.offset < offset
         return reached or any(recorded.decision.id == id_ for recorded in decisions)
 
-    try:
-        tail = (await reader.tail(enough, [partition]))[partition]
-    except KeyError as error:
-        raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.") from error
+    if partition >= await past.partitions():
+        raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
+    tail = (await past.tail(enough, [partition]))[partition]
     for recorded in tail:
         if recorded.decision.id == id_:
             return recorded, _ending(recorded, tail)
@@ -229,12 +222,6 @@ def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
     return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
 
 
-def _none_fits(
-    ref: Ref, known: set[HpaId], is_named: Callable[[HpaId], bool], scope: str, at_ms: int | None, change: bool
-) -> CommandError:
-    if any(is_named(hpa) for hpa in known):
-        asked = (
-            f" at or before {rfc3339(at_ms)}" if at_ms is not None else " that changed the replicas" if change else ""
-        )
-        return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")
-    return no_such_hpa(ref, known, scope)
+def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool) -> CommandError:
+    asked = f" at or before {rfc3339(at_ms)}" if at_ms is not None else " that changed the replicas" if change else ""
+    return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")

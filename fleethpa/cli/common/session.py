@@ -19,7 +19,7 @@ from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
+    from streams.history.past import Past
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,11 +84,15 @@ class Session:
 
     @functools.cached_property
     def _archive_clock_ms(self) -> int:
-        from pathlib import Path
+        from fleethpa.cli.common.sources import archive_past
+        from fleethpa.cli.common.unreadable import unreadable
+        from streams.archive.segments import ArchiveError
 
-        from fleethpa.cli.common.archivereader import clock_ms
-
-        return clock_ms(Path(self.source))
+        past = archive_past(self.source)
+        try:
+            return past.newest_ms() or time.time_ns() // 1_000_000
+        except ArchiveError as error:
+            raise unreadable(error, self) or error from error
 
     @property
     def source(self) -> str:
@@ -167,34 +171,19 @@ class Session:
             raise problem from error
 
     @asynccontextmanager
-    async def reader(self, *, watching: bool = False) -> AsyncIterator[Reader]:
-        """Open what `--from` names: the running fleet's topics, or an archive folder.
+    async def past(self, *, watching: bool = False) -> AsyncIterator[Past]:
+        """Open what `--from` names: the running fleet's topics or an archive folder, as of `--at`.
 
-        Long reading is told on stderr, unless the command is `watching`: that never ends.
+        Long reading is shown on stderr, unless the command is `watching`: that never ends.
         """
-        from fleethpa.cli.common.sources import reading
+        from fleethpa.cli.common.sources import open_past, reading
 
-        async with self._opened() as reader:
+        async with open_past(self.source, self.config, self.at_ms) as past:
             if watching:
-                yield reader
+                yield past
                 return
-            async with reading(self, reader):
-                yield reader
-
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Reader]:
-        from fleethpa.cli.common.readers import open_reader
-
-        if self.at_ms is not None:
-            from fleethpa.cli.common.brokerconnection import connecting
-            from fleethpa.cli.common.sources import source_of
-            from fleethpa.cli.common.timetravel import PastReader
-
-            async with connecting(self.config.servers):
-                yield PastReader(source_of(self, checked=True), self.at_ms)
-            return
-        async with open_reader(self.source, self.config) as reader:
-            yield reader
+            async with reading(self, past):
+                yield past
 
 
 def use_color(choice: str, stream: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`--from` for verbs that recompute: an archive, or the topics of a running fleet; and how their progress is told."""
+"""`--from`: an archive, or the topics of a running fleet; and how the progress of long reading is shown."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.session import Session
 
 _SMALL_RECORDS = 10_000
@@ -17,41 +18,82 @@ EVERY_S = 10.0
 LIVE_EVERY_S = 1.0
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
-    from streams.history.pastsources import Source
+    from fleethpa.cli.common.configuration import Config
+    from streams.history.archivepast import ArchivePast
+    from streams.history.past import Past
 
 
-def source_of(session: Session, *, checked: bool = False) -> Source:
-    """The source that `--from` names. `checked`: segments of an archive must be those that their manifests name.
+def past_of(session: Session, *, checked: bool = True) -> Past:
+    """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
+
+    `checked`: segments of an archive must be those that their manifests name.
 
     Raises:
         CommandError: no such folder, no archive, or no brokers are known (exit 2).
     """
-    from streams.history.pastsources import ArchiveSource, KafkaSource
+    if session.source != "kafka":
+        return archive_past(session.source, session.at_ms, checked=checked)
+    from fleethpa.cli.common.brokerconnection import client_settings
+    from streams.history.kafkapast import KafkaPast
 
-    if session.source == "kafka":
-        from fleethpa.cli.common.brokerconnection import client_settings
-
-        return KafkaSource(client_settings(session.config))
-    from fleethpa.cli.common.archivereader import ArchiveReader
-
-    return ArchiveSource(ArchiveReader(Path(session.source)).root, checked)
+    return KafkaPast(client_settings(session.config), session.at_ms)
 
 
-def jobs_for(source: Source) -> int:
-    """How many processes the work on a source is worth: starting one costs more than replaying a small archive."""
+def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True) -> ArchivePast:
+    """Return the past that a folder holds.
+
+    Raises:
+        CommandError: it is not an archive (exit 2).
+    """
+    from streams.archive.segments import ArchiveError
+    from streams.history.archivepast import ArchivePast
+
+    past = ArchivePast(Path(folder), checked, at_ms)
+    try:
+        past.check_folder()
+    except ArchiveError as error:
+        raise usage(f"--from {folder}: {error}", cause="--from takes `kafka` or the folder of an archive.") from error
+    return past
+
+
+@asynccontextmanager
+async def open_past(source: str, config: Config, at_ms: int | None = None) -> AsyncIterator[Past]:
+    """Open `kafka`, with one connection for everything that is read, or an archive folder.
+
+    Raises:
+        CommandError: brokers cannot be reached (exit 3), or the folder is not an archive (exit 2).
+    """
+    if source != "kafka":
+        yield archive_past(source, at_ms)
+        return
+    from fleethpa.cli.common.brokerconnection import client_settings, connecting, missing_topic
+    from streams.archive.segments import MissingTopicError
+    from streams.history.kafkapast import KafkaPast
+
+    settings = client_settings(config)
+    async with AsyncExitStack() as stack:
+        async with connecting(settings.bootstrap_servers):
+            try:
+                past = await stack.enter_async_context(KafkaPast(settings, at_ms).opened())
+            except MissingTopicError as error:
+                raise missing_topic(error.topic, settings.bootstrap_servers) from error
+        yield past
+
+
+def jobs_for(past: Past) -> int:
+    """How many processes the work on a past is worth: starting one costs more than replaying a small archive."""
     from streams.archive.layout import LOG, open_archive
     from streams.archive.segmentreader import PartitionReader
     from streams.archive.segments import ArchiveError
+    from streams.history.archivepast import ArchivePast
     from streams.history.parallel import cores
-    from streams.history.pastsources import ArchiveSource
 
-    if not isinstance(source, ArchiveSource):
+    if not isinstance(past, ArchivePast):
         return cores()
     try:
-        numbers = range(open_archive(source.root).partitions)
-        records = sum(m.records for n in numbers for m in PartitionReader(source.root, LOG, n).manifests())
-    except ArchiveError:  # the work itself tells what is wrong
+        numbers = range(open_archive(past.root).partitions)
+        records = sum(m.records for n in numbers for m in PartitionReader(past.root, LOG, n).manifests())
+    except ArchiveError:  # the work itself says what is wrong
         return 1
     return cores() if records > _SMALL_RECORDS else 1
 
@@ -69,13 +111,13 @@ async def progress(session: Session, what: str, pool: Any) -> AsyncIterator[None
 
 
 @asynccontextmanager
-async def reading(session: Session, reader: Reader) -> AsyncIterator[None]:
+async def reading(session: Session, past: Past) -> AsyncIterator[None]:
     """Tell on stderr how much of the log has been read, where that takes long."""
 
     def text(seconds: float) -> str:
-        if not reader.read:
+        if not past.log_records_read:
             return ""
-        done = f"read {reader.read:,} log records ({reader.read / seconds:,.0f}/s)"
+        done = f"read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
         return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
 
     async with telling(session, text):

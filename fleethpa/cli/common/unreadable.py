@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.failures import USAGE, CommandError, usage
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.session import Session
@@ -15,8 +15,11 @@ def unreadable(error: Exception, session: Session) -> CommandError | None:
     from fleethpa.cli.common.brokerconnection import missing_topic
     from schemas.codec import WireError
     from streams.archive.segments import ArchiveError, MissingTopicError
+    from streams.history.past import LogGoneError
     from streams.state.logerrors import CoreError
 
+    if isinstance(error, LogGoneError):
+        return CommandError(str(error), code=USAGE)
     if isinstance(error, MissingTopicError):
         return missing_topic(error.topic, session.config.servers)
     if not isinstance(error, ArchiveError | WireError | CoreError):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fleethpa.cli.common.decisionreading import Recorded
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
+from streams.history.recorded import Recorded
 from streams.state.moves import Fight, Move, fight_now
-from streams.state.rows import NamespaceRow, PartitionRow
+from streams.state.namespace import Namespace
+from streams.state.rows import PartitionRow
 
 SILENT_MS: Final = 30_000
 """A cluster of which nothing was heard for so long (log time) counts as not answering."""
@@ -20,8 +21,9 @@ SILENT_MS: Final = 30_000
 class HpaView:
     """One HPA as it stands now.
 
-    `hpa`: the autoscaling/v2 object with its status. `decision`: its newest evaluation, where one is known. `paused`
-    and `refused`: why nothing is written, empty where it would be.
+    `hpa`: the autoscaling/v2 object with its status. `last_decision`: id of its newest decision, empty before the
+    first. `decision`: its newest evaluation, where a verb has read it. `paused` and `refused`: why nothing is written,
+    empty where it would be.
     """
 
     id: HpaId
@@ -29,6 +31,7 @@ class HpaView:
     mode: Mode
     origin: str
     partition: int
+    last_decision: str = ""
     decision: Recorded | None = None
     paused: str = ""
     refused: str = ""
@@ -113,12 +116,17 @@ class FleetState:
 
     hpas: dict[HpaId, HpaView] = field(default_factory=dict)
     clusters: dict[str, ClusterView] = field(default_factory=dict)
-    namespaces: dict[tuple[str, str], NamespaceRow] = field(default_factory=dict)
+    namespaces: dict[tuple[str, str], Namespace] = field(default_factory=dict)
     settings: dict[str, ClusterSettings] = field(default_factory=dict)
     """As set: per cluster, and `*` for all."""
     partitions: dict[int, PartitionRow] = field(default_factory=dict)
     """The decider's newest checkpoint of each log partition."""
+    forgotten: set[HpaId] = field(default_factory=set)
+    """HPAs that were there once and have been deleted."""
     clock_ms: int = 0
+    """Log time of the state."""
+    end_ms: int = 0
+    """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
 
     def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
         """Other objects that drive targets there, such as KEDA ScaledObjects."""

@@ -108,7 +108,7 @@ def _document(view: HpaView) -> dict[str, Any]:
         "origin": view.origin,
         "paused": view.paused,
         "refused": view.refused,
-        "lastDecision": view.decision.decision.id if view.decision else "",
+        "lastDecision": view.last_decision,
         "moves": [
             {"time": rfc3339(move.time_ms), "from": move.before, "to": move.after, "by": move.writer}
             for move in view.moves

@@ -1,10 +1,10 @@
-"""Decision records as they stand on the topic or in an archive: decoded, each once, short ones given back whole."""
+"""Decision records as the topic or an archive holds them: decoded, each once, short ones expanded to whole ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ _FULL_KEPT: Final = 4
 
 @dataclass(frozen=True)
 class Recorded:
-    """A decision and where it stands. `short`: it repeats an earlier full record and was expanded."""
+    """A decision and its place. `short`: it repeats an earlier full record and was expanded."""
 
     decision: Decision
     partition: int
@@ -35,23 +35,6 @@ class Recorded:
     def time_ms(self) -> int:
         """Log time of the decision."""
         return parse_time_ms(self.decision.time)
-
-
-def document(decision: Decision) -> dict[str, Any]:
-    """A decision as machine formats show it: the record itself, its headline fields also where they are defaults."""
-    body: dict[str, Any] = msgspec.to_builtins(decision)
-    # The record's own `kind` says evaluation or completion; an API object's says what type of object it is.
-    record = body.pop("kind", "evaluation")
-    headline: dict[str, Any] = {
-        "mode": decision.mode,
-        "origin": decision.origin,
-        "currentReplicas": decision.current_replicas,
-        "rawDesiredReplicas": decision.raw_desired_replicas,
-        "finalDesiredReplicas": decision.final_desired_replicas,
-        "direction": decision.direction,
-        "constraintsApplied": list(decision.constraints_applied),
-    }
-    return {"record": record} | body | headline
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -88,10 +71,10 @@ class Expander:
         self._full: dict[str, Decision] = {}
         self._of_uid: dict[str, list[str]] = {}
         self._seq = 0
-        self.begun = False
-        """Whether a record has been taken."""
+        self.position = 0
+        """Offset after the last record that was taken; 0: none was."""
         self.lacking: list[str] = []
-        """Ids of full records that short ones repeat and that stand before the part read so far."""
+        """Ids of full records that short ones repeat and that lie before the part read so far."""
 
     def take(self, partition: int, offset: int, value: bytes) -> Recorded | None:
         """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
@@ -103,7 +86,7 @@ class Expander:
             record = decode(value, ShortDecision) if b'"sameAs":' in value[:512] else decode(value, Decision)
         except WireError as error:
             raise WireError(f"decision at {partition}@{offset}: {error}") from error
-        self.begun = True
+        self.position = offset + 1
         if record.seq <= self._seq:
             return None
         self._seq = record.seq
@@ -124,8 +107,14 @@ class Expander:
             del self._full[ids.pop(0)]
 
 
-def expand_all(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
-    """Expand a stretch of one partition; the flag says whether earlier records are needed to expand all of it."""
+def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expander, list[Recorded]]:
+    """Expand a stretch of one partition; the expander says whether earlier records are needed to expand all of it."""
     expander = Expander()
     taken = [expander.take(partition, offset, value) for offset, value in records]
-    return [recorded for recorded in taken if recorded], bool(expander.lacking)
+    return expander, [recorded for recorded in taken if recorded]
+
+
+def expand_all(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
+    """Expand a stretch of one partition; the flag says whether earlier records are needed to expand all of it."""
+    expander, found = expanded(partition, records)
+    return found, bool(expander.lacking)

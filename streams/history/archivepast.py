@@ -1,0 +1,143 @@
+"""The past as an archive's folder holds it, with nothing running; also while it is being written."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+from streams.archive.archiver import is_written
+from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchivedRecord, ArchiveError, reading
+from streams.archive.snapshots import read_snapshot, snapshots
+from streams.history.past import Past
+from streams.state.logerrors import StateError
+from streams.state.rows import PartitionRow, decode_row, partition_key
+
+_POLL_S = 0.5
+
+
+class ArchivePast(Past):
+    """An archive.
+
+    Args:
+        root: its folder.
+        checked: as of `PartitionReader`, for whoever does not compare the records otherwise.
+        at_ms: as of `Past`.
+    """
+
+    def __init__(self, root: Path, checked: bool = False, at_ms: int | None = None) -> None:
+        super().__init__(str(root), at_ms)
+        self.root, self.checked = root, checked
+
+    def check_folder(self) -> None:
+        """Check that the folder is an archive that this version reads.
+
+        Raises:
+            ArchiveError: it is not.
+        """
+        with reading(self.root):
+            there, is_folder = self.root.exists(), self.root.is_dir()
+        if not is_folder:
+            raise ArchiveError("is a file, not a folder" if there else "no such folder")
+        open_archive(self.root)
+
+    def newest_ms(self) -> int:
+        """Return the timestamp of the newest log record; 0: there is none.
+
+        Raises:
+            ArchiveError: the archive is damaged.
+        """
+        numbers = range(open_archive(self.root).partitions)
+        return max(self._topic(LOG, number).last_timestamp_ms() for number in numbers)
+
+    def _topic(self, topic: str, partition: int) -> PartitionReader:
+        return PartitionReader(self.root, topic, partition, checked=self.checked)
+
+    async def partitions(self) -> int:
+        return open_archive(self.root).partitions
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        for record in self._topic(topic, partition).records(first):
+            yield record
+
+    async def backwards(
+        self, topic: str, partition: int, upto_ms: int | None = None
+    ) -> AsyncGenerator[list[ArchivedRecord], None]:
+        for stretch in self._topic(topic, partition).backwards(upto_ms):
+            yield stretch
+            await asyncio.sleep(0)  # reading holds the loop: the progress is shown in between
+
+    async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
+        stored = snapshots(self.root, partition)
+        return read_snapshot(stored[-1][1]) if stored else {}
+
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        if below is None:
+            found = self.snapshot(partition, before_ms)
+            return found[1] if found else {}
+        older = [path for at, path in snapshots(self.root, partition) if at < below]
+        return read_snapshot(older[-1]) if older else {}
+
+    async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
+        while True:
+            for number, position in positions.items():
+                for record in self._topic(DECISIONS, number).records(position):
+                    positions[number] = record.offset + 1
+                    yield number, record
+            await asyncio.sleep(_POLL_S)
+
+    async def last_ms(self, partition: int) -> int:
+        return self._topic(LOG, partition).last_timestamp_ms()
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        manifests = self._topic(topic, partition).manifests()
+        older = [manifest.last_offset + 1 for manifest in manifests if manifest.last_timestamp_ms < time_ms]
+        return older[-1] if older else 0
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        reader = self._topic(DECISIONS, partition)
+        # Numbers have no gaps and copies only add records: number n is at offset n - 1 or later, but for an archive
+        # whose decisions begin late; there the first record says how much.
+        low = 0
+        for manifest in reader.manifests():
+            if reader.first_seq(manifest) > seq:
+                break
+            low = manifest.first_offset
+        return low
+
+    def is_live(self) -> bool:
+        return is_written(self.root)
+
+    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
+        stored = snapshots(self.root, partition)
+        reader = self._topic(LOG, partition)
+        if before_ms is None:
+            begins = reader.first_offset()
+            return (stored[0][0], read_snapshot(stored[0][1])) if begins and stored else None
+        newest_ms = {manifest.last_offset: manifest.last_timestamp_ms for manifest in reader.manifests()}
+        for offset, path in reversed(stored):
+            if newest_ms.get(offset, before_ms) < before_ms:
+                rows = read_snapshot(path)
+                # Timestamps may step back, log time does not.
+                if _clock_ms(rows, partition) < before_ms:
+                    return offset, rows
+        return self.snapshot(partition, None)
+
+    def marks(self, partition: int) -> frozenset[int]:
+        return frozenset(manifest.last_offset for manifest in self._topic(LOG, partition).manifests())
+
+    def snapshot_at(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        path = dict(snapshots(self.root, partition)).get(offset)
+        return None if path is None else read_snapshot(path)
+
+
+def _clock_ms(rows: Mapping[bytes, bytes], partition: int) -> int:
+    """Log time of stored rows; 0 where they cannot be read: whoever restores them says what is wrong."""
+    key = partition_key(partition)
+    try:
+        row = decode_row(key, rows.get(key, b""))
+    except StateError:
+        return 0
+    return row.clock_ms if isinstance(row, PartitionRow) else 0

@@ -1,0 +1,315 @@
+"""The past as the topics of a running fleet hold it, read in no consumer group: nothing is committed or disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from runtime import kafkaclients
+from schemas import topics
+from schemas.connection import KafkaSettings
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segmentreader import seq_of
+from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
+from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable
+from streams.history.past import Past
+from streams.state.rowcopies import applied_offset
+
+TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
+STRETCH = 1_000
+"""Decisions of a partition that are read first, from its end backwards; then four times as many, and so on."""
+ROWS = 256
+"""Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""
+
+
+class Span(NamedTuple):
+    """Offsets of a topic partition: of the oldest record kept, and after the newest."""
+
+    first: int
+    end: int
+
+
+class KafkaPast(Past):
+    """The topics of a running fleet.
+
+    Each reading opens a consumer of its own, unless the past is `opened`: then all share one.
+    """
+
+    def __init__(self, settings: KafkaSettings, at_ms: int | None = None) -> None:
+        super().__init__(settings.bootstrap_servers, at_ms)
+        self.settings = settings
+        self._shared: AIOKafkaConsumer | None = None
+        self._counts: dict[str, int] = {}
+        self._asked: dict[TopicPartition, asyncio.Future[Span]] = {}
+
+    def __reduce__(self) -> tuple[type[KafkaPast], tuple[KafkaSettings, int | None]]:
+        return KafkaPast, (self.settings, self.at_ms)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[KafkaPast]:
+        """Share one consumer among all readings.
+
+        Raises:
+            MissingTopicError: log, decisions or changelog do not exist.
+        """
+        async with kafkaclients.reader(self.settings) as consumer:
+            self._counts = await _counts(consumer)
+            for topic in (topics.LOG, topics.DECISIONS, topics.CHANGELOG):
+                if not self._counts.get(topic):
+                    raise MissingTopicError(topic)
+            # Everything is assigned at once (`kafkaclients.reader` says why); what is not being read is paused.
+            everything = [
+                TopicPartition(topic, number)
+                for topic in (topics.LOG, topics.DECISIONS, topics.CHANGELOG)
+                for number in range(self._counts[topic])
+            ]
+            consumer.assign(everything)
+            consumer.pause(*everything)
+            self._shared = consumer
+            try:
+                yield self
+            finally:
+                self._shared = None
+
+    # --- consumers --------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _consumer(self, *parts: TopicPartition) -> AsyncIterator[AIOKafkaConsumer]:
+        if self._shared is not None:
+            yield self._shared
+            return
+        async with kafkaclients.reader(self.settings, parts) as consumer:
+            yield consumer
+
+    async def _span(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> Span:
+        """Return where a partition begins and ends now; those asked about at the same time are asked for at once."""
+        if consumer is not self._shared:
+            begin, end = await consumer.beginning_offsets([part]), await consumer.end_offsets([part])
+            return Span(begin[part], end[part])
+        if part not in self._asked:
+            loop = asyncio.get_running_loop()
+            if not self._asked:
+                loop.call_soon(lambda: loop.create_task(self._ask(consumer)))
+            self._asked[part] = loop.create_future()
+        return await self._asked[part]
+
+    async def _ask(self, consumer: AIOKafkaConsumer) -> None:
+        asked, self._asked = self._asked, {}
+        try:
+            begin, end = await asyncio.gather(
+                consumer.beginning_offsets(list(asked)), consumer.end_offsets(list(asked))
+            )
+        # Whatever it is, each of those who wait for the answer gets it.
+        except BaseException as error:
+            for waiting in asked.values():
+                if not waiting.done():
+                    waiting.set_exception(error)
+            return
+        for part, waiting in asked.items():
+            if not waiting.done():
+                waiting.set_result(Span(begin[part], end[part]))
+
+    async def _read(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, first: int, end: int
+    ) -> AsyncGenerator[ConsumerRecord, None]:
+        """Give the records of [first, end)."""
+        consumer.resume(part)
+        try:
+            async with aclosing(kafkaclients.read_range(consumer, part, first, end)) as records:
+                async for record in records:
+                    yield record
+        finally:
+            consumer.pause(part)
+
+    # --- log and decisions ------------------------------------------------------------------------------------------
+
+    async def partitions(self) -> int:
+        if not self._counts:
+            async with kafkaclients.reader(self.settings) as consumer:
+                self._counts = await _counts(consumer)
+        if not self._counts.get(topics.LOG):
+            raise MissingTopicError(topics.LOG)
+        return self._counts[topics.LOG]
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        part = TopicPartition(TOPICS[topic], partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+            async with aclosing(self._read(consumer, part, max(span.first, first), span.end)) as records:
+                async for record in records:
+                    yield archived(record)
+
+    async def backwards(
+        self, topic: str, partition: int, upto_ms: int | None = None
+    ) -> AsyncGenerator[list[ArchivedRecord], None]:
+        part = TopicPartition(TOPICS[topic], partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+            end, size = span.end, STRETCH
+            if upto_ms is not None:
+                later = (await consumer.offsets_for_times({part: max(0, upto_ms)}))[part]
+                end = end if later is None else max(span.first, later.offset)
+            while end > span.first:
+                first = max(span.first, end - size)
+                async with aclosing(self._read(consumer, part, first, end)) as records:
+                    yield [archived(record) async for record in records]
+                end, size = first, size * 4
+
+    async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
+        parts = [TopicPartition(topics.DECISIONS, number) for number in positions]
+        async with self._consumer(*parts) as consumer:
+            for part in parts:
+                span = await self._span(consumer, part)
+                consumer.seek(part, max(span.first, positions[part.partition]))
+            consumer.resume(*parts)
+            try:
+                while True:
+                    for part, records in (await consumer.getmany(*parts, timeout_ms=500)).items():
+                        for record in records:
+                            yield part.partition, archived(record)
+            finally:
+                consumer.pause(*parts)
+
+    async def last_ms(self, partition: int) -> int:
+        part = TopicPartition(topics.LOG, partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+            async with aclosing(self._read(consumer, part, max(span.first, span.end - 1), span.end)) as records:
+                async for record in records:
+                    return int(record.timestamp)
+        return 0
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        part = TopicPartition(TOPICS[topic], partition)
+        async with self._consumer(part) as consumer:
+            found = (await consumer.offsets_for_times({part: max(0, time_ms)}))[part]
+        return found.offset if found is not None else 0
+
+    async def first_decision(self, partition: int, seq: int) -> int:
+        # Numbers have no gaps and copies only add records: number n is at offset n - 1 or later, but for a topic
+        # that was created anew; there the record says so.
+        guess = max(0, seq - 1)
+        async with aclosing(self.records(DECISIONS, partition, guess)) as records:
+            async for record in records:
+                try:
+                    return guess if seq_of(record.value) <= seq else 0
+                except BAD_JSON:  # whoever reads on from the first one names it
+                    return 0
+        return 0
+
+    # --- state rows -------------------------------------------------------------------------------------------------
+
+    async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
+        part = TopicPartition(topics.CHANGELOG, partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+            return await self._newest(consumer, part, span, NewestCheckpoint(partition))
+
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        part = TopicPartition(topics.CHANGELOG, partition)
+        log = TopicPartition(topics.LOG, partition)
+        async with self._consumer(part, log) as consumer:
+            span, kept = await asyncio.gather(self._span(consumer, part), self._span(consumer, log))
+            if below is None and before_ms is None:
+                return await self._oldest(consumer, part, span, kept.first) if kept.first else {}
+            if below is None:
+                later = (await consumer.offsets_for_times({log: max(0, before_ms or 0)}))[log]
+                below = kept.end if later is None else later.offset
+            end = await self._first_row(consumer, part, span, below)
+            found = NewestCheckpoint(partition, below, before_ms)
+            return restorable(partition, dict(await self._newest(consumer, part, Span(span.first, end), found)))
+
+    async def _newest(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
+    ) -> Mapping[bytes, bytes]:
+        """Read the changelog from its end backwards; rows that were written long ago are looked up where they are."""
+        top, size = span.end, ROWS
+        while top > span.first and (found.own is None or found.lacking):
+            if found.own is not None and span.end - top > 2 * len(found.own.manifest) + ROWS:
+                await self._look_up(consumer, part, Span(span.first, top), found)
+                break
+            first = max(span.first, top - size)
+            async with aclosing(self._read(consumer, part, first, top)) as records:
+                for record in reversed([record async for record in records]):
+                    found.take(record.key, record.value)
+            top, size = first, size * 2
+        return found.rows if found.own is not None else {}
+
+    async def _look_up(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, found: NewestCheckpoint
+    ) -> None:
+        while found.lacking:
+            written = max(found.lacking.values())
+            first = await self._first_row(consumer, part, span, written)
+            async with aclosing(self._read(consumer, part, first, span.end)) as records:
+                async for record in records:
+                    found.take(record.key, record.value)
+                    if written not in found.lacking.values():
+                        break
+            if written in found.lacking.values():
+                # An older copy was written late, so that the rows are not in order: whatever is there is looked at.
+                async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+                    async for record in records:
+                        found.take(record.key, record.value)
+                return
+
+    async def _first_row(self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, applied: int) -> int:
+        """Return where the rows begin that have applied a log offset: they are written in the order of the log."""
+
+        async def before(offset: int) -> tuple[int, bool]:
+            """The next record that holds a row, and whether that row has applied less."""
+            async with aclosing(self._read_one(consumer, part, offset, span.end)) as records:
+                async for record in records:
+                    return record.offset, applied_offset(record.value) < applied
+            return span.end, False
+
+        return await _bisected(span, before)
+
+    async def _read_one(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, first: int, end: int
+    ) -> AsyncGenerator[ConsumerRecord, None]:
+        """Give the records of [first, end) that hold a row, one at a time: no more is decoded than is asked for."""
+        consumer.seek(part, first)
+        consumer.resume(part)
+        try:
+            while await consumer.position(part) < end:
+                for record in (await consumer.getmany(part, timeout_ms=1_000, max_records=1)).get(part, ()):
+                    if record.offset < end and record.value:
+                        yield record
+        finally:
+            consumer.pause(part)
+
+    async def _oldest(
+        self, consumer: AIOKafkaConsumer, part: TopicPartition, span: Span, kept: int
+    ) -> Mapping[bytes, bytes]:
+        wanted = OldestCheckpoint(part.partition, kept - 1)
+        async with aclosing(self._read(consumer, part, span.first, span.end)) as records:
+            async for record in records:
+                if not wanted.take(record.key, record.value):
+                    break
+        return restorable(part.partition, wanted.rows)
+
+
+async def _bisected(span: Span, before: Callable[[int], Awaitable[tuple[int, bool]]]) -> int:
+    """Return the first offset of a span at which `before` does not hold; it holds up to there and no further."""
+    low, high = span
+    while low < high:
+        middle = (low + high) // 2
+        found, is_before = await before(middle)
+        if is_before:
+            low = found + 1
+        else:
+            high = middle
+    return low
+
+
+async def _counts(consumer: AIOKafkaConsumer) -> dict[str, int]:
+    # Private, but the only request that lists topics without creating them; the driver's version is pinned.
+    cluster = await consumer._client.fetch_all_metadata()
+    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in cluster.topics()}

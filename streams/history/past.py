@@ -1,0 +1,313 @@
+"""The past of a fleet, asked in one way: state, log and decisions.
+
+They come from the topics of a running fleet (`kafkapast`) or from an archive (`archivepast`).
+
+Everything that reads the past stands on `Past`: read verbs, verification, replay, rebuilding and the analysis. A
+backing gives records and stored state rows; what is made of them (the fold, lists of decisions) lives here once.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.history.recorded import Expander, Recorded, expanded, place_of
+from streams.state.decisionrecords import print_time
+from streams.state.partition import Partition
+
+BEYOND_MS = 15 * 60_000
+"""How far the times of the decisions topic are taken to be from log time at first."""
+AHEAD_MS = 120_000
+"""How far behind the log's end (log time) the decider may be before the present is what it decided last."""
+_BREATH = 500
+"""Records that are folded before other tasks of the process, such as the one that shows progress, get a turn."""
+
+Enough = Callable[[int, list[Recorded]], bool]
+"""Whether the decisions of a partition, oldest first, reach far enough back."""
+
+
+class LogGoneError(ArchiveError):
+    """The log does not reach back far enough; the text says what would."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The state of a log partition at some record. `stored`: the rows that it was folded from; empty: none were.
+
+    `behind`: the log goes on, but the decider of a running fleet has not come that far.
+    """
+
+    partition: Partition
+    stored: Mapping[bytes, bytes]
+    behind: bool = False
+
+    def rows(self) -> dict[bytes, bytes]:
+        """The state rows at that record; the partition's own row comes last, as in every checkpoint."""
+        changed = self.partition.checkpoint()
+        kept = {key: value for key, value in self.stored.items() if key != changed[-1][0]}
+        return kept | dict(changed)
+
+
+class Past(ABC):
+    """State, log and decisions of all partitions of one fleet.
+
+    A pickled copy reads the same fleet; it opens what it needs anew.
+
+    Args:
+        name: how messages call it.
+        at_ms: log time up to and including which `fleet` and `tail` look; None: up to now.
+    """
+
+    def __init__(self, name: str, at_ms: int | None = None) -> None:
+        self.name, self.at_ms = name, at_ms
+        self.log_records_read = 0
+
+    # --- what a backing gives ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def partitions(self) -> int:
+        """Return how many partitions log and decisions have."""
+
+    @abstractmethod
+    def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        """Give the records from offset `first` (or the oldest kept) to the end as of now; whoever stops closes it."""
+
+    @abstractmethod
+    def backwards(
+        self, topic: str, partition: int, upto_ms: int | None = None
+    ) -> AsyncGenerator[list[ArchivedRecord], None]:
+        """Give the records in stretches, the newest stretch first, each in order.
+
+        `upto_ms`: stretches whose records are all later than this topic time may be left out.
+        """
+
+    @abstractmethod
+    async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
+        """Return the newest stored state rows; empty: none are stored."""
+
+    @abstractmethod
+    async def checkpoint(
+        self, partition: int, *, below: int | None = None, before_ms: int | None = None
+    ) -> Mapping[bytes, bytes]:
+        """Return the newest stored rows that have applied nothing from a log offset, or from a log time, on.
+
+        Empty: none are stored. With neither limit: the oldest stored rows if the log has lost its beginning, else none.
+        """
+
+    @abstractmethod
+    def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
+        """Give decisions as they are written, from an offset in each partition on, without end."""
+
+    async def first_ms(self, partition: int) -> int | None:
+        """Return the timestamp of the oldest log record; None: there is none."""
+        async with aclosing(self.records(LOG, partition)) as records:
+            async for record in records:
+                return record.timestamp_ms
+        return None
+
+    @abstractmethod
+    async def last_ms(self, partition: int) -> int:
+        """Return the timestamp of the newest log record; 0: there is none."""
+
+    @abstractmethod
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """Return an offset at or before the first record of this time, as near as can cheaply be known."""
+
+    @abstractmethod
+    async def first_decision(self, partition: int, seq: int) -> int:
+        """Return an offset at or before that of decision number `seq`, as near as can cheaply be known."""
+
+    def is_live(self) -> bool:
+        """Whether more is being written now."""
+        return True
+
+    def snapshot(self, partition: int, before_ms: int | None) -> tuple[int, Mapping[bytes, bytes]] | None:
+        """Return (applied offset, rows) of the newest snapshot of an archive whose log time is before `before_ms`.
+
+        None for `before_ms`: the first snapshot, if the log does not begin at its first record.
+        """
+        return None
+
+    def marks(self, partition: int) -> frozenset[int]:
+        """Return the log offsets at which an archive must hold a snapshot: the ends of closed segments."""
+        return frozenset()
+
+    def snapshot_at(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        """Return the rows of an archive's snapshot at a log offset; None: there is none."""
+        return None
+
+    # --- the fold ---------------------------------------------------------------------------------------------------
+
+    async def following(
+        self, partition: Partition, *, upto: int | None = None, until_ms: int | None = None
+    ) -> AsyncGenerator[ArchivedRecord, None]:
+        """Give the log records that a partition has not applied yet; the caller applies each of them.
+
+        Ends after offset `upto`, or before the first record that is not earlier than `until_ms` (timestamps may step
+        back, log time does not).
+
+        Raises:
+            LogGoneError: records are missing between what the partition has applied and the next one.
+        """
+        expected = partition.applied_offset + 1
+        async with aclosing(self.records(LOG, partition.number, expected)) as records:
+            async for record in records:
+                if until_ms is not None and record.timestamp_ms >= until_ms:
+                    return
+                if record.offset != expected:
+                    raise self._gone(partition.number, expected, record.offset)
+                if upto is not None and record.offset > upto:
+                    return
+                expected += 1
+                self.log_records_read += 1
+                if self.log_records_read % _BREATH == 0:
+                    await asyncio.sleep(0)
+                yield record
+
+    def _gone(self, number: int, expected: int, found: int) -> LogGoneError:
+        if expected:
+            return LogGoneError(f"log partition {number}: offset {found} does not follow {expected - 1}")
+        return LogGoneError(
+            f"log partition {number} begins at offset {found}: earlier records are gone, and no stored state is old "
+            "enough; an archive that was begun earlier has both (fleethpa archive --to DIR, then --from DIR)"
+        )
+
+    async def restored(self, number: int, *, below: int | None = None, before_ms: int | None = None) -> Partition:
+        """Return a partition as of the nearest stored rows before a log offset or time (`checkpoint`), or an empty one.
+
+        Raises:
+            StateError: the rows are damaged.
+        """
+        return Partition.restore(number, await self.checkpoint(number, below=below, before_ms=before_ms))
+
+    async def fold_to(self, number: int, *, offset: int | None = None, time_ms: int | None = None) -> Folded:
+        """Return the state of a partition after a log offset, or as of a log time; with neither: as of now.
+
+        Now is the end of the log, or, of a running fleet whose decider is far behind, what it decided last.
+
+        Raises:
+            LogGoneError: neither log nor stored rows reach back far enough.
+            CoreError: a record cannot be folded.
+        """
+        now = offset is None and time_ms is None
+        after_ms = None if time_ms is None else time_ms + 1
+        below = None if offset is None else offset + 1
+        stored = await (self.newest_rows(number) if now else self.checkpoint(number, below=below, before_ms=after_ms))
+        partition = Partition.restore(number, stored)
+        if time_ms is not None and partition.clock_ms > time_ms:
+            raise LogGoneError(
+                f"log partition {number} can be folded from {print_time(partition.clock_ms)} on, not from "
+                f"{print_time(time_ms)}: the archive was begun later"
+            )
+        begun_ms = partition.clock_ms
+        async with aclosing(self.following(partition, upto=offset, until_ms=after_ms)) as records:
+            async for record in records:
+                begun_ms = begun_ms or record.timestamp_ms
+                if now and self.is_live() and record.timestamp_ms > begun_ms + AHEAD_MS:
+                    return Folded(partition, stored, behind=True)
+                partition.apply(record.offset, record.timestamp_ms, record.value)
+        return Folded(partition, stored)
+
+    async def fleet(self, partitions: Iterable[int] | None = None) -> list[Folded]:
+        """Return the state of every partition (or of some) as of `at_ms`; raises as `fold_to`."""
+        numbers = range(await self.partitions()) if partitions is None else partitions
+        return list(await asyncio.gather(*(self.fold_to(number, time_ms=self.at_ms) for number in numbers)))
+
+    # --- decisions --------------------------------------------------------------------------------------------------
+
+    async def tail(
+        self, enough: Enough, partitions: Iterable[int] | None = None, upto_ms: int | None = None
+    ) -> dict[int, list[Recorded]]:
+        """Return the newest decisions of each partition, oldest first, as far back as `enough` asks (or are kept).
+
+        `upto_ms`: decisions later than this log time are left out.
+        """
+        numbers = list(range(await self.partitions()) if partitions is None else partitions)
+        limits = [limit for limit in (upto_ms, self.at_ms) if limit is not None]
+        upto = min(limits) if limits else None
+        found = await asyncio.gather(*(self._tail(number, enough, upto) for number in numbers))
+        return dict(zip(numbers, found, strict=True))
+
+    async def _tail(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
+        def reached(partition: int, decisions: list[Recorded]) -> bool:
+            kept = _until(decisions, upto_ms)
+            return bool(kept or not decisions) and enough(partition, kept)
+
+        beyond = None if upto_ms is None else upto_ms + BEYOND_MS
+        _, decisions = await self._read_back(number, reached, beyond)
+        if upto_ms is not None and (not decisions or decisions[-1].time_ms <= upto_ms):
+            # It is the end, or the decider lagged: the topic's times are later than the decisions' own.
+            _, decisions = await self._read_back(number, reached, None)
+        return _until(decisions, upto_ms)
+
+    async def _read_back(self, number: int, enough: Enough, upto_ms: int | None) -> tuple[Expander, list[Recorded]]:
+        """Read decisions backwards until they are enough and all of them can be expanded."""
+        parts: list[list[ArchivedRecord]] = []
+        due = 1
+        async with aclosing(self.backwards(DECISIONS, number, upto_ms)) as stretches:
+            async for part in stretches:
+                parts.append(part)
+                # Looked at whenever there is twice as much: a long past is not expanded once for each stretch.
+                if sum(map(len, parts)) >= due:
+                    expander, decisions = _expanded(number, parts)
+                    if not expander.lacking and enough(number, decisions):
+                        return expander, decisions
+                    due = 2 * sum(map(len, parts))
+        return _expanded(number, parts)
+
+    async def decisions(
+        self, number: int, since_ms: int | None = None, until_ms: int | None = None
+    ) -> AsyncGenerator[Recorded, None]:
+        """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`."""
+        firsts = [0]
+        if since_ms is not None:
+            # A short decision repeats a full one that is at most ten minutes older. Where that does not reach, or
+            # the topic's times are behind the log's, everything is read.
+            firsts = [await self.offset_at(DECISIONS, number, since_ms - BEYOND_MS), 0]
+        for first in firsts:
+            expander, given, too_late = Expander(), False, False
+            async with aclosing(self.records(DECISIONS, number, first)) as records:
+                async for record in records:
+                    time_ms = place_of(number, record.offset, record.value).time_ms
+                    if until_ms is not None and time_ms >= until_ms:
+                        break
+                    is_first = not expander.position
+                    taken = expander.take(number, record.offset, record.value)
+                    if time_ms < (since_ms or 0):
+                        continue
+                    if first and not given and (is_first or (taken is None and expander.lacking)):
+                        too_late = True
+                        break
+                    if taken is not None:
+                        given = True
+                        yield taken
+            if not too_late and (expander.position or not first):
+                return
+
+    async def follow(self) -> AsyncGenerator[Recorded, None]:
+        """Give decisions from now on, as they are made."""
+        expanders: dict[int, Expander] = {}
+        for number in range(await self.partitions()):
+            # Short decisions repeat earlier full ones.
+            expanders[number], _ = await self._read_back(number, lambda *_: True, None)
+        positions = {number: expander.position for number, expander in expanders.items()}
+        async with aclosing(self.arriving(positions)) as records:
+            async for number, record in records:
+                taken = expanders[number].take(number, record.offset, record.value)
+                if taken is not None:
+                    yield taken
+
+
+def _expanded(number: int, newest_first: list[list[ArchivedRecord]]) -> tuple[Expander, list[Recorded]]:
+    return expanded(number, ((r.offset, r.value) for part in reversed(newest_first) for r in part))
+
+
+def _until(decisions: list[Recorded], upto_ms: int | None) -> list[Recorded]:
+    """Decisions of one partition, which are in the order of log time, without those later than `upto_ms`."""
+    end = len(decisions)
+    while upto_ms is not None and end and decisions[end - 1].time_ms > upto_ms:
+        end -= 1
+    return decisions[:end]
