@@ -14,6 +14,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     Defaults are upstream's flags. `sources`: metric type → `api` (metrics APIs) or `samples` (pushed). `namespaces`:
     namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
     without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
+    `statusEvery` (no decision depends on it): how often the reconciler writes a status in which only metric values have
+    changed; 0: with each evaluation, as upstream does.
     """
 
     sync_period_ms: int | None = None
@@ -30,6 +32,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     max_step: int | None = None
     hold_on_overflow: bool | None = None
     native_evidence: str | None = None
+    status_every_ms: int | None = None
 
 
 class SettingsSet(

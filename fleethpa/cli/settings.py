@@ -32,7 +32,8 @@ def settings(
     NAME= or NAME=default takes a setting away: what '*' says holds again, else upstream's default.
 
     Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
-    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, namespace.NAME, source.TYPE.
+    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every,
+    namespace.NAME, source.TYPE.
     """
     from fleethpa.cli.common.settingwords import Changes, parse_changes, remarks
     from schemas.settings import ClusterSettings

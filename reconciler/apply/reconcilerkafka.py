@@ -1,11 +1,11 @@
 """aiokafka clients of the reconciler and the observer."""
 
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from schemas import connection
 from schemas.connection import KafkaSettings, SettingsError
@@ -83,6 +83,40 @@ async def marks(
     async with _started(client):
         client.assign(list(partitions))
         yield client
+
+
+async def look_back(
+    settings: KafkaSettings, ends: Mapping[TopicPartition, int], since_ms: int, most: int
+) -> AsyncGenerator[tuple[TopicPartition, ConsumerRecord], None]:
+    """Records of these partitions below `ends`, in order per partition, in no group.
+
+    Args:
+        since_ms: from this time on, where the broker finds one (Unix milliseconds).
+        most: else so many records before the end.
+    """
+    client = AIOKafkaConsumer(
+        group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_kwargs(settings)
+    )
+    async with _started(client):
+        client.assign(list(ends))
+        begins = await client.beginning_offsets(list(ends))
+        times = await client.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
+        left = dict(ends)
+        for partition, end in ends.items():
+            found = times.get(partition)
+            client.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
+        while left := await _unread(client, left):
+            for partition, records in (await client.getmany(*left, timeout_ms=200)).items():
+                for record in records:
+                    if record.offset < left[partition]:
+                        yield partition, record
+
+
+async def _unread(client: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those partitions of which records below these ends are still to be read; the others are no longer fetched."""
+    left = {partition: end for partition, end in ends.items() if await client.position(partition) < end}
+    client.pause(*(partition for partition in ends if partition not in left))
+    return left
 
 
 async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:

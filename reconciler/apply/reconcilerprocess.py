@@ -11,10 +11,10 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from reconciler.apply import reconcilerkafka
 from reconciler.apply.actuate import Actuator
@@ -26,13 +26,14 @@ from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.statuswriter import Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
+from reconciler.core.fullrecords import FullRecords
 from reconciler.core.inbox import Inbox, Position, Progress, Wish
 from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, outcome
 from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision
+from schemas.decisions import Decision, ShortDecision
 from schemas.keys import namespace_key
 from schemas.outcomes import Outcome
 from schemas.scales import Serving
@@ -44,7 +45,12 @@ LOOK_BACK = 500
 """Where a group has committed nothing yet, so many records of a partition are read again: older wishes are long
 stale.
 """
+LEARN_BACK_MS = 660_000
+"""How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
+LEARN_BACK_RECORDS = 2_000
+"""So many records are read back where the broker cannot find a time, as the embedded one cannot."""
 _SHORT = b"io.fleethpa.decision.short.v1"
+_SOURCE = "/clusters/"
 _LAST_WORDS_S = 5.0
 
 
@@ -57,8 +63,10 @@ class _Lane:
         wishes: "Pool[str, Wish]",
         shows: "Pool[tuple[str, str], Showing]",
         actuator: Actuator,
+        shower: Shower,
     ) -> None:
-        self.client, self.wishes, self.shows, self.actuator = client, wishes, shows, actuator
+        self.client, self.wishes, self.shows = client, wishes, shows
+        self.actuator, self.shower = actuator, shower
 
 
 class Reconciler:
@@ -69,6 +77,7 @@ class Reconciler:
         self.health = Health("decisions", "settings")
         self._metrics = ReconcilerMetrics(self.health.registry)
         self._inbox = Inbox()
+        self._full = FullRecords()
         self._settings = GuardSettings()
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
@@ -134,7 +143,7 @@ class Reconciler:
         shows: Pool[tuple[str, str], Showing] = Pool(
             show, workers=max(1, self._config.workers // 2), limit=self._config.queue
         )
-        self._lanes[client.name] = _Lane(client, wishes, shows, actuator)
+        self._lanes[client.name] = _Lane(client, wishes, shows, actuator, shower)
         return [group.create_task(wishes.run()), group.create_task(shows.run())]
 
     # --- settings -----------------------------------------------------------------------------------------------------
@@ -201,23 +210,39 @@ class Reconciler:
         progress = self._progress.setdefault(partition, Progress())
         progress.begin(record.offset)
         decision = self._decode(record)
-        if decision is not None:
-            lane = self._lanes.get(decision.cluster)
-            if lane is not None:
-                position = Position(partition, record.offset, self._assignments[partition])
-                await self._accept(lane, decision, position)
+        if isinstance(decision, ShortDecision):
+            self._take_short(decision)
+        elif decision is not None and decision.cluster in self._lanes:
+            self._full.take(decision, partition, self._config.clock())
+            position = Position(partition, record.offset, self._assignments[partition])
+            await self._accept(self._lanes[decision.cluster], decision, position)
         progress.done(record.offset)
 
-    def _decode(self, record: ConsumerRecord) -> Decision | None:
-        if dict(record.headers).get("ce_type") == _SHORT:
+    def _decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
+        """Read a record; None: it is not for a cluster that is served here, or cannot be read."""
+        headers = dict(record.headers)
+        source = headers.get("ce_source", b"").decode(errors="replace")
+        if source and source.removeprefix(_SOURCE) not in self._lanes:
             return None
         try:
+            if headers.get("ce_type") == _SHORT:
+                return decode(record.value, ShortDecision)
             return decode(record.value, Decision)
         except WireError as error:
             self._metrics.decisions.labels("unreadable").inc()
             where = f"{record.topic}-{record.partition}@{record.offset}"
             log.error("not a decision record", extra={"position": where, "error": str(error)})
             return None
+
+    def _take_short(self, short: ShortDecision) -> None:
+        """Show what a short record says. It asks for no write, and the next one makes up for it where it gets lost."""
+        decision = self._full.whole(short)
+        lane = self._lanes.get(decision.cluster) if decision is not None else None
+        if decision is None or lane is None:
+            return
+        is_due = lane.shower.is_due(decision, self._settings.status_every_ms(decision.cluster))
+        if (is_due and wants_status(decision)) or wants_events(decision):
+            self._queue_showing(lane, decision, None, status=is_due)
 
     async def _accept(self, lane: _Lane, decision: Decision, position: Position) -> None:
         wish, replaced = self._inbox.offer(decision, position)
@@ -234,12 +259,15 @@ class Reconciler:
         if wants_status(decision) or wants_events(decision):
             self._queue_showing(lane, decision, position)
 
-    def _queue_showing(self, lane: _Lane, decision: Decision, position: Position) -> None:
+    def _queue_showing(
+        self, lane: _Lane, decision: Decision, position: Position | None, *, status: bool = True
+    ) -> None:
         self._metrics.decisions.labels("show").inc()
         key = (decision.namespace, decision.name)
         showing = lane.shows.waiting(key) or Showing()
-        showing.add(decision, position)
-        self._progress[position.partition].begin(position.offset)
+        showing.add(decision, position, status=status)
+        if position is not None:
+            self._progress[position.partition].begin(position.offset)
         overflow = lane.shows.put(key, showing)
         if overflow is not None:
             self._shown(overflow)
@@ -323,17 +351,41 @@ class Reconciler:
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin where the group has committed, or a little before the end."""
+        begins = {}
         for partition in partitions:
-            if await self._consumer.committed(partition) is None:
+            begins[partition] = await self._consumer.committed(partition)
+            if begins[partition] is None:
                 end = (await self._consumer.end_offsets([partition]))[partition]
                 first = (await self._consumer.beginning_offsets([partition]))[partition]
-                self._consumer.seek(partition, max(first, end - LOOK_BACK))
+                begins[partition] = max(first, end - LOOK_BACK)
+                self._consumer.seek(partition, begins[partition])
+        if begins:
+            self._group.create_task(self._learn(begins))
+
+    async def _learn(self, ends: dict[TopicPartition, int]) -> None:
+        """Read the full records before these offsets, which the short ones after them repeat."""
+        assignments = {partition: self._assignments[partition.partition] for partition in ends}
+        try:
+            since_ms = self._config.clock() - LEARN_BACK_MS
+            async with aclosing(
+                reconcilerkafka.look_back(self._config.kafka, ends, since_ms, LEARN_BACK_RECORDS)
+            ) as records:
+                async for partition, record in records:
+                    if assignments[partition] != self._assignments[partition.partition]:
+                        continue
+                    decision = None if dict(record.headers).get("ce_type") == _SHORT else self._decode(record)
+                    if isinstance(decision, Decision) and decision.cluster in self._lanes:
+                        self._full.take(decision, partition.partition, self._config.clock())
+        except KafkaError as error:
+            # Statuses are shown from the next full records on, ten minutes later at the latest.
+            log.warning("earlier decisions could not be read", extra={"error": repr(error)})
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Give up what waits of these partitions: their new owner reads it again."""
         numbers = {partition.partition for partition in partitions}
         for wish in self._inbox.forget(numbers):
             self._lanes[wish.decision.cluster].wishes.take_back(wish.decision.id)
+        self._full.forget(numbers)
         for number in numbers:
             self._assignments[number] += 1
             self._progress.pop(number, None)

@@ -1,12 +1,12 @@
-"""Write HPA status and Events of the HPAs that fleethpa enforces: level-based, the newest status wins, events are
-counted.
+"""Write HPA status and Events of the HPAs that fleethpa enforces: the newest status wins, Events are counted and dated
+as upstream's recorder does.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reconciler.apply.reconcilerconfig import Clock
 from reconciler.apply.telemetry import ReconcilerMetrics, result_of
@@ -14,12 +14,15 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
-from reconciler.core.inbox import Position, target_key
+from reconciler.core.eventcorrelator import EventCorrelator
+from reconciler.core.inbox import Position, TargetKey, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite
 from schemas.decisions import Decision
 
 T = TypeVar("T")
+ObjectKey = tuple[str, str]
+"""Namespace and name."""
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ DOWN_FOR_MS = 5_000
 given up one by one would hold up the offsets of all clusters for many minutes.
 """
 EVENTS_KEPT = 50
+FORGOTTEN_MS = 3_600_000
+"""After this time without a status to show, nothing of an HPA is remembered."""
 TIDY_MS = 60_000
 """How often the budgets of all objects are looked at."""
 
@@ -42,13 +47,23 @@ class Showing:
     events: list[Decision] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
 
-    def add(self, decision: Decision, position: Position) -> None:
-        """Take a newer decision of the same HPA in."""
-        if statusplan.wants_status(decision):
+    has_news: bool = False
+    """Whether more than metric values may have changed."""
+
+    def add(self, decision: Decision, position: Position | None = None, *, status: bool = True) -> None:
+        """Take a newer decision of the same HPA in.
+
+        Args:
+            position: of a full record: it counts as read once this is shown. None: of a short one, which repeats it.
+            status: whether its status is to be shown now.
+        """
+        if status and statusplan.wants_status(decision):
             self.status = decision
         if statusplan.wants_events(decision):
             self.events = [*self.events, decision][-EVENTS_KEPT:]
-        self.positions.append(position)
+        if position is not None:
+            self.positions.append(position)
+            self.has_news = True
 
 
 class Shower:
@@ -58,6 +73,18 @@ class Shower:
         self._client, self._discovery = client, Discovery(client)
         self._metrics, self._clock = metrics, clock
         self._budget, self._tidied_ms, self._down_ms = EventBudget(), 0, -DOWN_FOR_MS
+        self._correlator = EventCorrelator(self._budget)
+        self._written: dict[ObjectKey, dict[str, Any]] = {}
+        """The HPA objects as the API server answered the last write of their status."""
+        self._shown_ms: dict[ObjectKey, int] = {}
+        self._target_uids: dict[TargetKey, str] = {}
+
+    def is_due(self, decision: Decision, every_ms: int) -> bool:
+        """Whether a status in which only metric values have changed is to be shown now, if that is done every
+        `every_ms` (0: with each evaluation).
+        """
+        shown_ms = self._shown_ms.get((decision.namespace, decision.name))
+        return not every_ms or shown_ms is None or self._clock() - shown_ms >= every_ms
 
     async def show(self, showing: Showing) -> None:
         """Write what differs. What fails is counted and logged, not raised: nothing waits for it."""
@@ -67,9 +94,13 @@ class Shower:
             return
         deadline_ms = now_ms + GIVE_UP_MS
         if showing.status is not None:
+            key = (showing.status.namespace, showing.status.name)
+            self._shown_ms[key] = now_ms
+            if showing.has_news:
+                self._written.pop(key, None)  # read it anew: others may have changed it meanwhile
             await self._try("status", self._write_status, showing.status, deadline_ms)
         for decision in showing.events:
-            for event in await self._events(decision):
+            for event in await self._events(decision, showing.has_news):
                 await self._try("event", self._write_event, event, deadline_ms)
         self._forget_idle()
 
@@ -78,6 +109,9 @@ class Shower:
         if abs(now - self._tidied_ms) >= TIDY_MS:
             self._tidied_ms = now
             self._budget.forget_idle(now)
+            for key in [key for key, shown_ms in self._shown_ms.items() if now - shown_ms > FORGOTTEN_MS]:
+                del self._shown_ms[key]
+                self._written.pop(key, None)
 
     async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
         attempt = 0
@@ -104,21 +138,29 @@ class Shower:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
     async def _write_status(self, decision: Decision) -> None:
+        key = (decision.namespace, decision.name)
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
-        live = await self._client.get_object(path)
+        # Like upstream's controller, which reads from its informer: what is out of date is refused with a conflict, and
+        # then read.
+        live = self._written.pop(key, None)
+        if live is None or live["metadata"].get("uid") != decision.uid:
+            live = await self._client.get_object(path)
         body = statusplan.status_update(decision, live)
-        if body is not None:
-            await self._client.put(f"{path}/status", body)
+        self._written[key] = live if body is None else await self._client.put(f"{path}/status", body)
 
-    async def _events(self, decision: Decision) -> list[EventWrite]:
-        target_uid = await self._target_uid(decision) if decision.origin == "central" else ""
-        about = decision.uid
-        return [
-            event for event in statusplan.event_writes(decision, target_uid) if self._budget.take(about, self._clock())
-        ]
+    async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
+        target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""
+        now_ms = self._clock()
+        observed = [self._correlator.observe(event, now_ms) for event in statusplan.event_writes(decision, target_uid)]
+        return [event for event in observed if event is not None]
 
-    async def _target_uid(self, decision: Decision) -> str:
+    async def _target_uid(self, decision: Decision, has_news: bool) -> str:
         key = target_key(decision)
+        if has_news or key not in self._target_uids:
+            self._target_uids[key] = await self._read_target_uid(key)
+        return self._target_uids[key]
+
+    async def _read_target_uid(self, key: TargetKey) -> str:
         try:
             resource = await self._discovery.resource(key.kind, key.group)
             scale = await self._client.get(resource.path(key.namespace, key.name, "scale"))
@@ -129,14 +171,28 @@ class Shower:
 
     async def _write_event(self, event: EventWrite) -> None:
         path = f"/api/v1/namespaces/{event.namespace}/events"
+        count = event.body["count"]
+        if count > 1:
+            try:
+                await self._client.merge_patch(f"{path}/{event.name}", statusplan.count_patch(event, count))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                # It has expired, as Events do after an hour: it is created anew and goes on counting.
+            else:
+                return
         try:
             await self._client.request("POST", path, body=event.body)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            await self._count_again(f"{path}/{event.name}", event)
+            await self._count_on(f"{path}/{event.name}", event)
 
-    async def _count_again(self, path: str, event: EventWrite) -> None:
-        patch = statusplan.again(event, await self._client.get_object(path))
+    async def _count_on(self, path: str, event: EventWrite) -> None:
+        """Count on from an Event that was created before this process began."""
+        standing = await self._client.get_object(path)
+        patch = statusplan.again(event, standing)
         if patch is not None:
             await self._client.merge_patch(path, patch)
+        count = (patch or standing).get("count") or 1
+        self._correlator.stands(event, count, standing.get("firstTimestamp") or event.time)

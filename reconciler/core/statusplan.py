@@ -71,7 +71,7 @@ def _same_field(key: str, left: Any, right: Any) -> bool:
 
 
 class EventWrite(Struct, frozen=True, kw_only=True):
-    """One event: create it; if its name is taken, raise the count of what stands there (`again`)."""
+    """One event: create it, or where it was observed before (`count` in the body), patch its Event (`count_patch`)."""
 
     namespace: str
     name: str
@@ -104,8 +104,7 @@ def involved_object(decision: Decision, target_uid: str = "") -> dict[str, str]:
 
 def _event(decision: Decision, about: dict[str, str], kind: str, reason: str, message: str) -> EventWrite:
     time = decision.time[:19] + "Z"
-    said = "\x00".join((decision.uid, about.get("uid", ""), kind, reason, message))
-    name = f"{about['name'][:236]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    name = event_name(about, decision.uid, about.get("uid", ""), kind, reason, message)
     body: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -128,19 +127,32 @@ def _event(decision: Decision, about: dict[str, str], kind: str, reason: str, me
     return EventWrite(namespace=decision.namespace, name=name, body=body, decision=decision.id, time=time)
 
 
-def again(write: EventWrite, standing: Json) -> dict[str, Any] | None:
-    """The merge patch that counts the event once more; None where this decision is counted already."""
-    metadata = standing["metadata"]
-    if (metadata.get("annotations") or {}).get(DECISION_ANNOTATION) == write.decision:
-        return None
+def event_name(about: Mapping[str, str], *parts: str) -> str:
+    """The name of the Event about an object; `parts` tell it from other Events about the same object."""
+    return f"{about['name'][:236]}.{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
+
+
+def count_patch(write: EventWrite, count: int) -> dict[str, Any]:
+    """The merge patch after which an Event has this count and shows this occurrence of it."""
     return {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            "annotations": {DECISION_ANNOTATION: write.decision},
-        },
-        "count": (standing.get("count") or 1) + 1,
+        "metadata": {"annotations": {DECISION_ANNOTATION: write.decision}},
+        "message": write.body["message"],
+        "count": count,
         "lastTimestamp": write.time,
     }
+
+
+def again(write: EventWrite, standing: Json) -> dict[str, Any] | None:
+    """The merge patch that counts once more an Event that another process created; None where this occurrence, or a
+    later one, is counted already.
+    """
+    metadata = standing["metadata"]
+    is_counted = (metadata.get("annotations") or {}).get(DECISION_ANNOTATION) == write.decision
+    if is_counted or (standing.get("lastTimestamp") or "") > write.time:
+        return None
+    patch = count_patch(write, (standing.get("count") or 1) + 1)
+    patch["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    return patch
 
 
 class EventBudget:

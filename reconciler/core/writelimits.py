@@ -17,10 +17,12 @@ class GuardSettings:
         self._frozen: dict[str, bool] = {}
         self._max_step: dict[str, int] = {}
         self._sync_period_ms: dict[str, int] = {}
+        self._status_every_ms: dict[str, int] = {}
         self._by_name: dict[str, dict[str, Any]] = {
             "frozen": self._frozen,
             "maxStep": self._max_step,
             "syncPeriodMs": self._sync_period_ms,
+            "statusEveryMs": self._status_every_ms,
         }
 
     def apply(self, entry: SettingsSet) -> None:
@@ -37,6 +39,12 @@ class GuardSettings:
             self._max_step[entry.cluster] = entry.settings.max_step
         if entry.settings.sync_period_ms is not None and entry.settings.sync_period_ms > 0:
             self._sync_period_ms[entry.cluster] = entry.settings.sync_period_ms
+        if entry.settings.status_every_ms is not None and entry.settings.status_every_ms >= 0:
+            self._status_every_ms[entry.cluster] = entry.settings.status_every_ms
+
+    def status_every_ms(self, cluster: str) -> int:
+        """How often a status in which only metric values have changed is written; 0: with each evaluation."""
+        return self._status_every_ms.get(cluster, self._status_every_ms.get(EVERY_CLUSTER, 0))
 
     def guards(self, cluster: str) -> Guards:
         """What holds for a cluster now. A frozen fleet is frozen everywhere; maxStep 0 means no limit."""

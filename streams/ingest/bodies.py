@@ -208,6 +208,7 @@ _SETTING_MINIMA = {
     "initial_readiness_delay_ms": 0,
     "sample_age_limit_ms": 1,
     "max_step": 1,
+    "status_every_ms": 0,
 }
 
 

@@ -17,7 +17,7 @@ from reconciler.apply.reconcilerconfig import wall_clock_ms
 from reconciler.clusters.client import ClusterConfig, clusters_of
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, InputPosition
+from schemas.decisions import Decision, InputPosition, ShortDecision
 from schemas.entries import PublicRecord
 from schemas.keys import namespace_key, partition_for
 from schemas.scales import Target
@@ -98,6 +98,26 @@ class Decider:
             DECISIONS, encode(decision), key=key.encode(), partition=partition, headers=headers
         )
         return decision
+
+    async def repeat(self, full: Decision, time: str, value: tuple[int, int, int, str]) -> ShortDecision:
+        """Publish a short record: the evaluation came out as in `full`, with these values of its only metric."""
+        key = namespace_key(full.cluster, full.namespace)
+        partition = partition_for(key, self._partitions)
+        self._seq[partition] += 1
+        short = ShortDecision(
+            id=f"0-{next(self._ids)}-{full.name}",
+            seq=self._seq[partition],
+            prev="",
+            same_as=full.id,
+            time=time,
+            input=full.input,
+            m=[value],
+        )
+        headers = [("ce_type", b"io.fleethpa.decision.short.v1"), ("ce_source", f"/clusters/{full.cluster}".encode())]
+        await self._producer.send_and_wait(
+            DECISIONS, encode(short), key=key.encode(), partition=partition, headers=headers
+        )
+        return short
 
 
 class Topics:

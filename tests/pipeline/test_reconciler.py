@@ -21,7 +21,7 @@ from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, InputPosition
+from schemas.decisions import Decision, InputPosition, MetricDecision
 from schemas.entries import PublicRecord
 from schemas.outcomes import Outcome
 from schemas.scales import Serving, Target
@@ -329,6 +329,59 @@ async def test_status_and_events_of_enforced_hpas_are_written_once(app: App) -> 
     assert event["involvedObject"]["uid"] == live["metadata"]["uid"]
     assert event["source"] == {"component": "horizontal-pod-autoscaler"}
     assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2026-11-21T12:00:00Z", "2026-11-21T12:01:00Z")
+
+
+CPU = MetricDecision(type="Resource", name="cpu", value=100, utilization=50)
+FAILED = [("Warning", "FailedGetResourceMetric", "no metrics returned")]
+
+
+def shown(app: App) -> Any:
+    """The utilization that the HPA's status shows in the cluster."""
+    live = app.sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, app.name))
+    assert live is not None
+    metrics = (live.get("status") or {}).get("currentMetrics") or [{}]
+    return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
+
+
+async def steady(app: App, **changes: Any) -> Decision:
+    """A full record of an evaluation that changes nothing."""
+    current = {"averageUtilization": 50, "averageValue": "100m"}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "current": current}}]
+    status = STATUS | {"desiredReplicas": 2, "currentMetrics": metrics}
+    return await app.decided(wants=None, status=status, metrics=[CPU], **changes)
+
+
+async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_full_record(app: App) -> None:
+    full = await app.made.decider.publish(await steady(app, events=FAILED))
+    for number, percent in enumerate((60, 70, 70, 121)):
+        await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0"))
+        await app.made.topics.until(lambda percent=percent: shown(app) == percent, f"{percent} % in the status")
+
+    def counted() -> Any:
+        return [(each["count"], each["lastTimestamp"]) for each in events(app, "HorizontalPodAutoscaler")]
+
+    await app.made.topics.until(lambda: counted() == [(5, "2026-11-21T12:01:45Z")], "an event per evaluation")
+    writes = asked(app.sim, "update", f"{app.name}/status")
+    assert len(writes) == 4, "one each time the status differs"
+    assert len(asked(app.sim, "get", f"/{app.name}")) == 1, "and nothing is read in between"
+
+
+async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.apply.reconcilerprocess.LOOK_BACK", 0)
+    async with rig(tmp_path) as made:
+        app = App(made, "web")
+        app.sim.apply(deployment("web"))
+        app.sim.apply(hpa("web"))
+        full = await made.decider.publish(await steady(app))
+        async with running(Reconciler(config(made)), asyncio.Event()):
+            for percent in range(60, 90):
+                await made.decider.repeat(full, "2026-11-21T12:00:15.000Z", (2 * percent, percent, 2, "1.0"))
+                await made.topics.read()
+                if shown(app):
+                    break
+            await made.topics.until(lambda: (shown(app) or 0) >= 60, "a short record's status")
 
 
 async def test_shadow_decisions_write_nothing(app: App) -> None:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
-from reconciler.clusters.clustererrors import UnreachableError
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.inbox import Position
 from schemas.decisions import Decision, InputPosition
 
@@ -55,3 +56,66 @@ async def test_what_waits_for_a_cluster_that_is_down_is_given_up_without_trying_
     client.now_ms += DOWN_FOR_MS
     await shower.show(showing())
     assert client.asked == 2, "looked again after a while"
+
+
+class Counting(Silent):
+    """A client that answers: it keeps one HPA and counts what is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[str] = []
+        self.version = 1
+        self.live: dict[str, Any] = {"metadata": {"uid": "u", "resourceVersion": "1"}, "spec": {"maxReplicas": 5}}
+
+    async def get_object(self, path: str) -> dict[str, Any]:
+        self.requests.append("get")
+        return self.live
+
+    async def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.requests.append("put")
+        if body["metadata"]["resourceVersion"] != self.live["metadata"]["resourceVersion"]:
+            raise ApiError(409, "the object has been modified", reason="Conflict")
+        self.changed(status=body["status"])
+        return self.live
+
+    def changed(self, **fields: Any) -> None:
+        self.version += 1
+        self.live = self.live | fields | {"metadata": {"uid": "u", "resourceVersion": str(self.version)}}
+
+
+def repeated(replicas: int) -> Showing:
+    """What a short record asks for."""
+    made = Showing()
+    full = showing().status
+    assert full is not None
+    made.add(structs.replace(full, status={"currentReplicas": replicas}))
+    return made
+
+
+async def test_an_object_is_read_anew_only_where_somebody_else_has_changed_it() -> None:
+    client = Counting()
+    shower = Shower(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    await shower.show(showing())
+    await shower.show(repeated(4))
+    await shower.show(repeated(4))
+    assert client.requests == ["get", "put", "put"]
+    client.changed(spec={"maxReplicas": 9})
+    await shower.show(repeated(5))
+    assert client.requests[3:] == ["put", "get", "put"], "a conflict, then what is there now"
+    assert (client.live["spec"], client.live["status"]) == ({"maxReplicas": 9}, {"currentReplicas": 5})
+
+
+async def test_statuses_in_which_only_values_differ_wait_for_the_setting_and_news_do_not() -> None:
+    client = Counting()
+    shower = Shower(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    decision = showing().status
+    assert decision is not None
+    assert shower.is_due(decision, 60_000), "nothing was shown yet"
+    await shower.show(showing())
+    client.now_ms += 59_999
+    assert (shower.is_due(decision, 0), shower.is_due(decision, 60_000)) == (True, False)
+    client.now_ms += 1
+    assert shower.is_due(decision, 60_000)
+    waiting = Showing()
+    waiting.add(decision, status=False)
+    assert (waiting.status, waiting.positions) == (None, [])

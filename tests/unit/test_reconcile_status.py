@@ -211,3 +211,11 @@ def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
         ("RoleBinding", "b"),
     ]
     assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"
+
+
+def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> None:
+    settings = GuardSettings()
+    assert settings.status_every_ms("east") == 0
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(status_every_ms=60_000)))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(status_every_ms=0)))
+    assert (settings.status_every_ms("east"), settings.status_every_ms("west")) == (0, 60_000)

@@ -70,6 +70,7 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "native-controller": ("native_controller", _choice("absent", "present", "unknown")),
     "max-step": ("max_step", _count),
     "hold-on-overflow": ("hold_on_overflow", _flag),
+    "status-every": ("status_every_ms", _span(0)),
 }
 """Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…`."""
 

@@ -1,0 +1,87 @@
+"""What the reconciler writes into an HPA's status over time is what the native controller writes on the same input.
+
+The scenarios of the controller are told as a log; each decision, full or short, is shown as the reconciler shows it.
+"""
+
+import json
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pytest
+
+from reconciler.core.fullrecords import FullRecords
+from reconciler.core.statusplan import status_update, wants_status
+from schemas.decisions import Decision, ShortDecision
+from schemas.entries import Body
+from schemas.kubernetes.hpa import semantically_equal_status
+from tests.conformance.logged import LoggedScenario
+from tests.conformance.test_logged import asked, cases_of, unnamed
+from tests.conformance.told import UntoldError
+
+__all__ = ["asked"]
+
+Json = dict[str, Any]
+
+
+class ShownScenario(LoggedScenario):
+    """A scenario whose decisions are shown in an HPA of a cluster. `writes`: of its status, since last looked at."""
+
+    def __init__(self, case: Json, asked: set[str]) -> None:
+        self.known, self.writes, self.shorts = FullRecords(), 0, 0
+        self.live: Json = {"metadata": {"uid": "uid-1"}, "status": case["hpa"].get("status") or {}}
+        super().__init__(case, "enforce", asked, restored=False)
+
+    def _add(self, bodies: list[Body], *asked: str) -> list[Json]:
+        made = super()._add(bodies, *asked)
+        uid = f"uid-{self.births}"
+        if self.live["metadata"]["uid"] != uid:
+            self.live = {"metadata": {"uid": uid}, "status": {}}
+        for each in made:
+            self._show(each)
+        return made
+
+    def _show(self, record: Json) -> None:
+        decision: Decision | None
+        if "sameAs" in record:
+            decision = self.known.whole(msgspec.convert(record, ShortDecision))
+            self.shorts += decision is not None
+        else:
+            decision = msgspec.convert(record, Decision)
+            self.known.take(decision, 0, self.now_ms)
+        if decision is None or decision.name != self.name or not wants_status(decision):
+            return
+        body = status_update(decision, self.live)
+        if body is not None:
+            self.live, self.writes = body, self.writes + 1
+
+
+@pytest.mark.parametrize("name", ["controller-boundary", "controller-random", "controller-trace"])
+def test_the_status_is_written_when_the_native_controller_writes_it_and_says_the_same(
+    asked: set[str], name: str
+) -> None:
+    compared = shorts = 0
+    for case in islice(cases_of(name), 0, None, 2):
+        try:
+            scenario = ShownScenario(case, asked)
+            compared += _compare(case, scenario)
+        except UntoldError:
+            continue
+        shorts += scenario.shorts
+    assert compared > 200
+    assert shorts > 10, "short records show what changed, too"
+
+
+def _compare(case: Json, scenario: ShownScenario) -> int:
+    for index, tick in enumerate(case["ticks"]):
+        place, before, scenario.writes = f"{case['id']} tick {index}", scenario.live["status"], 0
+        scenario.tick(tick["in"])
+        if not scenario.exists:
+            return index
+        native = tick["out"].get("status", before)
+        shown = scenario.live["status"]
+        same = semantically_equal_status(unnamed(native), unnamed(shown))
+        assert same, f"{place}\n{json.dumps(native)}\n{json.dumps(shown)}"
+        assert scenario.writes == int("status" in tick["out"]), place
+        scenario.status = native
+    return len(case["ticks"])
