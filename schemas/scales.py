@@ -65,7 +65,7 @@ class Heartbeat(
     reasons: dict[str, Reason] = {}
 
 
-class Trouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One thing that an observer cannot do in a cluster.
 
     `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scales`, `scaledobjects`, or the parents of scales by their
@@ -105,5 +105,5 @@ class ClusterReport(
     session: str
     instance: str = ""
     started: int = 0
-    troubles: list[Trouble] = []
+    troubles: list[ObserverTrouble] = []
     stopped: bool = False

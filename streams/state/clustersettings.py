@@ -23,6 +23,8 @@ class Effective(Struct, frozen=True):
     namespaces: dict[str, Mode]
     frozen: bool
     native_absent: bool
+    native_evidence: str
+    """What showed that a native controller runs; empty: nothing did."""
     max_step: int | None
     hold_on_overflow: bool
 
@@ -60,6 +62,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
         namespaces=namespaces,
         frozen=bool(own.frozen),
         native_absent=own.native_controller == "absent",
+        native_evidence=(own.native_evidence or "") if own.native_controller == "present" else "",
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
     )

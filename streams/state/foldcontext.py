@@ -78,7 +78,7 @@ class Folding:
             heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
             if namespace.open():
                 reason = body.reasons.get(watch, "") if problem else ""
-                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem, reason)
+                namespace.watches[watch] = WatchRow(body.session, heard_ms, problem, reason, self.now_ms)
         if not body.watches and not body.problems:
             self._release(body.session)
 

@@ -25,10 +25,17 @@ from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
 from streams.state.namespace import AnswerState, Namespace, query_key
 from streams.state.rates import REMEMBERED_MS
-from streams.state.rows import QueryKey, SampleRow, ScaleRow, SeriesKey
+from streams.state.rows import QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 
 HEARTBEAT_LIMIT_MS = 30_000
 _SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
+
+_TOO_OLD = "its last observation is too old to act on"
+_SAYS_WHY = {
+    "unreachable": f"the cluster's API server has not answered for more than 30s: {_TOO_OLD}",
+    "forbidden": f"the observer has had no right to read this scale for more than 30s: {_TOO_OLD}",
+    "failing": f"the observer has failed to read this scale for more than 30s: {_TOO_OLD}",
+}
 
 
 class MetricQuery(Struct, frozen=True):
@@ -93,11 +100,18 @@ def observe_scale(
         name = f"{autoscaler.target_kind}/{autoscaler.target_name}"
         return ScaleFailure(f"the scale of {name} has not been observed yet")
     if row.session and now_ms - heard_ms(namespace, row) > HEARTBEAT_LIMIT_MS:
-        problem = namespace.watches["scales"].problem if "scales" in namespace.watches else ""
-        return ScaleFailure(f"{_SILENT} ({problem})" if problem else _SILENT)
+        return ScaleFailure(_why_too_old(namespace.watches.get("scales"), now_ms))
     if row.error is not None:
         return ScaleFailure(row.error, unmapped=row.error.startswith("no matches for kind "))
     return Scale(row.spec_replicas, row.status_replicas, row.selector)
+
+
+def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
+    """Tell an observer that is silent from one that says why it sees nothing."""
+    if watch is None or not watch.problem:
+        return _SILENT
+    speaks = watch.reason and now_ms - watch.beat_ms <= HEARTBEAT_LIMIT_MS
+    return f"{_SAYS_WHY[watch.reason] if speaks else _SILENT} ({watch.problem})"
 
 
 def heard_ms(namespace: Namespace, row: ScaleRow) -> int:

@@ -43,6 +43,12 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
     cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
+    if origin == "cluster" and settings.native_evidence:
+        return (
+            f"a native HPA controller runs in cluster {cluster}: {settings.native_evidence}; switch it off there and "
+            "prove it with: fleethpa run observer --prove-native-absent, "
+            f"or take this HPA over: fleethpa adopt {hpa.id}"
+        )
     if origin == "cluster" and not settings.native_absent:
         return (
             f"enforcing needs proof that no native HPA controller runs in cluster {cluster}: "

@@ -14,7 +14,7 @@ from schemas.autoscalers import Mode, Origin
 from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
 from schemas.pods import Pod
 from schemas.samples import MetricAnswer
-from schemas.scales import Trouble
+from schemas.scales import ObserverTrouble
 from schemas.settings import ClusterSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.logerrors import StateError
@@ -209,6 +209,8 @@ class WatchRow(Struct, array_like=True, frozen=True, gc=False):
     problem: str = ""
     reason: str = ""
     """Why, for a problem: `unreachable`, `forbidden` or `failing`; empty from an observer that does not say."""
+    beat_ms: int = 0
+    """Newest heartbeat, be it with a problem or without; `heard_ms` stays where it was while there is one."""
 
 
 class ListProgress(Struct, array_like=True, frozen=True, gc=False):
@@ -277,7 +279,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
     session: str
     heard_ms: int
     started_ms: int = 0
-    troubles: list[Trouble] = []
+    troubles: list[ObserverTrouble] = []
     stopped: bool = False
 
 

@@ -87,6 +87,11 @@ def test_the_most_particular_mode_counts(before: list[Body], mode: str) -> None:
             id="a native one runs",
         ),
         pytest.param(
+            [cluster(native_controller="present", native_evidence="it wrote the status of HPA shop/web at T")],
+            "a native HPA controller runs in cluster eu: it wrote the status of HPA shop/web at T; switch it off there",
+            id="a native one showed itself",
+        ),
+        pytest.param(
             [cluster(native_controller="unknown")], "fleethpa settings eu native-controller=absent", id="nobody knows"
         ),
         pytest.param(

@@ -12,7 +12,7 @@ from schemas.keys import HpaId
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer
-from schemas.scales import ClusterReport, Heartbeat, Serving, Trouble
+from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.fold import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
@@ -338,6 +338,30 @@ def test_a_heartbeat_keeps_the_scale_alive_unless_it_reports_a_problem() -> None
     assert errors[-1].endswith("(forbidden)")
 
 
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        pytest.param(
+            "unreachable", "the cluster's API server has not answered for more than 30s", id="API server away"
+        ),
+        pytest.param("forbidden", "the observer has had no right to read this scale", id="rights missing"),
+        pytest.param("failing", "the observer has failed to read this scale", id="another error"),
+    ],
+)
+def test_a_scale_that_is_too_old_names_who_is_silent(reason: Any, text: str) -> None:
+    log = ready_log(scale(spec=2, session="s"))
+    troubled = Heartbeat(session="s", watches=["scales"], problems={"scales": "refused"}, reasons={"scales": reason})
+    for _ in range(6):
+        log.add(troubled, answers(log, 50), after_ms=10_000)
+    error = [decision["error"] for decision in _decoded(log) if "error" in decision][-1]
+    assert text in error
+    assert error.endswith("(refused)")
+    for _ in range(6):  # now the observer itself falls silent
+        log.add(answers(log, 50), after_ms=10_000)
+    error = [decision["error"] for decision in _decoded(log) if "error" in decision][-1]
+    assert "observer has been silent for more than 30s" in error
+
+
 def test_an_unobserved_scale_is_a_failed_read_and_not_zero() -> None:
     log = LogBuilder()
     log.add(AutoscalerSet(hpa=make_hpa()))
@@ -410,7 +434,7 @@ def test_only_a_later_session_of_the_same_instance_supersedes_a_live_one(second:
 
 def test_a_report_on_a_cluster_is_kept_in_the_partition_row_and_decides_nothing() -> None:
     log = LogBuilder()
-    trouble = Trouble(part="apiServer", reason="unreachable", since=5, error="connection refused")
+    trouble = ObserverTrouble(part="apiServer", reason="unreachable", since=5, error="connection refused")
     report = ClusterReport(cluster="eu", session="node-1@9", instance="node-1", started=1, troubles=[trouble])
     assert log.add(log.entry(report, WHOLE_PARTITION_KEY), after_ms=SECOND) == []
     row = decode_row(b"0|p", log.partition.checkpoint()[-1][1])
