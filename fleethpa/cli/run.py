@@ -52,6 +52,7 @@ def run_ingest(session: Session, /, **options: Any) -> int:
 @click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
 @click.option("--all-pods", is_flag=True, help="Report pods of namespaces without HPAs, too.")
 @click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@click.option("--instance", default="", metavar="NAME", help="A name that stays over restarts [default: the host's].")
 @_clusters
 @_common
 @command_options()
@@ -116,6 +117,7 @@ def run_decider(
 @click.option("--sample-topic", "sample_topics", multiple=True, help="A further topic with samples; may be repeated.")
 @click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
 @click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@click.option("--instance", default="", metavar="NAME", help="The observer's name over restarts [default: the host's].")
 @_clusters
 @_common
 @command_options()
@@ -185,6 +187,7 @@ def observer_part(session: Session, /, **options: Any) -> Any:
     from reconciler.apply.reconcilerconfig import ObserverConfig
     from reconciler.observer.observerprocess import run_observer as start
 
+    named = {"instance": options["instance"]} if options.get("instance") else {}
     config = ObserverConfig(
         kafka=session.config.kafka(),
         clusters=_members(session, options),
@@ -193,6 +196,7 @@ def observer_part(session: Session, /, **options: Any) -> Any:
         prove_native_absent=bool(options.get("prove_native_absent")),
         web_port=options.get("web_port"),
         web_host=options["web_host"],
+        **named,
     )
     return lambda stop: start(config, stop, announce("observer"))
 

@@ -1,5 +1,6 @@
 """What the reconciler and the observer are told at start. Nothing here changes a decision."""
 
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -68,11 +69,13 @@ class ObserverConfig:
     `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
     `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic says
     nothing.
+    `instance`: name of this observer, which stays over restarts; two that run at once need different ones.
     `prove_native_absent`: run the canary, in `canary_namespace`, for `canary_wait_s`.
     """
 
     kafka: KafkaSettings
     clusters: tuple[ClusterConfig, ...]
+    instance: str = field(default_factory=socket.gethostname)
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False
     sync_period_ms: int = 15_000

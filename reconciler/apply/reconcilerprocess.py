@@ -153,7 +153,7 @@ class Reconciler:
             self.health.ready("settings")
             self._settings_known.set()
 
-        await follow_settings(self._config.kafka, self._settings.apply, caught_up)
+        await follow_settings(self._config.kafka, lambda entry, _: self._settings.apply(entry), caught_up)
 
     async def _until_settings_known(self, stop: asyncio.Event) -> None:
         # A frozen cluster must be known as frozen before the first write.

@@ -14,9 +14,12 @@ log = logging.getLogger(__name__)
 
 
 async def follow_settings(
-    settings: KafkaSettings, apply: Callable[[SettingsSet], None], caught_up: Callable[[], None]
+    settings: KafkaSettings, apply: Callable[[SettingsSet, int], None], caught_up: Callable[[], None]
 ) -> None:
-    """Hand every settings entry to `apply`, for ever; `caught_up` is called once all that stood at the start is in."""
+    """Hand every settings entry to `apply`, with the time of its record (Unix ms), for ever.
+
+    `caught_up` is called once everything has been handed over that the topic held at the start.
+    """
     async with reconcilerkafka.reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
         told = await reconcilerkafka.has_reached(consumer, ends)
@@ -25,13 +28,13 @@ async def follow_settings(
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    _apply(record.value, apply)
+                    _apply(record.value, record.timestamp, apply)
             if not told and await reconcilerkafka.has_reached(consumer, ends):
                 told = True
                 caught_up()
 
 
-def _apply(value: bytes, apply: Callable[[SettingsSet], None]) -> None:
+def _apply(value: bytes, time_ms: int, apply: Callable[[SettingsSet, int], None]) -> None:
     try:
         record = decode(value, PublicRecord)
     except WireError as error:
@@ -40,4 +43,4 @@ def _apply(value: bytes, apply: Callable[[SettingsSet], None]) -> None:
         return
     for entry in record.entries:
         if isinstance(entry, SettingsSet):
-            apply(entry)
+            apply(entry, time_ms)

@@ -38,6 +38,8 @@ class ClusterClient:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.name = config.name
+        self.on_answer: Callable[[], None] = _nothing
+        """Called at each answer of the API server, refusals included; an error of a server (5xx) may be a proxy's."""
         self._credentials = Credentials(config)
         self._api: ApiClient | None = None
         self._loading = asyncio.Lock()
@@ -109,6 +111,8 @@ class ClusterClient:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         response = await self._send(method, path, body, content_type, timeout)
         data = await self._whole(response, method, path, timeout_s)
+        if response.status < 500:
+            self.on_answer()
         if not 200 <= response.status < 300:
             raise await self._refused(response, data, method, path)
         try:
@@ -135,6 +139,7 @@ class ClusterClient:
                 data = await self._whole(response, "GET", path, REQUEST_TIMEOUT_S)
                 raise await self._refused(response, data, "GET", path)
             _keep_alive(response)
+            self.on_answer()
             opened()
             async for line in _lines(response):
                 yield _event(line)
@@ -232,6 +237,10 @@ class ClusterClient:
         for old in self._retired[:-1]:
             await old.close()
         self._retired = self._retired[-1:]
+
+
+def _nothing() -> None:
+    """Nobody wants to know of answers."""
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:

@@ -1,5 +1,6 @@
 """The least permissions that a member cluster must give, as manifests to review and apply. Pure."""
 
+from collections.abc import Iterable
 from typing import Any
 
 Json = dict[str, Any]
@@ -9,19 +10,49 @@ _PARENTS = ["deployments", "statefulsets", "replicasets"]
 
 
 def manifests(
-    *, enforce: bool, namespaces: tuple[str, ...] = (), service_account: str = "fleethpa", home: str = "fleethpa-system"
+    *,
+    enforce: bool,
+    namespaces: tuple[str, ...] = (),
+    service_account: str = "fleethpa",
+    home: str = "fleethpa-system",
+    custom: tuple[str, ...] = (),
 ) -> list[Json]:
     """Roles and bindings for observing, and with `enforce` for writing.
 
     Without namespaces one ClusterRole; with namespaces a Role in each. `home`: the namespace of the service account.
-    Rules
-    for custom resources must be added by hand: their groups are the user's own.
+    `custom`: custom resources that are scaled, as `widgets.example.com`.
     """
     rules = observing_rules() + (enforcing_rules() if enforce else [])
+    rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce)]
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
     if not namespaces:
         return [*_pair("ClusterRole", "", cluster_rules() + rules, subject)]
     return [document for namespace in namespaces for document in _pair("Role", namespace, rules, subject)]
+
+
+def custom_rules(resource: str, *, enforce: bool) -> list[Json]:
+    """What scaling a custom resource needs: `resource` is its plural and group, as `widgets.example.com`."""
+    plural, _, group = resource.partition(".")
+    verbs = ["get", "update"] if enforce else ["get"]
+    return [_rule(group, [plural], ["list", "watch"]), _rule(group, [f"{plural}/scale"], verbs)]
+
+
+def rule_lines(rights: Iterable[str]) -> list[str]:
+    """The rules that give rights, each a line of YAML to paste below `rules:` of a Role or ClusterRole.
+
+    Args:
+        rights: as `verb resource.group` or `verb resource.group/subresource`, without the group for the core group.
+    """
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for right in rights:
+        verb, _, what = right.partition(" ")
+        name, slash, sub = what.partition("/")
+        resource, _, group = name.partition(".")
+        verbs.setdefault((group, resource + slash + sub), []).append(verb)
+    return [
+        f'- {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{", ".join(found)}]}}'
+        for (group, resource), found in verbs.items()
+    ]
 
 
 def cluster_rules() -> list[Json]:

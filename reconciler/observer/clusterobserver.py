@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +14,23 @@ from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
 from reconciler.core.objectbodies import hpa_body, is_canary, pod_body, spec_manager
+from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
+from reconciler.observer.nativeevidence import Evidence, native_status_write
 from reconciler.observer.publisher import Outlet
-from reconciler.observer.reflector import Limits, mirror
+from reconciler.observer.reflector import Limits, Mirror, Sight
 from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
 from reconciler.observer.timetable import Timetable
+from reconciler.observer.troubles import CANARY, NoteProblem, Problem, Troubles
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
+from schemas.observersessions import SessionName
 from schemas.pods import PodDeleted, PodSet
 from schemas.samples import Answers
-from schemas.scales import Heartbeat, ScaleSet, Target
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Target
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
@@ -52,23 +56,47 @@ class ClusterObserver:
         config: ObserverConfig,
         outlet: Outlet,
         metrics: ObserverMetrics,
+        *,
+        session: SessionName,
         sync_period_ms: Callable[[], int],
         note: Callable[[str, str | None], None],
+        native_news: Callable[[], None],
     ) -> None:
         self.name = client.name
-        self.session = f"{client.name}-{uuid.uuid4().hex[:12]}"
+        self.session = str(session)
+        self.evidence: Evidence | None = None
+        """The newest write of a native controller that this cluster shows."""
+        self._started_ms, self._native_news = session.epoch // 1_000_000, native_news
         self._client, self._config, self._outlet, self._metrics = client, config, outlet, metrics
-        self._state, self._note = ClusterState(), note
+        self._report_due = asyncio.Event()
+        self._troubles = Troubles(config.clock, self._report_due.set)
+        self._state, self._note, self._sight = ClusterState(self._troubles), note, Sight()
         self._lists = 0
         self._asked_for: set[tuple[str, Target, str]] = set()
         self._soon: set[str] = set()
         self._limits = Limits(config.list_limit, config.watch_s)
+        self._api = ApiServer(client, self._troubles, metrics)
+        client.on_answer = self._api.answered
         discovery = Discovery(client)
         self._poller = MetricsPoller(
-            client, discovery, metrics=metrics, timeout_s=config.metrics_timeout_s, at_once=config.metrics_at_once
+            client,
+            discovery,
+            metrics=metrics,
+            troubles=self._troubles,
+            timeout_s=config.metrics_timeout_s,
+            at_once=config.metrics_at_once,
         )
         self._scales = ScaleWatcher(
-            client, discovery, self._state, self._tell_scale, metrics, session=self.session, mirror=self._mirror
+            client,
+            discovery,
+            self._state,
+            self._tell_scale,
+            metrics,
+            session=self.session,
+            mirror=self._mirror,
+            limits=self._limits,
+            sight=self._sight,
+            native_wrote=self._native_wrote,
         )
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
@@ -84,30 +112,41 @@ class ClusterObserver:
             self._group = group
             group.create_task(self._scales.run(group))
             group.create_task(self._timetable.run())
+            group.create_task(self._api.watch())
+            group.create_task(self._report())
             group.create_task(after_own_start(self.resend_all))
             group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), hpas))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
-            group.create_task(follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed))
+            group.create_task(
+                follow_rivals(self._client, self._scales.discovery, self._mirror, self._rivals_changed, self._problem)
+            )
 
-    async def _mirror(self, path: Any, listener: Any) -> None:
-        await mirror(
+    async def _mirror(self, path: Any, listener: Any, wanted: Callable[[], set[str]] | None = None) -> None:
+        """Mirror a collection; where the whole cluster is forbidden, in `wanted` namespaces (None: all there are)."""
+
+        async def seen_namespaces() -> list[str]:
+            return await self._seen_namespaces() if wanted is None else sorted(wanted())
+
+        await Mirror(
             self._client,
             path,
             listener,
             namespaces=self._config.namespaces,
-            seen_namespaces=self._seen_namespaces,
+            seen_namespaces=seen_namespaces,
             metrics=self._metrics,
             limits=self._limits,
-        )
+            sight=self._sight,
+            wanted=wanted or set,
+        ).run()
 
     async def _seen_namespaces(self) -> list[str]:
         """Namespaces that exist, or where that is forbidden those that central HPAs name."""
         try:
             items = (await self._client.get("/api/v1/namespaces")).get("items") or ()
-            return [item["metadata"]["name"] for item in items]
         except ClusterError as error:
-            log.warning("namespaces cannot be listed", extra={"cluster": self.name, "error": str(error)})
+            log.info("namespaces cannot be listed", extra={"cluster": self.name, "error": str(error)})
             return list(self._state.namespaces)
+        return [item["metadata"]["name"] for item in items]
 
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
@@ -125,6 +164,7 @@ class ClusterObserver:
         own = [item for item in items if not is_canary(item)]
         for item in own:
             self._note_manager(item["metadata"])
+            self._native_wrote(native_status_write(item))
         for namespace in sorted(self._state.replace_hpas(scope, map(hpa_body, own))):
             await self._send_hpas(namespace)
             await self._hpas_changed(namespace)
@@ -143,11 +183,17 @@ class ClusterObserver:
         else:
             known[name] = hpa_body(item)
             self._note_manager(item["metadata"])
+            self._native_wrote(native_status_write(item))
             body = self._set(namespace, known[name])
         await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
         if known.get(name, {}).get("spec") != before:  # not at each status, of which there are four a minute
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
+
+    def _native_wrote(self, evidence: Evidence | None) -> None:
+        if evidence is not None and (self.evidence is None or evidence.time_ms > self.evidence.time_ms):
+            self.evidence = evidence
+            self._native_news()
 
     def _note_manager(self, metadata: Json) -> None:
         self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = spec_manager(metadata)
@@ -238,7 +284,13 @@ class ClusterObserver:
     # --- what recurs --------------------------------------------------------------------------------------------------
 
     async def _beat(self, namespace: str) -> None:
-        beat = Heartbeat(session=self.session, watches=list(WATCHES), problems=self._state.problems(namespace))
+        problems = self._state.problems(namespace)
+        beat = Heartbeat(
+            session=self.session,
+            watches=list(WATCHES),
+            problems={watch: problem.text for watch, problem in problems.items()},
+            reasons={watch: problem.reason for watch, problem in problems.items()},
+        )
         await self._outlet.put(SCALES, self.name, namespace, [beat])
         await self._scales.check(namespace)
 
@@ -251,6 +303,7 @@ class ClusterObserver:
         """Tell that this session watches nothing any more, so that another one is followed at once."""
         for namespace in self._state.active():
             await self._outlet.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
+        await self._outlet.put(SCALES, "", "", [self._cluster_report(stopped=True)])
 
     async def _resend(self, namespace: str) -> None:
         """Everything once more: it heals what was lost on the way, and a session that took over begins with it."""
@@ -274,10 +327,34 @@ class ClusterObserver:
         bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.answer_parts(found)]
         await self._outlet.put(SAMPLES, self.name, namespace, bodies)
 
-    def _problem(self, watch: str, namespace: str, text: str | None) -> None:
+    async def _report(self) -> None:
+        """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
+        while True:
+            await self._outlet.put(SCALES, "", "", [self._cluster_report()])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.heartbeat_ms / 1000):
+                    await self._report_due.wait()
+                    await asyncio.sleep(SOON_S)  # what breaks together is one report
+            self._report_due.clear()
+
+    def _cluster_report(self, *, stopped: bool = False) -> ClusterReport:
+        return ClusterReport(
+            cluster=self.name,
+            session=self.session,
+            instance=self._config.instance,
+            started=self._started_ms,
+            troubles=self._troubles.report(),
+            stopped=stopped,
+        )
+
+    def note_canary(self, problem: Problem | None) -> None:
+        """The proof that no native controller runs cannot be made, and why; None: it could."""
+        self._problem(CANARY, "", problem)
+
+    def _problem(self, watch: str, namespace: str, problem: Problem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
-        self._state.problem(watch, namespace, text)
-        self._note(f"{self.name}/{namespace or '*'} {watch}", text)
+        self._state.problem(watch, namespace, problem)
+        self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
 
 
 @dataclass(frozen=True)
@@ -287,7 +364,7 @@ class _Listener:
     watch: str
     listed: Callable[[str, list[Json]], Awaitable[None]]
     changed: Callable[[str, Json], Awaitable[None]]
-    trouble: Callable[[str, str, str | None], None]
+    trouble: NoteProblem
 
-    def problem(self, namespace: str, text: str | None) -> None:
-        self.trouble(self.watch, namespace, text)
+    def problem(self, namespace: str, problem: Problem | None) -> None:
+        self.trouble(self.watch, namespace, problem)

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from reconciler.apply.reconcilerconfig import wall_clock_ms
 from reconciler.core.objectbodies import target_of, tells_the_same
+from reconciler.observer.troubles import API_SERVER, Problem, Troubles
 from schemas.pods import Pod
 from schemas.scales import ScaleSet, Target
 
@@ -46,10 +48,9 @@ class NamespaceState:
 class ClusterState:
     """All namespaces of one cluster, and what cannot be seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, troubles: Troubles | None = None) -> None:
         self.namespaces: dict[str, NamespaceState] = {}
-        self._problems: dict[tuple[str, str], str] = {}
-        self._unread: dict[str, str] = {}
+        self.troubles = troubles or Troubles(wall_clock_ms)
         self._pods_listed: set[str] = set()
 
     def namespace(self, name: str) -> NamespaceState:
@@ -123,41 +124,34 @@ class ClusterState:
 
     # --- problems -----------------------------------------------------------------------------------------------------
 
-    def problem(self, watch: str, namespace: str, text: str | None) -> None:
+    def problem(self, watch: str, namespace: str, problem: Problem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster); None: it can again."""
-        if text is None:
-            self._problems.pop((watch, namespace), None)
-        else:
-            self._problems[watch, namespace] = text
+        self.troubles.note(watch, namespace, problem)
 
-    def unread(self, namespace: str, text: str | None) -> None:
+    def unread(self, namespace: str, problem: Problem | None) -> None:
         """`/scale` of a target of this namespace got no answer; None: it got one."""
-        if text is None:
-            self._unread.pop(namespace, None)
-        else:
-            self._unread[namespace] = text
+        self.troubles.note("scales", namespace, problem)
 
-    def problems(self, namespace: str) -> dict[str, str]:
+    def problems(self, namespace: str) -> dict[str, Problem]:
         """What a reader of this namespace has to know: watch -> why it is down.
 
         Scales whose parents cannot be watched are read one by one, so `scales` is down only if reading fails, too.
+        While the API server is away nothing that was reported is known to hold.
         """
-        found = {}
-        for watch in ("pods", "autoscalers"):
-            text = self._problems.get((watch, namespace)) or self._problems.get((watch, ""))
-            if text is not None:
-                found[watch] = text
-        if namespace in self._unread and not self._all_watched(namespace):
-            found["scales"] = self._unread[namespace]
-        return found
+        away = self.troubles.find(API_SERVER, "")
+        if away is not None:
+            return dict.fromkeys(WATCHES, away)
+        found = {watch: self.troubles.find(watch, namespace) for watch in WATCHES}
+        if self._all_watched(namespace):
+            found["scales"] = None
+        return {watch: problem for watch, problem in found.items() if problem is not None}
 
     def _all_watched(self, namespace: str) -> bool:
         return all(self.is_watched(target, namespace) for target in self.namespace(namespace).targets())
 
     def is_watched(self, target: Target, namespace: str) -> bool:
         """Whether the target's kind is watched here without a problem."""
-        watch = scales_watch(target.kind, target.group)
-        return (watch, "") not in self._problems and (watch, namespace) not in self._problems
+        return self.troubles.find(scales_watch(target.kind, target.group), namespace) is None
 
 
 def scales_watch(kind: str, group: str) -> str:

@@ -8,26 +8,38 @@ from typing import Any
 
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
+from reconciler.observer.troubles import Problem, Troubles, problem_of
 from schemas.metricqueries import Query
 from schemas.samples import MetricAnswer
 
 log = logging.getLogger(__name__)
 
 NO_CUSTOM_API = "no custom metrics API (custom.metrics.k8s.io) registered"
+METRICS_APIS = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
+_GROUPS = {"resource": METRICS_APIS[0], "pods": METRICS_APIS[1], "object": METRICS_APIS[1], "external": METRICS_APIS[2]}
+_NO_SUCH_API = "the server could not find the requested resource"
+"""How the API server says that it does not serve the API at all. Source: apimachinery `NewGenericServerResponse`."""
 _VERSION_KNOWN_S = 60.0
 _UNDERSTOOD = ("v1beta2", "v1beta1")
 
 
 class MetricsPoller:
-    """Answers to questions, errors included: each question gets one."""
+    """Answers to questions, errors included: each question gets one. What an API cannot do is noted by its group."""
 
     def __init__(
-        self, client: ClusterClient, discovery: Discovery, *, metrics: ObserverMetrics, timeout_s: float, at_once: int
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        *,
+        metrics: ObserverMetrics,
+        troubles: Troubles,
+        timeout_s: float,
+        at_once: int,
     ) -> None:
-        self._client, self._discovery, self._metrics = client, discovery, metrics
+        self._client, self._discovery, self._metrics, self._troubles = client, discovery, metrics, troubles
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(at_once)
         self._custom_version: tuple[float, str] = (0.0, "")
@@ -36,32 +48,46 @@ class MetricsPoller:
         """Answer the questions of a namespace, in their order."""
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
+        heard = _Heard()
         groups = await asyncio.gather(
-            self._resource(namespace, resource), *(self._one(namespace, query) for query in others)
+            self._resource(namespace, resource, heard), *(self._one(namespace, query, heard) for query in others)
         )
         found = [answer for group in groups for answer in group]
         for answer in found:
             result = "ok" if answer.error is None else "error"
             self._metrics.answers.labels(self._client.name, answer.api, result).inc()
+        self._note(namespace, heard)
         return found
 
-    async def _resource(self, namespace: str, asked: list[Query]) -> list[MetricAnswer]:
+    def _note(self, namespace: str, heard: "_Heard") -> None:
+        for group in METRICS_APIS:
+            if group not in heard.problems:
+                self._troubles.forget(group, namespace)
+            else:
+                self._troubles.note(group, namespace, heard.problems[group])
+
+    async def _resource(self, namespace: str, asked: list[Query], heard: "_Heard") -> list[MetricAnswer]:
         if not asked:
             return []
         try:
             if len(asked) > 1:
                 items = (await self._get(metricanswers.resource_path(namespace))).get("items") or []
+                heard.answered("resource")
                 if metricanswers.has_labels(items):
                     return metricanswers.split_usages(asked, items)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            heard.failed(asked[0], error)
             return [metricanswers.failed(query, _text(error)) for query in asked]
-        return [answer for query in asked for answer in await self._one(namespace, query)]
+        return [answer for query in asked for answer in await self._one(namespace, query, heard)]
 
-    async def _one(self, namespace: str, query: Query) -> list[MetricAnswer]:
+    async def _one(self, namespace: str, query: Query, heard: "_Heard") -> list[MetricAnswer]:
         try:
-            return [metricanswers.fill(query, await self._get(await self._path(namespace, query)))]
+            answer = metricanswers.fill(query, await self._get(await self._path(namespace, query)))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            heard.failed(query, error)
             return [metricanswers.failed(query, _text(error))]
+        heard.answered(query.api)
+        return [answer]
 
     async def _path(self, namespace: str, query: Query) -> str:
         if query.api == "resource":
@@ -91,6 +117,36 @@ class MetricsPoller:
     async def _get(self, path: str) -> dict[str, Any]:
         async with self._slots:
             return await self._client.get_patiently(path, timeout_s=self._timeout_s)
+
+
+class _Heard:
+    """What one poll showed of each metrics API: one usable answer is enough."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, Problem | None] = {}
+
+    def answered(self, api: str) -> None:
+        self.problems[_GROUPS[api]] = None
+
+    def failed(self, query: Query, error: Exception) -> None:
+        if isinstance(error.__cause__, UnknownKindError):
+            return  # the API was not asked: the HPA names an object of a kind that does not exist
+        group = _GROUPS[query.api]
+        problem = _problem(error, group)
+        if problem is None:
+            self.problems[group] = None
+        else:
+            self.problems.setdefault(group, problem)
+
+
+def _problem(error: Exception, group: str) -> Problem | None:
+    """The API's problem; None where it works and only has no such metric or object."""
+    if not isinstance(error, ClusterError):
+        return Problem("failing", _text(error))
+    is_about_the_metric = isinstance(error, ApiError) and error.status in (400, 404, 422)
+    if is_about_the_metric and not str(error).startswith(_NO_SUCH_API):
+        return None
+    return problem_of(error, f"list pods.{group}" if group == METRICS_APIS[0] else f"get *.{group}")
 
 
 _NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError)

@@ -8,59 +8,93 @@ import asyncio
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from typing import Literal
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.objectbodies import CANARY_LABEL
+from reconciler.observer.troubles import Problem, problem_of
 
 log = logging.getLogger(__name__)
 
-Verdict = Literal["absent", "present", "unknown"]
+Verdict = Literal["absent", "present"]
 
 _LOOK_EVERY_S = 1.0
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
+RIGHTS = tuple(f"{verb} horizontalpodautoscalers.autoscaling" for verb in ("create", "get", "delete"))
 
 
-async def prove_native_absent(client: ClusterClient, namespace: str, wait_s: float) -> Verdict:
-    """Make the canary, watch its status for `wait_s`, delete it. What cannot be found out is `unknown`.
+class Canary:
+    """The proof for one cluster.
 
-    `wait_s` must be well above the controller manager's sync period (15 s unless set otherwise) to prove anything.
+    Args:
+        namespace: where the canary lives.
+        wait_s: how long its status must stay empty; well above the controller manager's sync period (15 s unless set
+            otherwise) to prove anything.
+        note: takes the problem that keeps the proof from being made; None: there is none (any more).
     """
-    name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"
-    path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
-    try:
-        await client.request("POST", path, body=_canary(name))
-    except ClusterError as error:
-        log.warning("canary not made", extra={"cluster": client.name, "error": str(error)})
-        return "unknown"
-    try:
-        return await _watch_status(client, f"{path}/{name}", wait_s)
-    except ClusterError as error:
-        log.warning("canary not read", extra={"cluster": client.name, "error": str(error)})
-        return "unknown"
-    finally:
-        await _delete(client, f"{path}/{name}")
 
+    def __init__(
+        self, client: ClusterClient, namespace: str, wait_s: float, note: Callable[[Problem | None], None]
+    ) -> None:
+        self._client, self._wait_s, self._note = client, wait_s, note
+        self._collection = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+        self._left: set[str] = set()
 
-async def _watch_status(client: ClusterClient, path: str, wait_s: float) -> Verdict:
-    ends = time.monotonic() + wait_s
-    while True:
-        status = (await client.get(path)).get("status") or {}
-        if status.get("conditions") or status.get("observedGeneration"):
-            return "present"
-        if time.monotonic() >= ends:
-            return "absent"
-        await asyncio.sleep(min(_LOOK_EVERY_S, wait_s))
+    async def verdict(self) -> Verdict:
+        """Prove whether a native controller runs. What fails is tried again until there is an answer.
 
+        A proof that is interrupted begins anew: while the API server was away, a native controller could not write.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                found = await self._prove()
+            except ClusterError as error:
+                log.warning("the canary proved nothing", extra={"cluster": self._client.name, "error": str(error)})
+                self._note(problem_of(error, *RIGHTS))
+            else:
+                self._note(None)
+                return found
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-async def _delete(client: ClusterClient, path: str) -> None:
-    try:
-        await client.request("DELETE", path)
-    except ApiError as error:
-        if error.status != 404:
-            log.error("canary not deleted", extra={"cluster": client.name, "path": path, "error": str(error)})
-    except ClusterError as error:
-        log.error("canary not deleted", extra={"cluster": client.name, "path": path, "error": str(error)})
+    async def _prove(self) -> Verdict:
+        for name in sorted(self._left):
+            await self._delete(name)
+        name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"
+        self._left.add(name)  # a request without an answer may have made it
+        try:
+            await self._client.request("POST", self._collection, body=_canary(name))
+        except ApiError:
+            self._left.discard(name)
+            raise
+        try:
+            return await self._watch_status(name)
+        finally:
+            await self._delete(name)
+
+    async def _watch_status(self, name: str) -> Verdict:
+        ends = time.monotonic() + self._wait_s
+        while True:
+            status = (await self._client.get(f"{self._collection}/{name}")).get("status") or {}
+            if status.get("conditions") or status.get("observedGeneration"):
+                return "present"
+            if time.monotonic() >= ends:
+                return "absent"
+            await asyncio.sleep(min(_LOOK_EVERY_S, self._wait_s))
+
+    async def _delete(self, name: str) -> None:
+        path = f"{self._collection}/{name}"
+        try:
+            await self._client.request("DELETE", path)
+        except ClusterError as error:
+            if not (isinstance(error, ApiError) and error.status == 404):
+                log.error("canary not deleted", extra={"cluster": self._client.name, "path": path, "error": str(error)})
+                return
+        self._left.discard(name)
 
 
 def _canary(name: str) -> dict[str, object]:

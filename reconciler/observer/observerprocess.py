@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,11 +17,13 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
-from reconciler.observer.nativecanary import prove_native_absent
+from reconciler.observer.nativecanary import Canary
+from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.publisher import Outlet
 from reconciler.observer.takeover import follow_others
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.observersessions import SessionName
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, SETTINGS
 
@@ -36,6 +39,9 @@ class Observer:
         self._metrics = ObserverMetrics(self.health.registry)
         self._settings = GuardSettings()
         self._clusters: dict[str, ClusterObserver] = {}
+        self._session = SessionName(config.instance, time.time_ns())
+        self._proofs = NativeProofs()
+        self._settings_known, self._native_news = asyncio.Event(), asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
@@ -55,8 +61,9 @@ class Observer:
                     observer = self._observer(client, outlet)
                     tasks.append(group.create_task(observer.run()))
                     if self._config.prove_native_absent:
-                        tasks.append(group.create_task(self._prove(client, publisher)))
-                tasks += [group.create_task(self._follow_central(publisher)), group.create_task(self._follow_others())]
+                        tasks.append(group.create_task(self._prove(client, observer, publisher)))
+                work = (self._watch_native(publisher), self._follow_central(publisher), self._follow_others())
+                tasks += [group.create_task(each) for each in work]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
@@ -72,12 +79,41 @@ class Observer:
         def sync_period_ms() -> int:
             return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
 
-        observer = ClusterObserver(client, self._config, outlet, self._metrics, sync_period_ms, self.health.note)
+        observer = ClusterObserver(
+            client,
+            self._config,
+            outlet,
+            self._metrics,
+            session=self._session,
+            sync_period_ms=sync_period_ms,
+            note=self.health.note,
+            native_news=self._native_news.set,
+        )
         self._clusters[client.name] = observer
         return observer
 
     async def _follow_settings(self) -> None:
-        await follow_settings(self._config.kafka, self._settings.apply, lambda: None)
+        def apply(entry: SettingsSet, time_ms: int) -> None:
+            self._settings.apply(entry)
+            self._proofs.apply(entry, time_ms)
+            self._native_news.set()
+
+        await follow_settings(self._config.kafka, apply, self._settings_known.set)
+
+    async def _watch_native(self, publisher: Publisher) -> None:
+        """Withdraw a proof of absence that a native controller's own writes contradict, once all settings are known."""
+        await self._settings_known.wait()
+        reported: dict[str, int] = {}
+        while True:
+            await self._native_news.wait()
+            self._native_news.clear()
+            for name, observer in self._clusters.items():
+                evidence = observer.evidence
+                if evidence is None or evidence.time_ms <= reported.get(name, 0):
+                    continue
+                if self._proofs.contradicts(name, evidence):
+                    reported[name] = evidence.time_ms
+                    await self._report_native(name, evidence, publisher)
 
     async def _follow_central(self, publisher: Publisher) -> None:
         async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
@@ -96,18 +132,26 @@ class Observer:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.resend_all()
 
-        own = frozenset(observer.session for observer in self._clusters.values())
-        await follow_others(self._config.kafka, own, self._config.clock, silent)
+        await follow_others(self._config.kafka, self._session, self._config.clock, silent)
 
-    async def _prove(self, client: ClusterClient, publisher: Publisher) -> None:
-        verdict = await prove_native_absent(client, self._config.canary_namespace, self._config.canary_wait_s)
+    async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
+        config = self._config
+        canary = Canary(client, config.canary_namespace, config.canary_wait_s, observer.note_canary)
+        verdict = await canary.verdict()
         log.info("native controller", extra={"cluster": client.name, "verdict": verdict})
-        entry = SettingsSet(
-            cluster=client.name,
-            settings=ClusterSettings(native_controller=verdict),
-            author=self._config.author,
-            reason=f"canary HPA in {self._config.canary_namespace}, {self._config.canary_wait_s:g} s",
-        )
+        what = f"canary HPA in {config.canary_namespace}, {config.canary_wait_s:g} s"
+        evidence = "it wrote the status of the canary HPA" if verdict == "present" else None
+        settings = ClusterSettings(native_controller=verdict, native_evidence=evidence)
+        await self._set(client.name, settings, what, publisher)
+
+    async def _report_native(self, cluster: str, evidence: Evidence, publisher: Publisher) -> None:
+        log.error("a native controller runs again", extra={"cluster": cluster, "evidence": evidence.text})
+        settings = ClusterSettings(native_controller="present", native_evidence=evidence.text)
+        reason = f"kube-controller-manager's HPA controller runs: {evidence.text}"
+        await self._set(cluster, settings, reason, publisher)
+
+    async def _set(self, cluster: str, settings: ClusterSettings, reason: str, publisher: Publisher) -> None:
+        entry = SettingsSet(cluster=cluster, settings=settings, author=self._config.author, reason=reason)
         await publisher.send(SETTINGS, "", "", [entry], self._config.clock())
 
 

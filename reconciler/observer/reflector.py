@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from reconciler.apply.telemetry import ObserverMetrics
-from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.rbac import rule_lines
+from reconciler.observer.troubles import Problem, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,10 @@ LONGEST_PAUSE_S = 30.0
 LONGEST_RETRY_AFTER_S = 300.0
 """What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0
+CONFIRM_S = 2.0
+"""A right that is missing is asked for once more after this long: one of several API servers may just have begun."""
+BLIND_NAMESPACES = 10
+"""How many namespaces are looked at in one go, in turn, while nothing of the cluster can be seen."""
 
 
 class Listener(Protocol):
@@ -37,20 +43,52 @@ class Listener(Protocol):
     async def changed(self, kind: str, item: Json) -> None:
         """`ADDED`, `MODIFIED` or `DELETED`."""
 
-    def problem(self, namespace: str, text: str | None) -> None:
+    def problem(self, namespace: str, problem: Problem | None) -> None:
         """The scope cannot be seen, and why; None: it can be seen again."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`list_limit`: items per chunk of a list. `watch_s`: how long one watch request lasts."""
+    """`list_limit`: items per chunk of a list. `watch_s`: how long one watch request lasts. `check_s`: how often it is
+    asked whether an open watch would still be allowed, since it outlives the rights with which it was opened.
+    `blind_s`: pause between looks while nothing of the cluster can be seen, since a server that has just begun forbids
+    everything. `looks_s`: pauses between looks at what is forbidden while other things can be seen; the last one holds
+    from then on.
+    """
 
     list_limit: int = 500
     watch_s: int = 300
+    check_s: float = 30.0
+    blind_s: float = 2.0
+    looks_s: tuple[float, ...] = (2.0, 5.0, 60.0)
 
 
 class ForbiddenError(ClusterError):
-    """The whole scope is forbidden; the caller may try smaller ones."""
+    """A scope is forbidden: the caller may try smaller ones, or look again later."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.text)
+        self.problem = problem
+
+
+class Sight:
+    """What of a cluster can be seen now: the collections whose watches are held."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing can be seen."""
+        return not self._held
+
+    def gained(self, path: str) -> None:
+        """A collection is listed and watched."""
+        self._held.add(path)
+
+    def lost(self, path: str) -> None:
+        """A collection is no longer seen."""
+        self._held.discard(path)
 
 
 class Reflector:
@@ -65,10 +103,11 @@ class Reflector:
         metrics: ObserverMetrics,
         namespace: str = "",
         limits: Limits | None = None,
+        sight: Sight | None = None,
     ) -> None:
         self._client, self._path, self._listener = client, path, listener
         self._namespace, self._metrics = namespace, metrics
-        self._limits = limits or Limits()
+        self._limits, self._sight = limits or Limits(), sight or Sight()
         self._label = path.rpartition("/")[2]
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
@@ -78,15 +117,18 @@ class Reflector:
         """Mirror until cancelled.
 
         Raises:
-            ForbiddenError: a reflector of the whole cluster may not list or watch.
+            ForbiddenError: it may not list or watch (any more).
         """
-        while True:
-            try:
-                if not self._version:
-                    await self._list()
-                await self._watch()
-            except ClusterError as error:
-                await self._after(error)
+        try:
+            while True:
+                try:
+                    if not self._version:
+                        await self._list()
+                    await self._watch_while_allowed()
+                except ClusterError as error:
+                    await self._after(error)
+        finally:
+            self._sight.lost(self._path)
 
     async def _list(self) -> None:
         self._heard = False
@@ -102,6 +144,34 @@ class Reflector:
         self._version = page["metadata"]["resourceVersion"]
         await self._listener.listed(self._namespace, items)
         self._healthy()
+
+    async def _watch_while_allowed(self) -> None:
+        """Watch until the server ends it, or until listing has become forbidden, which ends no watch by itself."""
+        watching = asyncio.ensure_future(self._watch())
+        try:
+            while True:
+                await asyncio.wait({watching}, timeout=self._limits.check_s * random.uniform(0.8, 1.2))
+                if watching.done():
+                    return await watching
+                if (error := await self._revoked()) is not None:
+                    raise error
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _revoked(self) -> ApiError | None:
+        if await self._forbidden() is None:
+            return None
+        await asyncio.sleep(CONFIRM_S)
+        return await self._forbidden()
+
+    async def _forbidden(self) -> ApiError | None:
+        """The answer of the API server, if it no longer allows listing; without an answer nothing is known."""
+        try:
+            await self._client.get(f"{self._path}?limit=1")
+        except ClusterError as error:
+            return error if isinstance(error, ApiError) and error.status == 403 else None
+        return None
 
     async def _watch(self) -> None:
         seconds = self._limits.watch_s
@@ -131,20 +201,24 @@ class Reflector:
         self._metrics.up.labels(self._client.name).set(1)
         self._metrics.last_sync.labels(self._client.name).set_to_current_time()
         self._listener.problem(self._namespace, None)
+        self._sight.gained(self._path)
 
     async def _after(self, error: ClusterError) -> None:
         status = error.status if isinstance(error, ApiError) else 0
         self._metrics.watch_restarts.labels(self._client.name, self._label, str(status or "broken")).inc()
         if not self._version:
             self._metrics.list_errors.labels(self._client.name, self._label).inc()
-        if status == 403 and not self._namespace:
-            raise ForbiddenError(str(error)) from error
-        if status in (403, 404, 410):
+        resource = resource_of(self._path)
+        problem = problem_of(error, f"list {resource}", f"watch {resource}")
+        if status == 403:
+            raise ForbiddenError(problem) from error
+        if status in (404, 410):
             self._version = ""
         if status == 410 and self._heard:
             return  # too old to go on from: list again, at once
         if status != 410:
-            self._listener.problem(self._namespace, str(error))
+            self._sight.lost(self._path)
+            self._listener.problem(self._namespace, problem)
         if isinstance(error, UnreachableError):
             self._metrics.up.labels(self._client.name).set(0)
         await asyncio.sleep(self._pause(error))
@@ -160,66 +234,142 @@ class Reflector:
 NamespacesSource = Callable[[], Awaitable[list[str]]]
 
 
-async def mirror(
-    client: ClusterClient,
-    collection: Callable[[str], str],
-    listener: Listener,
-    *,
-    namespaces: tuple[str, ...],
-    seen_namespaces: NamespacesSource,
-    metrics: ObserverMetrics,
-    limits: Limits,
-    retry_s: float = 60.0,
-) -> None:
-    """Mirror a resource of the whole cluster, or where that is forbidden of each namespace that may be seen.
+class Mirror:
+    """Mirrors a resource of the whole cluster, or where that is forbidden of each namespace that may be seen.
 
-    `collection`: path for a namespace (empty: the cluster). `namespaces`: only these. Every `retry_s` namespaces are
-    looked for, and whether the whole cluster may be seen after all: a server that has just begun forbids what it will
-    allow in a second.
+    Args:
+        collection: path for a namespace (empty: the cluster).
+        namespaces: only these; empty: the whole cluster.
+        seen_namespaces: where to look while the whole cluster is forbidden.
+        sight: shared by all mirrors of the cluster.
+        wanted: namespaces that came to be needed are looked at soon.
     """
 
-    def reflector(namespace: str) -> Reflector:
-        return Reflector(client, collection(namespace), listener, metrics=metrics, namespace=namespace, limits=limits)
+    def __init__(
+        self,
+        client: ClusterClient,
+        collection: Callable[[str], str],
+        listener: Listener,
+        *,
+        namespaces: tuple[str, ...],
+        seen_namespaces: NamespacesSource,
+        metrics: ObserverMetrics,
+        limits: Limits,
+        sight: Sight,
+        wanted: Callable[[], set[str]] = set,
+    ) -> None:
+        self._client, self._collection, self._listener = client, collection, listener
+        self._namespaces, self._seen_namespaces = namespaces, seen_namespaces
+        self._metrics, self._limits, self._sight, self._wanted = metrics, limits, sight, wanted
+        self._denied: Problem | None = None
+        self._visible: set[str] = set()
+        self._turn = 0
 
-    async def is_over() -> bool:
-        await asyncio.sleep(retry_s)
-        return not namespaces and await _may_see(client, collection(""))
+    async def run(self) -> None:
+        """Mirror until cancelled.
 
-    async def wanted() -> list[str]:
-        return list(namespaces) or await seen_namespaces()
-
-    while True:
-        if not namespaces:
-            try:
-                await reflector("").run()
-            except ForbiddenError as error:
-                log.warning("cluster-wide watch is forbidden", extra={"cluster": client.name, "error": str(error)})
-                listener.problem("", None)  # each namespace tells its own
-        await _mirror_each(wanted, reflector, listener, is_over)
-        log.info("cluster-wide watch is allowed again", extra={"cluster": client.name})
-
-
-async def _mirror_each(
-    wanted: NamespacesSource,
-    reflector: Callable[[str], Reflector],
-    listener: Listener,
-    is_over: Callable[[], Awaitable[bool]],
-) -> None:
-    running: dict[str, asyncio.Task[None]] = {}
-    async with asyncio.TaskGroup() as group:
+        While the whole cluster is forbidden, it is looked again and again whether it may be seen after all, and which
+        namespaces may: a server that has just begun forbids what it will allow in a second.
+        """
         while True:
-            found = set(await wanted())
-            for namespace in sorted(found - running.keys()):
-                running[namespace] = group.create_task(reflector(namespace).run())
-            for namespace in running.keys() - found:
-                running.pop(namespace).cancel()
-                listener.problem(namespace, None)
-            if await is_over():
-                break
-        for task in running.values():
-            task.cancel()
-    for namespace in running:
-        listener.problem(namespace, None)  # the whole cluster's watch speaks for it again
+            if not self._namespaces:
+                try:
+                    await self._reflector("").run()
+                except ForbiddenError as error:
+                    about = {"cluster": self._client.name, "error": str(error)}
+                    log.warning("cluster-wide watch is forbidden", extra=about | _rules(error.problem))
+                    self._denied = error.problem
+            await self._each_namespace()
+            log.info("cluster-wide watch is allowed again", extra={"cluster": self._client.name})
+
+    # --- as the listener of its reflectors ----------------------------------------------------------------------------
+
+    async def listed(self, namespace: str, items: list[Json]) -> None:
+        """Pass a full list on."""
+        await self._listener.listed(namespace, items)
+
+    async def changed(self, kind: str, item: Json) -> None:
+        """Pass a change on."""
+        await self._listener.changed(kind, item)
+
+    def problem(self, namespace: str, problem: Problem | None) -> None:
+        """Pass a problem on; one namespace that can be seen ends that of the cluster: each then speaks for itself."""
+        if namespace and problem is None:
+            self._visible.add(namespace)
+            if self._denied is not None:
+                self._listener.problem("", None)
+        self._listener.problem(namespace, problem)
+
+    # --- where the whole cluster is forbidden -------------------------------------------------------------------------
+
+    def _reflector(self, namespace: str) -> Reflector:
+        return Reflector(
+            self._client,
+            self._collection(namespace),
+            self,
+            metrics=self._metrics,
+            namespace=namespace,
+            limits=self._limits,
+            sight=self._sight,
+        )
+
+    async def _each_namespace(self) -> None:
+        running: dict[str, asyncio.Task[None]] = {}
+        looks = 0
+        async with asyncio.TaskGroup() as group:
+            while True:
+                found = set(self._namespaces or await self._seen_namespaces())
+                if not found and self._denied is not None:
+                    self._listener.problem("", self._denied)
+                for namespace in running.keys() - found:
+                    running.pop(namespace).cancel()
+                    self._listener.problem(namespace, None)
+                running = {namespace: task for namespace, task in running.items() if not task.done()}
+                for namespace in self._next(sorted(found - running.keys())):
+                    running[namespace] = group.create_task(self._namespace(namespace))
+                looks = await self._pause(looks)
+                if not self._namespaces and await _may_see(self._client, self._collection("")):
+                    break
+            for task in running.values():
+                task.cancel()
+        for namespace in running.keys() | found:
+            self._listener.problem(namespace, None)  # the whole cluster's watch speaks for it again
+        self._denied = None
+        self._visible.clear()
+
+    def _next(self, wanted: list[str]) -> list[str]:
+        """Which namespaces are looked at now: all, but while nothing can be seen only some of them in turn."""
+        if not self._sight.is_blind or len(wanted) <= BLIND_NAMESPACES:
+            return wanted
+        first = self._turn % len(wanted)
+        self._turn = first + BLIND_NAMESPACES
+        return (wanted[first:] + wanted[:first])[:BLIND_NAMESPACES]
+
+    async def _pause(self, looks: int) -> int:
+        """Wait before the next look; `looks` counts those that were made while other things could be seen."""
+        limits, waited_s, wanted = self._limits, 0.0, self._wanted()
+        while True:
+            await asyncio.sleep(limits.blind_s)
+            waited_s += limits.blind_s
+            if self._sight.is_blind or self._wanted() - wanted:
+                return 0
+            if waited_s >= limits.looks_s[looks]:
+                return min(looks + 1, len(limits.looks_s) - 1)
+
+    async def _namespace(self, namespace: str) -> None:
+        """Mirror one namespace for as long as that is allowed."""
+        try:
+            await self._reflector(namespace).run()
+        except ForbiddenError as error:
+            self._visible.discard(namespace)
+            self._listener.problem(namespace, error.problem)
+            if self._denied is not None and not self._visible:
+                self._listener.problem("", self._denied)
+
+
+def _rules(problem: Problem) -> dict[str, str]:
+    """The missing rules for a log line, ready to be pasted into a role."""
+    return {"missing_rules": "\n".join(rule_lines(problem.rights))}
 
 
 async def _may_see(client: ClusterClient, path: str) -> bool:

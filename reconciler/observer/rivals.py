@@ -10,6 +10,7 @@ from typing import Any
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
+from reconciler.observer.troubles import NoteProblem, Problem
 from schemas.kubernetes.apiversions import group_of
 
 log = logging.getLogger(__name__)
@@ -18,13 +19,16 @@ Json = dict[str, Any]
 Changed = Callable[[str, dict[str, Json]], Awaitable[None]]
 
 GROUP, KIND = "keda.sh", "ScaledObject"
+WATCH = "scaledobjects"
 LOOK_AGAIN_S = 300.0
 
 
-async def follow_rivals(client: ClusterClient, discovery: Discovery, mirror: Any, changed: Changed) -> None:
-    """Tell the ScaledObjects of every namespace as they change, until cancelled."""
+async def follow_rivals(
+    client: ClusterClient, discovery: Discovery, mirror: Any, changed: Changed, trouble: NoteProblem
+) -> None:
+    """Report the ScaledObjects of every namespace as they change, until cancelled."""
     resource = await _found(client, discovery)
-    await mirror(resource.path, _ScaledObjects(client.name, changed))
+    await mirror(resource.path, _ScaledObjects(changed, trouble))
 
 
 async def _found(client: ClusterClient, discovery: Discovery) -> Resource:
@@ -41,8 +45,8 @@ async def _found(client: ClusterClient, discovery: Discovery) -> Resource:
 class _ScaledObjects:
     """Hears the watch of ScaledObjects."""
 
-    def __init__(self, cluster: str, changed: Changed) -> None:
-        self._cluster, self._changed = cluster, changed
+    def __init__(self, changed: Changed, trouble: NoteProblem) -> None:
+        self._changed, self._trouble = changed, trouble
         self._known: dict[str, dict[str, Json]] = {}
 
     async def listed(self, namespace: str, items: list[Json]) -> None:
@@ -63,9 +67,8 @@ class _ScaledObjects:
             known[name] = rival(item)
         await self._changed(namespace, dict(known))
 
-    def problem(self, namespace: str, text: str | None) -> None:
-        if text is not None:
-            log.warning("ScaledObjects cannot be seen", extra={"cluster": self._cluster, "error": text})
+    def problem(self, namespace: str, problem: Problem | None) -> None:
+        self._trouble(WATCH, namespace, problem)
 
 
 def rival(scaled_object: Json) -> Json:

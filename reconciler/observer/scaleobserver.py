@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,17 +10,21 @@ from reconciler.apply.clusterworker import Pool
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
-from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource
+from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
+from reconciler.clusters.rbac import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, scales_watch
-from reconciler.observer.reflector import Listener
+from reconciler.observer.nativeevidence import Evidence, native_scale_write
+from reconciler.observer.reflector import Limits, Listener, Sight
+from reconciler.observer.troubles import Problem, problem_of
 from schemas.scales import ScaleSet, Target
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Tell = Callable[[str, ScaleSet], Awaitable[None]]
-Mirror = Callable[[Callable[[str], str], Listener], Awaitable[None]]
+Mirrored = Callable[[Callable[[str], str], Listener, Callable[[], set[str]]], Awaitable[None]]
+"""Mirror a collection into a listener; where the whole cluster is forbidden, in the namespaces that are wanted."""
 
 READERS = 8
 BURST_S = 0.25
@@ -39,11 +44,17 @@ class ScaleWatcher:
         metrics: ObserverMetrics,
         *,
         session: str,
-        mirror: Mirror,
+        mirror: Mirrored,
+        limits: Limits,
+        sight: Sight,
+        native_wrote: Callable[[Evidence | None], None],
     ) -> None:
         self.discovery = discovery
         self._client, self._state, self._tell, self._metrics = client, state, tell, metrics
         self._session, self._mirror = session, mirror
+        self._limits, self._sight, self.native_wrote = limits, sight, native_wrote
+        self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
+        """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
         self._parents: dict[tuple[str, str], _Parents] = {}
         self._reads: Pool[tuple[str, Target], tuple[str, Target]] = Pool(
             self._read, workers=READERS, limit=READS_WAITING
@@ -65,6 +76,7 @@ class ScaleWatcher:
         self._referenced[namespace] = targets
         for target in before - targets:
             self._state.namespace(namespace).scales.pop(target, None)
+            self._refused.pop((namespace, target), None)
         for target in sorted(targets - before, key=repr):
             self._ensure_watch(target)
             self.read(namespace, target)
@@ -108,7 +120,9 @@ class ScaleWatcher:
         for target in self._referenced.get(namespace, ()):
             known = scales.get(target)
             if known is None or known.error is not None or not self._state.is_watched(target, namespace):
-                self.read(namespace, target)
+                _, not_before = self._refused.get((namespace, target), (0, 0.0))
+                if self._sight.is_blind or time.monotonic() >= not_before:
+                    self.read(namespace, target)
 
     async def resend(self, namespace: str) -> None:
         """Tell all scales again; those that do not follow from their parent are read for it."""
@@ -126,35 +140,54 @@ class ScaleWatcher:
 
     async def _watch(self, parents: "_Parents") -> None:
         resource = await self._resource(parents)
-        await self._mirror(resource.path, parents)
+        await self._mirror(
+            resource.path, parents, lambda: {where for where, _ in self.referenced(parents.kind, parents.group)}
+        )
 
     async def _resource(self, parents: "_Parents") -> Resource:
         while True:
             try:
                 return await self.discovery.resource(parents.kind, parents.group)
+            except UnknownKindError as error:
+                log.info("no scale to watch", extra={"cluster": self._client.name, "error": str(error)})
             except ClusterError as error:
-                parents.problem("", str(error))
+                parents.problem("", problem_of(error))
             await asyncio.sleep(UNKNOWN_FOR_S)
 
     async def _read(self, wanted: tuple[str, Target]) -> None:
         namespace, target = wanted
         if not self.references(namespace, target):
             return
+        part = f"scaleReads/{target.kind}.{target.group}"
         try:
             resource = await self.discovery.resource(target.kind, target.group)
+            right = f"get {resource.qualified}/scale"
             raw = await self._client.get_object(resource.path(namespace, target.name, "scale"), patiently=True)
         except ApiError as error:
             self._state.unread(namespace, None)
+            if error.status == 403:
+                self._note_refusal(namespace, target, part, problem_of(error, right))
             await self.observed(namespace, scale_failure(target, error.message, self._session))
         except ClusterError as error:
             # No answer is no news of the scale: what was told ages, and the heartbeat names the problem.
-            self._state.unread(namespace, str(error))
+            self._state.unread(namespace, problem_of(error))
             about = {"cluster": self._client.name, "target": repr(target), "error": str(error)}
             log.info("scale not read", extra=about)
         else:
             self._state.unread(namespace, None)
+            self._state.troubles.note(part, namespace, None)
+            self._refused.pop((namespace, target), None)
             parent = self._parent(namespace, target)
             await self.observed(namespace, scale_of_answer(target, raw, parent, self._session))
+
+    def _note_refusal(self, namespace: str, target: Target, part: str, problem: Problem) -> None:
+        times, _ = self._refused.get((namespace, target), (0, 0.0))
+        if not times:
+            about = {"cluster": self._client.name, "target": repr(target), "error": problem.text}
+            log.warning("scale may not be read", extra=about | {"missing_rules": "\n".join(rule_lines(problem.rights))})
+        pause_s = self._limits.looks_s[min(times, len(self._limits.looks_s) - 1)]
+        self._refused[namespace, target] = times + 1, time.monotonic() + pause_s
+        self._state.troubles.note(part, namespace, problem)
 
     def _parent(self, namespace: str, target: Target) -> Json | None:
         parents = self._parents.get((target.group, target.kind))
@@ -185,6 +218,8 @@ class _Parents:
             self.seen.pop((namespace, name), None)
         if not self._watcher.references(namespace, target):
             return
+        if kind != "DELETED":
+            self._watcher.native_wrote(native_scale_write(item, self.kind))
         if kind == "DELETED":
             self._watcher.read(namespace, target)  # for the API server's own words
         elif self._derived:
@@ -193,5 +228,5 @@ class _Parents:
             self.seen[namespace, name] = {"metadata": item["metadata"]}
             self._watcher.read_after_burst(namespace, target)
 
-    def problem(self, namespace: str, text: str | None) -> None:
-        self._state.problem(scales_watch(self.kind, self.group), namespace, text)
+    def problem(self, namespace: str, problem: Problem | None) -> None:
+        self._state.problem(scales_watch(self.kind, self.group), namespace, problem)

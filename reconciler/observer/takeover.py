@@ -13,6 +13,7 @@ from reconciler.apply.reconcilerconfig import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
+from schemas.observersessions import SessionName, parse_session
 from schemas.scales import Heartbeat
 from schemas.topics import SCALES
 
@@ -26,18 +27,30 @@ LOOK_EVERY_S = 1.0
 class OtherSessions:
     """Sessions of other observers, and when each was last heard."""
 
-    def __init__(self, own: frozenset[str]) -> None:
+    def __init__(self, own: SessionName) -> None:
         self._own = own
         self._heard: dict[tuple[str, str], int] = {}
         self._released: set[str] = set()
+        self._superseded: set[str] = set()
 
     def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat stood on the topic; one that watches nothing says farewell."""
-        if beat.session in self._own:
+        other = parse_session(beat.session)
+        if other is not None and other.instance == self._own.instance:
+            self._hear_namesake(cluster, other)
             return
         self._heard[cluster, beat.session] = now_ms
         if not beat.watches and not beat.problems:
             self._released.add(cluster)
+
+    def _hear_namesake(self, cluster: str, other: SessionName) -> None:
+        """An earlier session of this instance has been superseded; a later one supersedes this one."""
+        if other.epoch > self._own.epoch and cluster not in self._superseded:
+            self._superseded.add(cluster)
+            log.error(
+                "another observer of this name began later and is followed instead: give each its own --instance",
+                extra={"cluster": cluster, "instance": self._own.instance},
+            )
 
     def fallen_silent(self, now_ms: int) -> set[str]:
         """Clusters of sessions that have been silent for long enough, each told once; after a farewell also at once.
@@ -53,7 +66,7 @@ class OtherSessions:
 
 
 async def follow_others(
-    settings: KafkaSettings, own: frozenset[str], clock: Clock, silent: Callable[[str], Awaitable[None]]
+    settings: KafkaSettings, own: SessionName, clock: Clock, silent: Callable[[str], Awaitable[None]]
 ) -> None:
     """Tell `silent` each cluster whose other observer has gone, for ever."""
     others = OtherSessions(own)

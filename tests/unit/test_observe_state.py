@@ -10,11 +10,17 @@ from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.rivals import rival
 from reconciler.observer.takeover import SILENCE_MS, OtherSessions
 from reconciler.observer.timetable import Timetable
+from reconciler.observer.troubles import API_SERVER, Problem, Troubles
+from schemas.observersessions import SessionName
 from schemas.pods import Pod
 from schemas.scales import Heartbeat, ScaleSet, Target
 
 WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")
+
+
+def failing(text: str) -> Problem:
+    return Problem("failing", text)
 
 
 def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> dict[str, Any]:
@@ -99,21 +105,21 @@ def test_scales_are_told_when_they_say_something_new(before: Any, after: Any, te
 def test_scales_are_a_problem_only_where_reading_them_fails_as_well() -> None:
     state = ClusterState()
     state.replace_hpas("", [hpa("a"), hpa("b", target=GEAR)])
-    state.problem(scales_watch("Widget", "example.com"), "", "no matches for kind")
+    state.problem(scales_watch("Widget", "example.com"), "", failing("no matches for kind"))
     assert not state.is_watched(GEAR, "shop")
     assert state.problems("shop") == {}  # read one by one: the others of the namespace must not suffer
-    state.unread("shop", "no answer within 5 s")
-    assert state.problems("shop") == {"scales": "no answer within 5 s"}
+    state.unread("shop", failing("no answer within 5 s"))
+    assert state.problems("shop") == {"scales": failing("no answer within 5 s")}
     state.problem(scales_watch("Widget", "example.com"), "", None)
     assert state.problems("shop") == {}
 
 
 def test_a_problem_of_a_namespace_is_its_own_and_one_of_the_cluster_is_everybodys() -> None:
     state = ClusterState()
-    state.problem("pods", "vault", "forbidden")
-    assert (state.problems("vault"), state.problems("shop")) == ({"pods": "forbidden"}, {})
-    state.problem("autoscalers", "", "down")
-    assert state.problems("shop") == {"autoscalers": "down"}
+    state.problem("pods", "vault", failing("forbidden"))
+    assert (state.problems("vault"), state.problems("shop")) == ({"pods": failing("forbidden")}, {})
+    state.problem("autoscalers", "", failing("down"))
+    assert state.problems("shop") == {"autoscalers": failing("down")}
 
 
 def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
@@ -122,12 +128,59 @@ def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
     assert rival(raw) == {"kind": "ScaledObject", "name": "so", "target": target}
 
 
+def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:
+    state = ClusterState()
+    state.problem("pods", "shop", Problem("forbidden", "pods is forbidden"))
+    away = Problem("unreachable", "connection refused")
+    state.troubles.note(API_SERVER, "", away)
+    assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}
+    state.troubles.note(API_SERVER, "", None)
+    assert state.problems("shop") == {"pods": Problem("forbidden", "pods is forbidden")}
+
+
+def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it_is() -> None:
+    now, changes = [1_000], [0]
+
+    def changed() -> None:
+        changes[0] += 1
+
+    troubles = Troubles(lambda: now[0], changed)
+    troubles.note("metrics.k8s.io", "shop", Problem("failing", "503"))
+    now[0] = 2_000
+    troubles.note("metrics.k8s.io", "shop", Problem("failing", "503 again"))
+    troubles.note("metrics.k8s.io", "vault", Problem("failing", "503"))
+    [one] = troubles.report()
+    assert (one.part, one.reason, one.since, one.error, one.namespaces) == (
+        "metrics.k8s.io", "failing", 1_000, "503 again", []
+    )  # fmt: skip
+    assert changes == [2]
+    troubles.note("metrics.k8s.io", "other", None)
+    [one] = troubles.report()
+    assert (one.namespaces, one.namespace_count) == (["shop", "vault"], 2)
+    troubles.note("metrics.k8s.io", "shop", Problem("forbidden", "no", ("list pods.metrics.k8s.io",)))
+    assert [(each.reason, each.since, each.rights) for each in troubles.report()] == [
+        ("forbidden", 2_000, ["list pods.metrics.k8s.io"]),
+        ("failing", 2_000, []),
+    ]
+    troubles.note("metrics.k8s.io", "shop", None)
+    troubles.forget("metrics.k8s.io", "vault")
+    assert troubles.report() == []
+
+
+def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_answer() -> None:
+    troubles = Troubles(lambda: 5)
+    troubles.note("pods", "", Problem("unreachable", "connection refused"))
+    troubles.note("metrics.k8s.io", "shop", Problem("forbidden", "no"))
+    troubles.note(API_SERVER, "", Problem("unreachable", "connection refused"))
+    assert [each.part for each in troubles.report()] == [API_SERVER, "metrics.k8s.io"]
+
+
 # --- takeover ---------------------------------------------------------------------------------------------------------
 
 
 def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() -> None:
-    others = OtherSessions(frozenset({"mine"}))
-    others.hear("east", Heartbeat(session="mine", watches=["pods"]), 0)
+    others = OtherSessions(SessionName("mine", 5))
+    others.hear("east", Heartbeat(session="mine@4", watches=["pods"]), 0)
     others.hear("east", Heartbeat(session="theirs", watches=["pods"]), 1_000)
     assert others.fallen_silent(1_000 + SILENCE_MS - 1) == set()
     assert others.fallen_silent(1_000 + SILENCE_MS) == {"east"}
@@ -135,7 +188,7 @@ def test_another_session_is_told_once_when_it_has_been_silent_for_long_enough() 
 
 
 def test_a_session_that_says_farewell_is_silent_at_once_and_once_more_when_the_fold_surely_knows() -> None:
-    others = OtherSessions(frozenset())
+    others = OtherSessions(SessionName("mine", 5))
     others.hear("east", Heartbeat(session="theirs"), 5)
     assert others.fallen_silent(5) == {"east"}
     assert others.fallen_silent(6) == set()

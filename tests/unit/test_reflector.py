@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.clustererrors import ApiError, ClusterError
-from reconciler.observer.reflector import Limits, Reflector, mirror
+from reconciler.observer.reflector import ForbiddenError, Limits, Mirror, Reflector, Sight
+from reconciler.observer.troubles import Problem
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
@@ -28,7 +29,8 @@ class Server:
     def __init__(self, *, lists: Any = (), watches: Any = (), expiring: int = 0) -> None:
         self.lists, self.watches, self.expiring = list(lists), list(watches), expiring
         self.asked: list[str] = []
-        self.forbidden = False
+        self.forbidden = self.everywhere = False
+        self.end_watches = asyncio.Event()
         self.opened = asyncio.Event()
 
     async def get(self, path: str, *, timeout_s: float = 5.0) -> Json:
@@ -49,10 +51,10 @@ class Server:
             self.expiring -= 1
             raise EXPIRED
         self.opened.set()
-        await asyncio.Event().wait()
+        await self.end_watches.wait()
 
     def _check(self, path: str, script: list[ClusterError]) -> None:
-        if self.forbidden and "/namespaces/" not in path:
+        if self.forbidden and (self.everywhere or "/namespaces/" not in path):
             raise FORBIDDEN
         if script:
             raise script.pop(0)
@@ -64,16 +66,17 @@ class Heard:
     def __init__(self) -> None:
         self.lists: list[str] = []
         self.problems: dict[str, str] = {}
+        self.rights: tuple[str, ...] = ()
 
     async def listed(self, namespace: str, items: list[Json]) -> None:
         self.lists.append(namespace)
 
     async def changed(self, kind: str, item: Json) -> None: ...
 
-    def problem(self, namespace: str, text: str | None) -> None:
+    def problem(self, namespace: str, problem: Problem | None) -> None:
         self.problems.pop(namespace, None)
-        if text is not None:
-            self.problems[namespace] = text
+        if problem is not None:
+            self.problems[namespace], self.rights = problem.text, problem.rights
 
 
 @pytest.fixture
@@ -106,6 +109,7 @@ async def until(condition: Callable[[], bool], work: Any) -> None:
             task.result()
     finally:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_server_whose_watches_are_always_too_old_is_not_asked_for_lists_without_a_pause(
@@ -160,28 +164,34 @@ async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_h
     assert not heard.problems
 
 
-async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_again() -> None:
-    server, heard = Server(), Heard()
-    server.forbidden = True
-    seen = ["shop", "vault"]
+def path_of(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
+
+def mirrored(server: Server, heard: Heard, seen: list[str], limits: Limits, sight: Sight | None = None) -> Mirror:
     async def namespaces() -> list[str]:
         return list(seen)
 
-    def path(namespace: str) -> str:
-        return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
-
-    work = mirror(
+    return Mirror(
         server,  # type: ignore[arg-type]
-        path,
+        path_of,
         heard,
         namespaces=(),
         seen_namespaces=namespaces,
         metrics=ObserverMetrics(CollectorRegistry()),
-        limits=Limits(),
-        retry_s=0.01,
+        limits=limits,
+        sight=sight or Sight(),
     )
-    task = asyncio.ensure_future(work)
+
+
+QUICK = Limits(blind_s=0.01, looks_s=(0.01,))
+
+
+async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_again() -> None:
+    server, heard = Server(), Heard()
+    server.forbidden = True
+    seen = ["shop", "vault"]
+    task = asyncio.ensure_future(mirrored(server, heard, seen, QUICK).run())
     try:
         async with asyncio.timeout(5):
             while sorted(heard.lists) != ["shop", "vault"]:
@@ -190,6 +200,7 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
             while "new" not in heard.lists:
                 await asyncio.sleep(0.005)
             assert "" not in heard.lists
+            assert not heard.problems, "each namespace that can be seen speaks for itself"
             heard.problems["shop"] = "trouble of its own"
             server.forbidden = False
             while "" not in heard.lists:
@@ -197,5 +208,73 @@ async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_a
         assert not heard.problems, "the whole cluster's watch speaks for all"
         alive = [each for each in asyncio.all_tasks() if "Reflector.run" in repr(each) and not each.cancelling()]
         assert not alive, "the watches of single namespaces have ended"
+    finally:
+        task.cancel()
+
+
+async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_else_soon_once_a_minute(
+    pauses: list[float],
+) -> None:
+    server, heard, sight = Server(), Heard(), Sight()
+    server.forbidden = server.everywhere = True
+    limits = Limits()
+    work = mirrored(server, heard, ["shop"], limits, sight).run()
+    await until(lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 20, work)
+    # Each look is one of the whole cluster and one of the namespace; the pauses between them are the blind one.
+    assert set(pauses) - {0} == {limits.blind_s}
+    assert server.asked.count("list /api/v1/pods") in (20, 21)
+    assert heard.problems == {"": "pods is forbidden", "shop": "pods is forbidden"}
+    assert heard.rights == ("list pods", "watch pods")
+    pauses.clear()
+    server.asked.clear()
+    sight.gained("/apis/autoscaling/v2/horizontalpodautoscalers")
+    await until(
+        lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 5,
+        mirrored(server, heard, ["shop"], limits, sight).run(),
+    )
+    looked_for_s = sum(pause for pause in pauses if pause)
+    assert 2 + 6 + 60 + 60 <= looked_for_s < 2 + 6 + 3 * 60
+
+
+async def test_a_namespace_that_becomes_forbidden_is_a_problem_until_it_is_allowed_again() -> None:
+    server, heard = Server(), Heard()
+    server.forbidden = True
+    task = asyncio.ensure_future(mirrored(server, heard, ["shop"], QUICK).run())
+    try:
+        async with asyncio.timeout(5):
+            await server.opened.wait()
+            assert not heard.problems
+            server.everywhere = True
+            server.end_watches.set()
+            while heard.problems.keys() != {"", "shop"}:
+                await asyncio.sleep(0.005)
+            server.everywhere = False
+            while heard.problems:
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+
+
+async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stray_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
+    server, heard, sight = Server(), Heard(), Sight()
+    metrics = ObserverMetrics(CollectorRegistry())
+    limits = Limits(check_s=0.01)
+    reflector = Reflector(server, "/api/v1/pods", heard, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await server.opened.wait()
+            server.lists = [FORBIDDEN]  # one of several API servers that has just begun
+            while server.lists or len(server.asked) < 10:
+                await asyncio.sleep(0.005)
+            assert not task.done()
+            assert not sight.is_blind
+            server.forbidden = True
+            with pytest.raises(ForbiddenError, match="pods is forbidden"):
+                await task
+        assert sight.is_blind
     finally:
         task.cancel()

@@ -1,0 +1,55 @@
+"""Whether the API server of a cluster answers at all: told apart from a watch or a metrics API that fails."""
+
+import asyncio
+import time
+
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ClusterError
+from reconciler.observer.troubles import API_SERVER, Problem, Troubles, problem_of
+
+ASK_EVERY_S = 5.0
+"""It is asked for its version where it has answered nothing else for this long."""
+AWAY_PAUSE_S = 2.0
+FAILURES = 2
+"""So many requests in a row must fail before it counts as away."""
+
+
+class ApiServer:
+    """The API server of one cluster: `answered` is called at each answer that it gives to anybody."""
+
+    def __init__(self, client: ClusterClient, troubles: Troubles, metrics: ObserverMetrics) -> None:
+        self._client, self._troubles = client, troubles
+        self._up = metrics.up.labels(client.name)
+        self._last_sync = metrics.last_sync.labels(client.name)
+        self._answered_at = time.monotonic()
+        self._failures = 0
+
+    def answered(self) -> None:
+        """It has answered just now."""
+        self._answered_at = time.monotonic()
+        self._up.set(1)
+        self._last_sync.set_to_current_time()
+        if self._failures >= FAILURES:
+            self._troubles.note(API_SERVER, "", None)
+        self._failures = 0
+
+    async def watch(self) -> None:
+        """Ask it whenever nobody else has had an answer for a while, until cancelled."""
+        while True:
+            await asyncio.sleep(AWAY_PAUSE_S if self._failures else ASK_EVERY_S)
+            if time.monotonic() - self._answered_at >= ASK_EVERY_S:
+                await self._ask()
+
+    async def _ask(self) -> None:
+        try:
+            await self._client.get("/version")
+        except ClusterError as error:
+            if time.monotonic() - self._answered_at >= ASK_EVERY_S:  # a refusal is an answer
+                self._failed(problem_of(error))
+
+    def _failed(self, problem: Problem) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._up.set(0)
+            self._troubles.note(API_SERVER, "", problem)
