@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fleethpa.cli.common.failures import not_found
+from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import render
 
@@ -35,12 +35,16 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
     permissions = wanted(enforce=enforce, namespace=namespace)
 
     async def work() -> list[Access]:
-        asked = (review(known[name], permissions, namespace) for name in names or known)
+        asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
         return list(await asyncio.gather(*asked))
 
-    found = [access_check(each, enforce=enforce, namespace=namespace) for each in session.run(work())]
+    answers = session.run(work())
+    found = [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
         session.out("\n".join(line(session, each) for each in found))
+        for each in answers:
+            if each.denied:
+                session.out("\n".join([f"rules that {each.cluster} lacks:", *each.missing_rules]))
     else:
         session.out(render(listing(found), output))
     return tell_sum(session, found)
@@ -49,19 +53,31 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
 @clusters.command("rbac")
 @click.option("--enforce", is_flag=True, help="Also allow writing: /scale, HPA status and Events.")
 @click.option("--namespace", "namespaces", multiple=True, help="A Role here, not a ClusterRole; repeatable.")
+@click.option(
+    "--resource", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled; repeatable."
+)
 @click.option("--service-account", default="fleethpa", show_default=True, help="Who gets the role.")
 @click.option("--service-account-namespace", "home", default="fleethpa-system", show_default=True)
 @command_options()
-def rbac(session: Session, enforce: bool, namespaces: tuple[str, ...], service_account: str, home: str) -> None:
+def rbac(
+    session: Session,
+    enforce: bool,
+    namespaces: tuple[str, ...],
+    custom: tuple[str, ...],
+    service_account: str,
+    home: str,
+) -> None:
     """Print the least ClusterRole (or Roles) and bindings, as YAML for `kubectl apply -f -`.
 
-    Custom resources that are scaled need get, list and watch on the kind and get (with --enforce also update) on its
-    scale
-    subresource, added by hand.
+    A custom resource that is scaled needs rights of its own: name it with --resource, such as widgets.example.com.
     """
     import yaml
 
     from reconciler.clusters.rbac import manifests
 
-    documents = manifests(enforce=enforce, namespaces=namespaces, service_account=service_account, home=home)
+    if wrong := [each for each in custom if not all(each.partition("."))]:
+        raise usage(f"--resource {wrong[0]!r} is not PLURAL.GROUP", next_step="--resource widgets.example.com")
+    documents = manifests(
+        enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
+    )
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())

@@ -57,6 +57,8 @@ class NativeProofs:
 
     def apply(self, entry: SettingsSet, time_ms: int) -> None:
         """Take a change in, made at `time_ms`."""
+        if "nativeController" in entry.unset:
+            self._newest.pop(entry.cluster, None)
         if entry.settings.native_controller is not None:
             self._newest[entry.cluster] = entry.settings.native_controller, time_ms
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 from fleethpa.simulator.apifaults import Denial
@@ -175,6 +176,40 @@ async def test_clusters_check_asks_for_each_permission(
         if level != "ok":
             wanted = f"fleethpa clusters rbac{' --enforce' if '--enforce' in arguments else ''}"
             assert found["nextStep"].startswith(wanted)
+
+
+async def test_clusters_check_asks_for_the_custom_resources_that_are_scaled_and_prints_the_missing_rules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with member(tmp_path) as (sim, reach):
+        reference = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "gear"}
+        spec = {"scaleTargetRef": reference, "maxReplicas": 3}
+        metadata = {"name": "gear", "namespace": "shop"}
+        sim.apply(
+            {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+        )
+        run = Cli(monkeypatch)
+        fine = await asyncio.to_thread(run, "clusters", "check", *reach)
+        assert (fine.exit_code, "lacks" in fine.stdout) == (0, False)
+        sim.access.denials = [Denial(resource="widgets"), Denial(resource="widgets/scale")]
+        denied = await asyncio.to_thread(run, "clusters", "check", "--enforce", *reach)
+        assert denied.exit_code == 1
+        assert "may not list widgets.example.com, watch widgets.example.com, get widgets.example.com/scale" in (
+            " ".join(denied.stdout.split())
+        )
+        assert "fleethpa clusters rbac --enforce --resource widgets.example.com" in " ".join(denied.stdout.split())
+        pasted = yaml.safe_load(denied.stdout.partition("lacks:\n")[2])
+        assert pasted == [
+            {"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["example.com"], "resources": ["widgets/scale"], "verbs": ["get", "update"]},
+        ]
+        printed = await asyncio.to_thread(
+            run, "clusters", "rbac", "--enforce", "--resource", "widgets.example.com", "--namespace", "shop"
+        )
+        role = next(iter(yaml.safe_load_all(printed.stdout)))
+        assert [rule for rule in role["rules"] if rule["apiGroups"] == ["example.com"]] == pasted
+        wrong = await asyncio.to_thread(run, "clusters", "rbac", "--resource", "widgets")
+        assert (wrong.exit_code, "PLURAL.GROUP" in wrong.stderr) == (2, True)
 
 
 async def test_a_cluster_that_does_not_answer_and_one_that_is_not_there(

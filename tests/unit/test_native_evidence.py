@@ -65,3 +65,12 @@ def test_only_a_write_after_the_proof_contradicts_it(settings: list[tuple[str, A
         proofs.apply(SettingsSet(cluster=cluster, settings=ClusterSettings(native_controller=verdict)), when_ms)
     assert proofs.contradicts("east", Evidence(SECOND_MS, "it wrote")) is contradicts
     assert not proofs.contradicts("east", None)
+
+
+def test_a_verdict_that_is_taken_away_leaves_that_for_all_clusters() -> None:
+    proofs = NativeProofs()
+    proofs.apply(SettingsSet(cluster="*", settings=ClusterSettings(native_controller="absent")), 5)
+    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present")), 6)
+    assert proofs.absent_since_ms("east") is None
+    proofs.apply(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["nativeController"]), 7)
+    assert proofs.absent_since_ms("east") == 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,20 @@ class Access:
     error: str = ""
 
     @property
+    def missing_rules(self) -> list[str]:
+        """The rules that give what is lacking, as lines to paste below `rules:`."""
+        from reconciler.clusters.rbac import rule_lines
+
+        return rule_lines(map(str, self.denied))
+
+    @property
+    def custom(self) -> list[str]:
+        """Custom resources for which something is lacking, as `widgets.example.com`."""
+        known = {(each.group, each.resource) for each in wanted(enforce=True)}
+        lacking = [each for each in self.denied if (each.group, each.resource) not in known]
+        return list(dict.fromkeys(f"{each.resource.partition('/')[0]}.{each.group}" for each in lacking))
+
+    @property
     def usable(self) -> bool:
         """Whether fleethpa can do its work there."""
         return not self.error and all(each.optional for each in self.denied)
@@ -55,6 +69,17 @@ def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
     from reconciler.clusters.rbac import cluster_rules, enforcing_rules, observing_rules
 
     rules = ([] if namespace else cluster_rules()) + observing_rules() + (enforcing_rules() if enforce else [])
+    return _permissions(rules)
+
+
+def wanted_custom(resource: str, *, enforce: bool) -> list[Permission]:
+    """The permissions for a custom resource that is scaled (`widgets.example.com`)."""
+    from reconciler.clusters.rbac import custom_rules
+
+    return _permissions(custom_rules(resource, enforce=enforce))
+
+
+def _permissions(rules: Iterable[dict[str, Any]]) -> list[Permission]:
     return [
         Permission(group, resource, verb)
         for rule in rules
@@ -64,8 +89,10 @@ def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
     ]
 
 
-async def review(cluster: ClusterConfig, permissions: Sequence[Permission], namespace: str = "") -> Access:
-    """Ask a cluster about all of them, and for its version."""
+async def review(
+    cluster: ClusterConfig, permissions: Sequence[Permission], namespace: str = "", *, enforce: bool = False
+) -> Access:
+    """Ask a cluster for its version, about these permissions and those for the custom resources that HPAs scale."""
     from reconciler.clusters.client import ClusterClient
     from reconciler.clusters.clustererrors import ClusterError
 
@@ -77,6 +104,8 @@ async def review(cluster: ClusterConfig, permissions: Sequence[Permission], name
 
     try:
         version = str((await client.get("/version")).get("gitVersion", ""))
+        custom = await _custom_resources(client, namespace)
+        permissions = [*permissions, *(each for name in custom for each in wanted_custom(name, enforce=enforce))]
         answers = await asyncio.gather(*map(allowed, permissions))
     except ClusterError as error:
         return Access(cluster.name, error=str(error) or type(error).__name__)
@@ -84,6 +113,27 @@ async def review(cluster: ClusterConfig, permissions: Sequence[Permission], name
         await client.close()
     denied = tuple(each for each, yes in zip(permissions, answers, strict=True) if not yes)
     return Access(cluster.name, version, len(permissions), denied)
+
+
+async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
+    """The custom resources that HPAs scale, as `widgets.example.com`; none where HPAs may not be listed."""
+    from reconciler.clusters.clustererrors import ApiError
+    from reconciler.clusters.discovery import Discovery
+    from reconciler.core.objectbodies import DERIVED_KINDS, target_of
+
+    scope = f"namespaces/{namespace}/" if namespace else ""
+    try:
+        hpas = (await client.get(f"/apis/autoscaling/v2/{scope}horizontalpodautoscalers")).get("items") or ()
+    except ApiError:
+        return []
+    kinds = {(target.group, target.kind) for target in map(target_of, hpas)} - set(DERIVED_KINDS)
+    discovery, found = Discovery(client), []
+    for group, kind in sorted(kinds):
+        try:
+            found.append((await discovery.resource(kind, group)).qualified)
+        except ApiError:
+            continue  # no such kind: the HPA's own AbleToScale condition says so
+    return found
 
 
 async def _allowed(client: ClusterClient, each: Permission, namespace: str) -> bool:

@@ -155,7 +155,7 @@ async def _access(session: Session, state: FleetState | None) -> AsyncIterator[C
     enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
     for cluster in member_clusters(session.config):
         enforce = cluster.name in enforced
-        yield access_check(await review(cluster, wanted(enforce=enforce)), enforce=enforce)
+        yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
 
 
 def access_check(found: Access, *, enforce: bool, namespace: str = "") -> Check:
@@ -165,7 +165,7 @@ def access_check(found: Access, *, enforce: bool, namespace: str = "") -> Check:
     if not found.denied:
         work = "observe and enforce" if enforce else "observe"
         return Check("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
-    scope = f" --namespace {namespace}" if namespace else ""
+    scope = "".join(f" --resource {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
     rbac = (
         f"fleethpa clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
     )
