@@ -71,7 +71,7 @@ class Memory:
             if self.history is not None:
                 self.history = EMPTY_HISTORY if event.restart else self.history
                 if event.applied:
-                    self._moved(event.desired_replicas - event.current_replicas, event.now_ms)
+                    self._moved(event.desired_replicas - event.current_replicas, event.evaluated_ms)
             return False
         return True
 

@@ -15,7 +15,14 @@ from streams.hpa.scaleevents import store_scale_event
 from streams.hpa.statuses import new_status, same_status
 
 
-def complete(pending: Pending, status: dict[str, Any], history: History, outcome: Outcome, now_ms: int) -> Completion:
+def complete(
+    pending: Pending,
+    status: dict[str, Any],
+    history: History,
+    outcome: Outcome,
+    now_ms: int,
+    event_ms: int | None = None,
+) -> Completion:
     """End a reconcile whose write was wanted.
 
     Args:
@@ -23,7 +30,8 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
         status: the stored status that `decide` was given.
         history: the evaluation's history.
         outcome: what became of the write.
-        now_ms: when that is known: the time of the scale event, of lastScaleTime and of the conditions' transitions.
+        now_ms: when that is known: the time of lastScaleTime and of the conditions' transitions.
+        event_ms: time of the scale event; None: `now_ms`, as upstream, where evaluation and write are one moment.
     """
     conditions = Conditions(pending.conditions, now_ms)
     if isinstance(outcome, ScaleFailed):
@@ -49,7 +57,7 @@ def complete(pending: Pending, status: dict[str, Any], history: History, outcome
         action=action(desired, pending.current_replicas),
         metric_results=pending.metric_results,
         desired_gauge=desired,
-        history=_with_change(history, pending, now_ms),
+        history=_with_change(history, pending, now_ms if event_ms is None else event_ms),
         final=True,
     )
 

@@ -40,16 +40,15 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
         state.probe(_write_ended(state, hpa, write, applied, bool(restart)))
     error = _why_missing(state, hpa) if outcome is None else outcome.error or _OUTCOME_TEXTS.get(outcome.result, "")
     end = ScaleApplied() if applied else ScaleFailed(error)
-    result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms)
+    result = complete(write.pending, own_status(hpa), row.history, end, state.now_ms, write.evaluated_ms)
     row.history, row.pending = result.history, None
     if write.uid == row.uid:
         row.status = result.status
     if applied:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
-    period_ms = state.settings(hpa.id.cluster).sync_period_ms
-    row.next_due_ms = state.now_ms if row.due_again else state.now_ms + period_ms
-    row.due_again = False
+    if row.due_again:
+        row.next_due_ms, row.due_again = state.now_ms, False
     hpa.dirty = True
     state.schedule.plan(hpa)
     return [_completion(state, hpa, write, outcome or error, result, restart)]
@@ -63,6 +62,7 @@ def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, res
         desired_replicas=write.pending.desired_replicas,
         now_ms=state.now_ms,
         wanted_ms=write.wanted_ms,
+        evaluated_ms=write.evaluated_ms,
         applied=applied,
         restart=restart,
     )

@@ -26,6 +26,7 @@ from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
 from streams.state.shadow import attribute
 from streams.state.subject import compiled, identity, labels, own_status, take_restart
+from streams.state.timing import as_of
 
 
 class Evaluator:
@@ -35,6 +36,7 @@ class Evaluator:
         "autoscaler",
         "change",
         "constraints",
+        "evaluated_ms",
         "held",
         "hpa",
         "namespace",
@@ -55,6 +57,7 @@ class Evaluator:
         self.row = hpa.row
         self.settings = settings
         self.now_ms = state.now_ms
+        self.evaluated_ms = as_of(state.now_ms, hpa.row.evaluated_ms, settings.sync_period_ms)
         self.autoscaler = compiled(hpa)
         self.standing: Standing = standing(namespace, hpa, settings)
         self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
@@ -76,7 +79,9 @@ class Evaluator:
         self._note_move(observation)
         if state.probe is not None:
             state.probe(self._inputs(status, observation, restart))
-        evaluation = decide(self.autoscaler, status, observation, row.history, self.settings.controller, self.now_ms)
+        evaluation = decide(
+            self.autoscaler, status, observation, row.history, self.settings.controller, self.evaluated_ms
+        )
         row.history = evaluation.history
         self._register(observation, evaluation)
         observed = self._observed(observation, restart)
@@ -91,12 +96,12 @@ class Evaluator:
         self._remember(observation, draft)
         if wanted is not None:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
-            row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current)
+            row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)
         return draft
 
     def _remember(self, observation: Observation, draft: Draft) -> None:
         row = self.row
-        row.next_due_ms = self.now_ms + self.settings.sync_period_ms
+        row.evaluated_ms = self.evaluated_ms
         if isinstance(observation.scale, Scale):
             row.seen_replicas = observation.scale.spec_replicas
         row.native_moves, row.written = [], None
@@ -113,7 +118,7 @@ class Evaluator:
             hpa=self.hpa.id,
             partition=state.row.number,
             offset=state.offset,
-            now_ms=self.now_ms,
+            now_ms=self.evaluated_ms,
             mode=self.standing.mode,
             origin=row.origin,
             generation=row.generation,

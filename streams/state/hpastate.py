@@ -12,7 +12,7 @@ from schemas.outcomes import Outcome
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.compile import compile_autoscaler
 from streams.state.gather import MetricQuery
-from streams.state.rows import NOTHING_APPLIED, HpaRow, TargetKey, hpa_key
+from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetKey, hpa_key
 
 _REMEMBERED_UIDS = 16
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
@@ -24,6 +24,7 @@ class Hpa:
     __slots__ = (
         "applied",
         "autoscaler",
+        "awaits",
         "deadline",
         "dirty",
         "headers",
@@ -31,6 +32,7 @@ class Hpa:
         "key",
         "outcome",
         "parked",
+        "polled",
         "queries",
         "row",
         "shape",
@@ -57,6 +59,10 @@ class Hpa:
         """All of the last full record but its values; None: only its digest is known."""
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()
+        self.awaits: frozenset[MetricKey] = frozenset()
+        """What an evaluation waits for: the questions to metrics APIs or, where there are none, the pushed series."""
+        self.polled = False
+        """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None
         self.spec: dict[str, Any] = {}
         if not row.gone:
@@ -104,7 +110,7 @@ class Hpa:
         row.origin, row.generation = entry.origin, generation
         if changed:
             row.author, row.change_reason = entry.author, entry.reason
-            row.next_due_ms = now_ms
+            row.next_due_ms, row.evaluated_ms = now_ms, 0
             row.due_again = row.pending is not None
         return changed
 
@@ -164,6 +170,7 @@ class Hpa:
             last_offset=old.last_offset,
         )
         self.autoscaler, self.spec, self.queries, self.shape = None, {}, (), None
+        self.awaits = frozenset()
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Note from when on the overlap check knows which pod selector (empty: none)."""

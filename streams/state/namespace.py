@@ -21,9 +21,11 @@ from streams.state.rows import (
     NOTHING_APPLIED,
     PARTS,
     AnswerRow,
+    Arrival,
     DirectoryEntry,
     DirectoryKey,
     ListProgress,
+    MetricKey,
     NamespaceRow,
     Pause,
     PodEntry,
@@ -64,6 +66,7 @@ class Namespace:
         self.membership = Membership()
         self.answers: dict[QueryKey, AnswerState] = {}
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
+        self.arrivals: dict[MetricKey, Arrival] = {}
         self.pod_lists: list[ListProgress] = [ListProgress()]
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
@@ -171,6 +174,11 @@ class Namespace:
         if self._touch(self.part_of(name)):
             self.series.setdefault(key, {})[name] = row
 
+    def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
+        """Note when an answer or sample came."""
+        if self._touch(self.part_of("|".join(key))):
+            self.arrivals[key] = arrival
+
     # --- autoscalers and scales -------------------------------------------------------------------------------------
 
     def shown(self, name: str) -> DirectoryKey | None:
@@ -239,6 +247,8 @@ class Namespace:
                 del samples[name]
             if not samples:
                 del self.series[key]
+        for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
+            del self.arrivals[question]
         self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -260,6 +270,9 @@ class Namespace:
                 row.answers.append(state.row)
         for key, samples in self.series.items():
             self._spread(made, key, samples)
+        for question, arrival in self.arrivals.items():
+            if (row := made.get(self.part_of("|".join(question)))) is not None:
+                row.arrivals.append((question, arrival))
         if 0 in made:
             self._fill_first(made[0])
         return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
@@ -303,6 +316,7 @@ class Namespace:
             self.answers[query_key(answer.answer)] = AnswerState(answer)
         for key, samples in row.samples:
             self.series.setdefault(key, {}).update(samples)
+        self.arrivals.update(row.arrivals)
         if row.part:
             return
         self.directory, self.hpa_list = row.all_autoscalers(), row.hpa_list

@@ -181,7 +181,6 @@ class Partition:
                 record = ledger.enter(draft)
                 if record is not None:
                     decisions.append(record)
-        state.ready.clear()
         state.ready_or_due.clear()
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev

@@ -8,8 +8,11 @@ from streams.state.gather import plan
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.probe import Probe
-from streams.state.rows import HpaRow, PartitionRow
+from streams.state.rows import HpaRow, MetricKey, PartitionRow
 from streams.state.schedule import Schedule
+from streams.state.timing import note_arrival
+
+_NOBODY: frozenset[HpaId] = frozenset()
 
 
 class State:
@@ -22,10 +25,8 @@ class State:
         self.hpas: dict[HpaId, Hpa] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.schedule = Schedule()
-        self.ready: set[HpaId] = set()
-        """HPAs that this record brings an answer for."""
         self.ready_or_due: set[HpaId] = set()
-        """HPAs to look at in this record."""
+        """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
         self.checkpoint_offset = row.offset
         """Offset of the newest partition row that is written."""
         self.probe: Probe | None = None
@@ -63,6 +64,7 @@ class State:
         self._settings.clear()
         for hpa in self.hpas.values():
             self.refresh(hpa)
+            self.ready_or_due.add(hpa.id)
         self.wake_parked()
 
     def wake_parked(self) -> None:
@@ -83,16 +85,23 @@ class State:
             selector = scale.selector if scale is not None else ""
             hpa.queries = plan(hpa.autoscaler, hpa.spec, selector, self.settings(hpa.id.cluster).sources)
             watched = frozenset(query.key for query in hpa.queries if query.key is not None)
+        questions = {query.query for query in hpa.queries if query.query is not None}
+        hpa.polled = bool(questions)
+        awaits = frozenset(questions or watched)
+        if awaits != hpa.awaits:
+            hpa.awaits = awaits
+            self.ready_or_due.add(hpa.id)
         if watched != hpa.watched:
             namespace.watch(hpa.id, hpa.watched, watched)
             hpa.watched = watched
 
-    def notify(self, namespace: Namespace, key: object) -> None:
+    def notify(self, namespace: Namespace, key: MetricKey) -> None:
         """An answer or sample came: look at the HPAs that wait for it."""
-        waiting = namespace.watchers.get(key)
-        if waiting:
-            self.ready |= waiting
-            self.ready_or_due |= waiting
+        known = namespace.arrivals.get(key)
+        arrival = note_arrival(known, self.now_ms, self.settings(namespace.cluster).sync_period_ms)
+        if arrival is not known:
+            namespace.put_arrival(key, arrival)
+            self.ready_or_due |= namespace.watchers.get(key, _NOBODY)
 
     def add(self, name: HpaId, hpa: Hpa) -> None:
         """Take in a restored HPA."""

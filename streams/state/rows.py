@@ -35,6 +35,8 @@ QueryKey = tuple[str, str, str, str, str, str]
 """What a metrics API was asked (`schemas.samples.query_of`), selectors in canonical form."""
 SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
+MetricKey = tuple[str, ...]
+"""What a metric is made of: a `QueryKey` or a `SeriesKey`."""
 
 
 class DirectoryKey(NamedTuple):
@@ -63,6 +65,8 @@ class PendingWrite(Struct, array_like=True, frozen=True):
     expires_ms: int
     """From this moment the reconciler no longer writes; 5 s later the write counts as failed."""
     current_replicas: int
+    evaluated_ms: int = 0
+    """Time as of which it was wanted: that of its scale event."""
 
 
 class HpaRow(Struct, array_like=True, kw_only=True):
@@ -96,6 +100,7 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     restart_seen: int = NOTHING_APPLIED
     """Offset of the newest restart that this HPA has taken part in."""
     next_due_ms: int = 0
+    """When the answers for the next evaluation are expected."""
     pending: PendingWrite | None = None
     last_decision: str = ""
     last_decision_ms: int = 0
@@ -125,6 +130,8 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     shadow_status: dict[str, Any] = {}
     """The status that the last evaluation gave where the native object's counts (`status` is None); no decision reads
     it: it is what read verbs show."""
+    evaluated_ms: int = 0
+    """Time as of which the last evaluation decided; 0: none under this spec yet."""
 
     @property
     def id(self) -> HpaId:
@@ -184,6 +191,13 @@ class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
     answer: MetricAnswer
     time_ms: int
     source: str = ""
+
+
+class Arrival(Struct, array_like=True, frozen=True, gc=False):
+    """When the newest answers to a question, or samples of a series, began to come, and those before them (0: none)."""
+
+    started_ms: int
+    before_ms: int = 0
 
 
 class SampleRow(Struct, array_like=True, frozen=True, gc=False):
@@ -251,6 +265,8 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """Entries not applied, by reason."""
     autoscalers: list[tuple[DirectoryKey, DirectoryEntry]] = []
     """The HPAs of the namespace."""
+    arrivals: list[tuple[MetricKey, Arrival]] = []
+    """When answers and samples came, by question or series; in every part."""
 
     def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
         """Give the HPAs of the namespace, also of a row that an older version stored."""

@@ -5,10 +5,6 @@ from heapq import heapify, heappop, heappush
 from schemas.keys import HpaId
 from streams.state.hpastate import Hpa
 
-ANSWER_WAIT_MS = 3_000
-"""A due HPA waits this long for an answer of its metrics."""
-EARLY_ANSWER_MS = 2_000
-"""An answer this much older than the due time is as good as one that comes with it."""
 OUTCOME_WAIT_MS = 5_000
 """Log time after a write's time to live at which it counts as failed."""
 WRITE_TTL_MS = 10_000

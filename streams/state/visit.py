@@ -1,5 +1,6 @@
 """Look at one HPA at one record: end its pending write, evaluate it, or forget it."""
 
+from streams.state.clustersettings import Effective
 from streams.state.endwrite import end_write
 from streams.state.evaluator import Evaluator
 from streams.state.guards import asked_mode
@@ -7,7 +8,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.schedule import ANSWER_WAIT_MS, EARLY_ANSWER_MS
+from streams.state.timing import Turn, recent, turn
 
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
@@ -20,36 +21,41 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
     drafts = []
     if hpa.row.pending is not None:
         drafts.extend(end_write(state, hpa, hpa.row.pending))
-    if hpa.row.pending is None and state.now_ms >= hpa.row.next_due_ms:
-        drafts.extend(_when_due(state, namespace, hpa))
+    if hpa.row.pending is None:
+        drafts.extend(_take_turn(state, namespace, hpa))
     elif hpa.deadline < 0:
         state.schedule.plan(hpa)
     return drafts
 
 
-def _when_due(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
-    if hpa.row.deleted:
+def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
+    settings, row = state.settings(hpa.id.cluster), hpa.row
+    is_due = state.now_ms >= row.next_due_ms
+    if row.deleted and is_due:
         hpa.forget()
         hpa.dirty = True
         state.refresh(hpa)
         return []
-    settings = state.settings(hpa.id.cluster)
-    if asked_mode(namespace, hpa.id.name, settings) == "off":
-        hpa.parked = True
+    if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
+        hpa.parked = is_due
+        if not is_due:
+            state.schedule.plan(hpa)
         return []
-    if not _has_reason(state, namespace, hpa):
-        state.schedule.at(hpa, hpa.row.next_due_ms + ANSWER_WAIT_MS)
-        return []
-    draft = Evaluator(state, namespace, hpa, settings).run()
-    hpa.dirty = True
-    state.schedule.plan(hpa)
-    return [draft]
+    its = next_turn(state, namespace, hpa, settings)
+    drafts = []
+    if its.evaluate:
+        drafts.append(Evaluator(state, namespace, hpa, settings).run())
+    if its.due_ms != row.next_due_ms:
+        row.next_due_ms, hpa.dirty = its.due_ms, True
+    if its.evaluate:
+        state.schedule.plan(hpa)
+    else:
+        state.schedule.at(hpa, its.look_ms)
+    return drafts
 
 
-def _has_reason(state: State, namespace: Namespace, hpa: Hpa) -> bool:
-    """An answer came with this record or just before the HPA was due, or it has waited long enough."""
-    due_ms = hpa.row.next_due_ms
-    if hpa.id in state.ready or state.now_ms >= due_ms + ANSWER_WAIT_MS:
-        return True
-    known = [namespace.answers.get(query.query) for query in hpa.queries if query.query is not None]
-    return any(answer is not None and answer.row.time_ms >= due_ms - EARLY_ANSWER_MS for answer in known)
+def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
+    """Say whether the HPA is evaluated with this record."""
+    row = hpa.row
+    arrivals = [recent(namespace.arrivals.get(key), state.now_ms) for key in hpa.awaits]
+    return turn(state.now_ms, row.next_due_ms, row.evaluated_ms, settings.sync_period_ms, arrivals, hpa.polled)

@@ -15,6 +15,11 @@ from schemas.kubernetes.hpa import semantically_equal_status
 from streams.hpa import metricsclient
 from streams.hpa.observation import MetricFailure
 from streams.state import gather, visit
+from streams.state.clustersettings import Effective
+from streams.state.hpastate import Hpa
+from streams.state.namespace import Namespace
+from streams.state.partitionstate import State
+from streams.state.timing import Turn
 from tests.conformance.logged import LoggedScenario
 from tests.conformance.told import UntoldError
 
@@ -26,7 +31,14 @@ _NAMED_POD = re.compile(r" Pod [^ \"]+")
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The HPAs that a record may evaluate. Errors of metrics are, as in the scenarios, the client's whole text."""
     names: set[str] = set()
-    monkeypatch.setattr(visit, "_has_reason", lambda state, namespace, hpa: hpa.id.name in names)
+
+    def asked_for(state: State, _namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:
+        due_ms = hpa.row.next_due_ms
+        if hpa.id.name in names and state.now_ms >= due_ms:
+            return Turn(True, state.now_ms + settings.sync_period_ms, state.now_ms)
+        return Turn(False, due_ms, due_ms)
+
+    monkeypatch.setattr(visit, "next_turn", asked_for)
     for module in (gather, metricsclient):
         monkeypatch.setattr(module, "fetch_failure", lambda api, message: MetricFailure(message))
     return names

@@ -26,7 +26,7 @@ from tests.generated_log import Fleet
 from tests.published import fits
 from tests.unit.cli_kit import Cli
 
-FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=9, settings=ENFORCING)
+FLEET = Fleet(hpas=6, namespaces=3, minutes=3, partitions=2, metrics=2, seed=7, churn=0.5, settings=ENFORCING)
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,8 @@ def test_the_past_is_shown_as_it_was_shown_then(run: Cli, made: Topics, tmp_path
 def looked(run: Cli, root: Path, *at: str) -> tuple[str, str]:
     listed = run("get", "hpa", "-A", "-o", "json", "--from", str(root), *at)
     page = run("describe", "-A", "--from", str(root), *at)
-    assert listed.exit_code == page.exit_code == 0, listed.output + page.output
+    # 5: nobody applies what this fleet wants, so from some moment on an HPA has a problem.
+    assert {listed.exit_code, page.exit_code} <= {0, 5}, listed.output + page.output
     return listed.stdout, page.stdout
 
 

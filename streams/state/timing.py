@@ -1,0 +1,120 @@
+"""When an HPA is evaluated: with the answer of its period, once per period (docs/decisions/0006-when-an-hpa-is-due.md).
+
+All times are log time, Unix milliseconds. Nothing here reads a clock, and what is remembered lives in rows, so that a
+rebalance changes no evaluation.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from streams.state.rates import REMEMBERED_MS
+from streams.state.rows import Arrival
+
+ANSWER_WAIT_MS = 3_000
+"""An HPA whose answer does not come is evaluated this long after it was expected."""
+SLACK_MS = 2_000
+"""How much earlier than a period after the one before an answer may come and still be the next period's."""
+
+
+class Turn(Struct, frozen=True, gc=False):
+    """What is to be done about an HPA now.
+
+    `evaluate`: evaluate it now. `due_ms`: when its next answer is expected, from now on. `look_ms`: when to look again
+    if nothing else happens; of no meaning where it is evaluated.
+    """
+
+    evaluate: bool
+    due_ms: int
+    look_ms: int
+
+
+def slack_ms(period_ms: int) -> int:
+    """Give the slack of answers for a sync period: 2 s, or a quarter of a short period."""
+    return min(SLACK_MS, period_ms // 4)
+
+
+def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
+    """Note that an answer or sample came now; what comes within the slack of the first one belongs to it."""
+    if known is None or now_ms - known.started_ms > REMEMBERED_MS:
+        return Arrival(now_ms)
+    if now_ms - known.started_ms <= slack_ms(period_ms):
+        return known
+    return Arrival(now_ms, known.started_ms)
+
+
+def recent(arrival: Arrival | None, now_ms: int) -> Arrival | None:
+    """Give an arrival unless a checkpoint may have tidied it away."""
+    return arrival if arrival is not None and now_ms - arrival.started_ms <= REMEMBERED_MS else None
+
+
+def turn(
+    now_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, arrivals: Sequence[Arrival | None], polled: bool
+) -> Turn:
+    """Say whether an HPA is evaluated now, and when its next answer is expected.
+
+    To ask once more in between, after a rebalance, changes nothing: the outcome changes only with an argument other
+    than `now_ms`, or when `now_ms` passes `due_ms` or the end of the wait after it.
+
+    Args:
+        now_ms: time of the record that is applied.
+        due_ms: when the answers of this period are expected.
+        evaluated_ms: time as of which the HPA was last evaluated (`as_of`); 0: not yet under this spec.
+        period_ms: the sync period.
+        arrivals: per question or series that the HPA's metrics need, what came last; None: nothing yet.
+        polled: they are answers that an observer asks for once per period, not samples that come as they like.
+    """
+    slack = slack_ms(period_ms)
+    since_ms = max(evaluated_ms + 1, due_ms - period_ms + slack) if evaluated_ms else due_ms - slack
+    answered = [each for each in arrivals if each is not None and each.started_ms >= since_ms]
+    regular = [each for each in answered if _is_regular(each, period_ms)]
+    waits = len(answered) < len(arrivals) and any(
+        _is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals
+    )
+    if now_ms >= due_ms:
+        if waits and now_ms < due_ms + ANSWER_WAIT_MS:
+            return Turn(False, due_ms, due_ms + ANSWER_WAIT_MS)
+    elif not regular or waits:
+        return Turn(False, due_ms, due_ms)
+    anchor_ms = max([each.started_ms for each in regular], default=due_ms)
+    is_first = any(not each.before_ms for each in regular)
+    if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and not is_first:
+        # Too soon after the last evaluation: follow these answers from the next one on.
+        return Turn(False, anchor_ms + period_ms, anchor_ms + period_ms)
+    return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
+
+
+def _is_regular(arrival: Arrival, period_ms: int) -> bool:
+    """Tell whether an answer follows the one before it by a period at least, so that the next may be expected."""
+    return arrival.started_ms - arrival.before_ms >= period_ms - slack_ms(period_ms)
+
+
+def _is_awaited(
+    arrival: Arrival | None, since_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, polled: bool
+) -> bool:
+    """Tell whether it is worth waiting for a question's answer: it should come in this period and has not."""
+    if arrival is None:
+        return not evaluated_ms
+    if arrival.started_ms >= since_ms or due_ms + ANSWER_WAIT_MS - arrival.started_ms > REMEMBERED_MS:
+        return False
+    gap_ms = arrival.started_ms - arrival.before_ms if arrival.before_ms and not polled else period_ms
+    expected_ms = arrival.started_ms + gap_ms
+    # One that failed to come in the period before this one is waited for by a new spec only.
+    return expected_ms <= due_ms + ANSWER_WAIT_MS and (not evaluated_ms or expected_ms > due_ms - period_ms // 2)
+
+
+def _next_due(anchor_ms: int, now_ms: int, period_ms: int) -> int:
+    """Give the first time, whole periods after `anchor_ms`, that is half a period away at least."""
+    missing_ms = now_ms + period_ms // 2 - anchor_ms
+    return anchor_ms + max(1, -(-missing_ms // period_ms)) * period_ms
+
+
+def as_of(now_ms: int, evaluated_ms: int, period_ms: int) -> int:
+    """Give the time as of which an evaluation that takes place now decides.
+
+    Upstream begins a sync no sooner than a period after the one before, so a scale event or recommendation that is n
+    periods old has left a window of n periods. Answers may come a little early; the evaluation then counts as that much
+    later. Source: upstream `processNextWorkItem`, which queues an HPA again with the resync period, v1.37.1.
+    """
+    earliest_ms = evaluated_ms + period_ms + 1
+    return earliest_ms if evaluated_ms and now_ms < earliest_ms <= now_ms + slack_ms(period_ms) else now_ms
