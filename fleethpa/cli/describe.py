@@ -44,7 +44,7 @@ def describe(session: Session, selection: Selection) -> None:
             last = await _last(past, views)
             return [(_decided(view, last[view.id]), last[view.id]) for view in views]
 
-    found = session.run(work())
+    found = session.run(work(), brief=True)
     if not found:
         session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
     session.page("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))

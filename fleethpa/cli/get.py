@@ -81,7 +81,7 @@ def get_hpa(
                 await _watch(session, past, pick, lambda v: show(v, False), views)
             return code
 
-    return session.run(work())
+    return session.run(work(), brief=not watch)
 
 
 async def _watch(
@@ -134,7 +134,7 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
     from fleethpa.cli.common.fleetstate import fleet_now
     from fleethpa.cli.output.clustertable import cluster_listing
 
-    state = session.run(fleet_now(session))
+    state = session.run(fleet_now(session), brief=True)
     views = [view for name, view in state.clusters.items() if not names or name in names]
     if missing := [name for name in names if name not in state.clusters]:
         raise no_such_cluster(missing[0], state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -199,6 +200,8 @@ def _stdout_is_gone(code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    # A command that answers once ends before anything is worth collecting; `Session.run` switches it on for others.
+    gc.disable()
     # A job that was started with closed streams has none; its exit code still counts.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115

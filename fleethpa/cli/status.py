@@ -50,7 +50,7 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
                     return ANSWER_IS_NO if waiting else OK
                 await asyncio.sleep(EVERY_S)
 
-    return session.run(work())
+    return session.run(work(), brief=not watch)
 
 
 def unsettled(view: HpaView) -> str:

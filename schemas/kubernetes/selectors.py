@@ -83,6 +83,11 @@ class Selector:
         self._text = ",".join(str(each) for each in known)
 
     @property
+    def equalities(self) -> tuple[tuple[str, str], ...]:
+        """The labels that whatever matches must bear, as (key, value); there may be other requirements."""
+        return self._equalities
+
+    @property
     def empty(self) -> bool:
         """Whether everything matches without a look."""
         return self.requirements == ()

@@ -8,7 +8,7 @@ never gives another state.
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
 from streams.state.rowcopies import applied_offset, wins
-from streams.state.rows import PartitionRow, decode_row, partition_key
+from streams.state.rows import PartitionRow, decode_row, encode_row, partition_key
 
 
 class NewestCheckpoint:
@@ -60,6 +60,12 @@ class NewestCheckpoint:
         self.lacking = {
             key: written for key, written in named if key not in kept or applied_offset(kept[key]) < written
         }
+
+
+def without(rows: dict[bytes, bytes], own: PartitionRow, lost: set[bytes]) -> dict[bytes, bytes]:
+    """Return the rows of a checkpoint as if it had never named some of them."""
+    own.manifest = {text: at for text, at in own.manifest.items() if text.encode() not in lost}
+    return rows | {partition_key(own.number): encode_row(own.offset, own)}
 
 
 class OldestCheckpoint:

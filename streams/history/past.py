@@ -64,6 +64,8 @@ class Past(ABC):
     def __init__(self, name: str, at_ms: int | None = None) -> None:
         self.name, self.at_ms = name, at_ms
         self.log_records_read = 0
+        self.rows_gone: set[str] = set()
+        """State rows that the newest checkpoint names and the changelog has lost; what they held is not known."""
 
     # --- what a backing gives ---------------------------------------------------------------------------------------
 

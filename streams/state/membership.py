@@ -17,10 +17,11 @@ from streams.hpa.requests import Container, PodTemplate
 class Members:
     """The pods that one selector matches."""
 
-    __slots__ = ("_list", "matches", "overlap", "overlap_version", "pods")
+    __slots__ = ("_list", "equalities", "matches", "overlap", "overlap_version", "pods")
 
     def __init__(self, text: str) -> None:
-        self.matches = parse_selector(text).matches
+        selector = parse_selector(text)
+        self.matches, self.equalities = selector.matches, selector.equalities
         self.pods: dict[str, PodRow] = {}
         self.overlap: tuple[str, ...] = ()
         """Selectors that match one of these pods, as of `overlap_version`."""
@@ -47,11 +48,13 @@ class Members:
 class Membership:
     """All pods of a namespace, and for every selector in use those it matches."""
 
-    __slots__ = ("_labels", "_members", "_of_pod", "_rows", "_version")
+    __slots__ = ("_labelled", "_labels", "_members", "_of_pod", "_rows", "_version")
 
     def __init__(self) -> None:
         self._rows: dict[str, PodRow] = {}
         self._labels: dict[str, dict[str, str]] = {}
+        self._labelled: dict[tuple[str, str], set[str]] = {}
+        """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
         self._of_pod: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, Members] = {}
         self._version = 0
@@ -60,7 +63,10 @@ class Membership:
         """Add a pod or take over its change."""
         name, row = pod.name, pod_row(pod)
         if self._labels.get(name) != pod.labels:
+            self._unlabel(name)
             self._labels[name] = pod.labels
+            for label in pod.labels.items():
+                self._labelled.setdefault(label, set()).add(name)
             self._relabel(name, pod.labels)
         self._rows[name] = row
         for selector in self._of_pod[name]:
@@ -75,10 +81,18 @@ class Membership:
         self._of_pod[name] = after
         self._version += 1
 
+    def _unlabel(self, name: str) -> None:
+        for label in self._labels.get(name, {}).items():
+            names = self._labelled[label]
+            names.discard(name)
+            if not names:
+                del self._labelled[label]
+
     def drop(self, name: str) -> None:
         """Remove a pod, if it is there."""
         if self._rows.pop(name, None) is None:
             return
+        self._unlabel(name)
         del self._labels[name]
         for selector in self._of_pod.pop(name):
             self._members[selector].drop(name)
@@ -103,12 +117,18 @@ class Membership:
         members = self._members.get(selector)
         if members is None and is_selector(selector):
             members = self._members[selector] = Members(selector)
-            for name, labels in self._labels.items():
-                if members.matches(labels):
+            for name in self._candidates(members):
+                if members.matches(self._labels[name]):
                     self._of_pod[name] = (*self._of_pod[name], selector)
                     members.put(self._rows[name])
             self._version += 1
         return members
+
+    def _candidates(self, members: Members) -> Iterable[str]:
+        """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
+        if not members.equalities:
+            return self._labels
+        return min((self._labelled.get(label, set[str]()) for label in members.equalities), key=len)
 
     def track(self, selector: str) -> None:
         """Keep the pods of `selector` from now on."""

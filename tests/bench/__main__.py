@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.bench import core, pipeline, replay
+from tests.bench import core, pipeline, present, replay
 
 Measure = Callable[[], Iterator[tuple[str, float, str]]]
 
@@ -19,6 +19,7 @@ MEASURES: dict[str, Measure] = {
     "bytes": core.decision_bytes,
     "pipeline": pipeline.pipeline,
     "replay": replay.replay_slice,
+    "present": present.present,
 }
 """Add a measure here; one that cannot run on this machine yields nothing and says why on stderr."""
 

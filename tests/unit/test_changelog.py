@@ -7,8 +7,9 @@ import random
 import pytest
 
 from schemas.topics import CHANGELOG, DECISIONS, LOG
-from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable
+from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.state.partition import Partition
+from streams.state.rows import hpa_of_key, row_kind
 from tests.questions_kit import FLEET, TopicRecord, world
 
 Rows = list[tuple[bytes, bytes | None]]
@@ -125,3 +126,19 @@ def test_no_more_is_read_than_has_changed(records: list[TopicRecord]) -> None:
         wanted.take(key, value)
         read += 1
     assert read < len(rows) / 2
+
+
+def test_rows_that_the_topic_has_lost_are_named_and_the_rest_is_restored(records: list[TopicRecord]) -> None:
+    rows = _changelog(records, 1)
+    hpa = next(key for key, _ in rows if key.startswith(b"1|h/"))
+    wanted = NewestCheckpoint(1)
+    for key, value in reversed([row for row in rows if row[0] != hpa]):
+        wanted.take(key, value)
+    assert set(wanted.lacking) == {hpa}
+    assert wanted.own is not None
+    whole, left = (
+        Partition.restore(1, _taken(rows, 1)),
+        Partition.restore(1, without(wanted.rows, wanted.own, set(wanted.lacking))),
+    )
+    assert left.state.hpas.keys() == whole.state.hpas.keys() - {hpa_of_key(row_kind(hpa)[1])}
+    assert (left.applied_offset, left.seq, left.prev) == (whole.applied_offset, whole.seq, whole.prev)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Final
 
 from fleethpa.cli.common.failures import not_found, usage
@@ -50,22 +48,27 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
         CommandError: the log does not hold that time (exit 2 or 4).
         ArchiveError, CoreError: the source cannot be read now.
     """
-    with _no_collection():
-        try:
-            folded = await past.fleet(partitions)
-        except (ArchiveError, CoreError) as error:
-            if past.at_ms is None:
-                raise
-            raise usage(str(error), next_step="fleethpa audit verify") from error
-        clock_ms = max((each.partition.clock_ms for each in folded), default=0)
-        ends = [await past.last_ms(each.partition.number) for each in folded if each.behind]
-        if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
-            raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
-        return _state(folded, clock_ms, max([clock_ms, *ends]))
+    try:
+        folded = await past.fleet(partitions)
+    except (ArchiveError, CoreError) as error:
+        if past.at_ms is None:
+            raise
+        raise usage(str(error), next_step="fleethpa audit verify") from error
+    clock_ms = max((each.partition.clock_ms for each in folded), default=0)
+    ends = [await past.last_ms(each.partition.number) for each in folded if each.behind]
+    if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
+        raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
+    return _state(folded, clock_ms, max([clock_ms, *ends]))
 
 
 def remark(session: Session, past: Past, state: FleetState) -> None:
-    """Warn where the state is not of the moment that was asked for."""
+    """Warn where the state is not of the moment that was asked for, or not whole."""
+    if past.rows_gone:
+        lost = ", ".join(sorted(past.rows_gone)[:3])
+        session.warn(
+            f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
+            "Next: fleethpa topics check"
+        )
     if state.end_ms > state.clock_ms:
         session.warn(
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
@@ -80,16 +83,6 @@ def remark(session: Session, past: Past, state: FleetState) -> None:
 async def _begin(past: Past) -> str:
     begins_ms = await past.first_ms(0)
     return f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing of the state is garbage while it is read: walking it again and again would only take time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _state(folded: Iterable[Folded], clock_ms: int, end_ms: int) -> FleetState:

@@ -135,13 +135,19 @@ class Session:
         """Write a page for people to stdout, its hints completed."""
         self.out(hinted(text, self.options))
 
-    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+    def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False) -> R:
         """Run the command's work within --timeout.
+
+        `brief`: the command answers once and ends, so what it leaves behind is not worth collecting.
 
         Raises:
             CommandError: the time is over (exit 124).
         """
         import asyncio
+        import gc
+
+        if not brief:
+            gc.enable()
 
         try:
             limit = self.timeout_s

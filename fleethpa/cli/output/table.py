@@ -53,4 +53,6 @@ def table(
 
 def clean(text: str) -> str:
     """Return a cell that keeps to its line: control characters, which could move the cursor, become spaces."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else " " for character in text)
