@@ -1,0 +1,88 @@
+"""State rows as a broker's changelog holds them: the newest checkpoint, also where some rows are quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleethpa.simulator.broker import EmbeddedBroker
+from schemas import topics
+from schemas.autoscalers import Command
+from schemas.connection import KafkaSettings
+from streams.history import kafkapast
+from streams.history.checkpoints import NewestCheckpoint
+from streams.history.kafkapast import KafkaPast
+from streams.state.partition import Partition
+from streams.state.rowcopies import applied_offset, merge_row
+from streams.state.rows import row_kind
+from tests.archive_kit import ENFORCING
+from tests.generated_log import START_MS, Fleet, partition_log
+from tests.questions_kit import TopicRecord, _record, produce
+
+FLEET = Fleet(hpas=6, namespaces=2, minutes=6, metrics=1, settings=ENFORCING)
+Rows = list[tuple[bytes, bytes]]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    """The changelog of a partition in which one HPA of six is off, so that its row is written once."""
+    partition, found = Partition.empty(0), Rows()
+    log = partition_log(FLEET)
+    off = _record("c0/ns0", START_MS + 500, 0, Command(command="mode", name="app0", mode="off"))
+    known = 1 + FLEET.namespaces  # settings, and a record for each namespace
+    for offset, (_, time_ms, value) in enumerate([*log[:known], (0, START_MS + 500, off.value), *log[known:]]):
+        partition.apply(offset, time_ms, value)
+        if partition.due_checkpoint:
+            found += partition.checkpoint()
+    return found
+
+
+@pytest.fixture(scope="module")
+def broker(rows: Rows) -> Iterator[KafkaSettings]:
+    with EmbeddedBroker() as running:
+        running.ensure_topics([topics.LOG, topics.DECISIONS, topics.CHANGELOG])
+        settings = KafkaSettings(bootstrap_servers=running.bootstrap)
+        produce(settings, [TopicRecord(topics.CHANGELOG, 0, START_MS, key, value) for key, value in rows])
+        yield settings
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one connection", "a connection for each reading"])
+async def test_rows_that_have_been_quiet_are_looked_up_where_they_are(
+    broker: KafkaSettings, rows: Rows, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest: dict[bytes, bytes] = {}
+    for key, value in rows:
+        merge_row(newest, key, value)
+    quiet = [key for key, _ in rows if row_kind(key) == ("h", "c0/ns0/app0")]
+    assert len(quiet) == 1
+    taken = 0
+    take = NewestCheckpoint.take
+
+    def counted(found: NewestCheckpoint, key: bytes, value: bytes | None) -> None:
+        nonlocal taken
+        taken += 1
+        take(found, key, value)
+
+    monkeypatch.setattr(NewestCheckpoint, "take", counted)
+    monkeypatch.setattr(kafkapast, "ROWS", 8)
+    past = KafkaPast(broker)
+    if shared:
+        async with past.opened():
+            found = await past.newest_rows(0)
+    else:
+        found = await past.newest_rows(0)
+    assert found == newest
+    assert not past.rows_gone
+    assert taken < len(rows) / 2
+
+
+async def test_a_checkpoint_below_an_offset_is_found_without_reading_what_is_before(
+    broker: KafkaSettings, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafkapast, "ROWS", 8)
+    offsets = [applied_offset(value) for key, value in rows if key == b"0|p"]
+    for below in (offsets[3] + 1, offsets[len(offsets) // 2], offsets[-1] + 100):
+        wanted = max(offset for offset in offsets if offset < below)
+        assert (await KafkaPast(broker).restored(0, below=below)).applied_offset == wanted
+    assert not await KafkaPast(broker).checkpoint(0, below=offsets[0])
