@@ -86,10 +86,21 @@ def _key(named: str | None) -> Path | None:
 
     path = Path(named) if named else private_path()
     if path.exists():
+        _check_key(path)
         return path
     if named:
         raise usage(f"--key {named}: no such file", next_step=f"fleethpa audit keygen --key {named}")
     return None
+
+
+def _check_key(path: Path) -> None:
+    from streams.archive.segments import ArchiveError
+    from streams.archive.signing import read_private
+
+    try:
+        read_private(path)
+    except ArchiveError as error:
+        raise usage(f"--key {error}") from error
 
 
 async def _run(session: Session, config: ArchiveConfig) -> Archived:

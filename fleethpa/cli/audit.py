@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from fleethpa.cli.common.suggesting import SuggestingGroup
+
 COMMANDS: Final = {
     "list": ("fleethpa.cli.decisions", "decisions"),
     "tail": ("fleethpa.cli.decisions", "tail"),
@@ -16,7 +18,7 @@ COMMANDS: Final = {
 """Name: module and attribute of the command, imported when it is called."""
 
 
-class AuditGroup(click.Group):
+class AuditGroup(SuggestingGroup):
     """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

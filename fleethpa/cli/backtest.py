@@ -66,6 +66,8 @@ def backtest(
 
     if not files and not settings:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
+    if html and not Path(html).absolute().parent.is_dir():
+        raise usage(f"--html {html} cannot be written", cause="Its folder does not exist.")
     gates = [parse_fail_if(text) for text in conditions]
     window = _window(session, since, until)
     read = _manifests(session, files, validate)

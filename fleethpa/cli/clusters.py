@@ -6,10 +6,11 @@ import click
 
 from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import render
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def clusters() -> None:
     """Print or check the permissions that member clusters must give."""
 
@@ -74,7 +75,13 @@ def rbac(
     import yaml
 
     from reconciler.clusters.rbac import manifests
+    from schemas.kubernetes.objectnames import dns_label_errors
 
+    names = [("--namespace", each) for each in namespaces]
+    names += [("--service-account", service_account), ("--service-account-namespace", home)]
+    for option, name in names:
+        for error in dns_label_errors(name):
+            raise usage(f"{option} {name!r} is not a name", cause=error)
     if wrong := [each for each in custom if not all(each.partition("."))]:
         raise usage(f"--resource {wrong[0]!r} is not PLURAL.GROUP", next_step="--resource widgets.example.com")
     documents = manifests(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import Listing, render
 from fleethpa.cli.output.table import Column
 
@@ -23,7 +24,7 @@ class Setting:
     origin: str
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def config() -> None:
     """Show where the settings of the command line come from."""
 

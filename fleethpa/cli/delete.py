@@ -32,6 +32,8 @@ def delete(
 ) -> int:
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     refs = selection.refs + tuple(_refs(filenames, selection))
+    if filenames and not refs:
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
     if not refs and selection.labels is None:
         raise usage(
             "delete what?", cause="Name HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"

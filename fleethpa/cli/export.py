@@ -11,13 +11,14 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.failures import OK, usage
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.exporting import Export
     from fleethpa.cli.common.filters import Filter
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def export() -> None:
     """Write decisions to files that other tools read."""
 

@@ -11,6 +11,7 @@ import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
     from streams.ingest.mapping import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa")
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def ingest() -> None:
     """Say what would be read from a message, print examples, start a source anew."""
 
@@ -87,6 +88,8 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
     from streams.ingest.ingesterrors import IngestError
     from streams.ingest.reset import reset_source
 
+    if not yes and not sys.stdin.isatty():
+        raise usage("ingest reset asks first", cause="There is no terminal to ask on.", next_step="add --yes")
     if not yes and not click.confirm(f"Read {topic} partition {partition} again from its start?", err=True):
         raise click.Abort
     settings = client_settings(session.config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import gc
 import importlib
@@ -16,6 +15,7 @@ import click
 from fleethpa.cli.common.failures import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
 from fleethpa.cli.common.nextsteps import program
 from fleethpa.cli.common.session import group_options
+from fleethpa.cli.common.suggesting import SuggestingGroup
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 VERBS: Final = {
@@ -98,7 +98,7 @@ Examples:
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group that imports a command when it is called, and suggests the nearest verb for an unknown one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -110,17 +110,6 @@ class LazyGroup(click.Group):
         module, attribute, _ = VERBS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        verb = args[0]
-        if verb not in VERBS and not verb.startswith("-"):
-            near = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
-            cause = f"Did you mean `{near[0]}`?" if near else ""
-            target = f"{program()} {near[0]} --help" if near else f"{program()} --help"
-            raise CommandError(f"unknown verb {verb!r}", cause=cause, next_step=target, code=USAGE)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, verbs in _GROUPS:

@@ -11,6 +11,7 @@ import click
 
 from fleethpa.cli.common.failures import OK, usage
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.suggesting import SuggestingGroup
 
 R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -31,7 +32,7 @@ def _clusters(function: Callable[..., R]) -> Callable[..., R]:
     return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def run() -> None:
     """Run a part: ingest, decider, reconciler, observer or all."""
 

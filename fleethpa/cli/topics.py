@@ -10,6 +10,7 @@ import click
 from fleethpa.cli.common.brokerconnection import client_settings, connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
@@ -40,7 +41,7 @@ def _shape(function: Callable[..., R]) -> Callable[..., R]:
     )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def topics() -> None:
     """Create or check the topics."""
 

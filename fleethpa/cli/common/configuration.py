@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.failures import CommandError, unreadable_text, usage
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
@@ -215,7 +215,7 @@ def _read_text(path: str, option: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{option} {path} cannot be read", cause=str(error)) from error
+        raise usage(f"{option} {path} cannot be read", cause=unreadable_text(error)) from error
 
 
 def _dev_layer(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

@@ -56,3 +56,10 @@ def not_found(what: str, *, cause: str = "", next_step: str = "") -> CommandErro
 def timed_out(what: str, *, cause: str = "", next_step: str = "") -> CommandError:
     """`--timeout` was hit (exit 124)."""
     return CommandError(what, cause=cause, next_step=next_step, code=TIMED_OUT)
+
+
+def unreadable_text(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file cannot be read, in words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"It is not UTF-8 text: byte 0x{error.object[error.start]:02x} at position {error.start}."
+    return error.strerror or str(error)

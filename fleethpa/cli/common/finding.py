@@ -124,7 +124,9 @@ def no_such_hpa(ref: Ref, known: Iterable[HpaId], namespace: str | None) -> Comm
     if ref.cluster and ref.cluster not in clusters:
         cause = f"No cluster {ref.cluster} is known; known are {', '.join(clusters) or 'none'}."
         return not_found(f"no HPA {ref}", cause=cause, next_step="fleethpa get clusters")
-    return not_found(f"no HPA {ref}{where}", next_step="fleethpa get hpa -A")
+    near = difflib.get_close_matches(ref.name, [hpa.name for hpa in listed], n=1)
+    cause = f"Did you mean {next(hpa for hpa in listed if hpa.name == near[0])}?" if near else ""
+    return not_found(f"no HPA {ref}{where}", cause=cause, next_step="fleethpa get hpa -A")
 
 
 def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple[str, int | None]:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
-from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.failures import unreadable_text, usage
 from fleethpa.cli.common.session import Session
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
 
@@ -129,9 +129,11 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         try:
             yield "standard input", _whole(sys.stdin, "-f -")
         except UnicodeDecodeError as error:
-            raise usage("-f - cannot be read", cause=str(error)) from error
+            raise usage("-f - cannot be read", cause=unreadable_text(error)) from error
         return
     if _URL.match(path):
+        if path.startswith("file://"):
+            raise usage(f"-f {path} is an address", cause=f"Name the file itself: -f {path.removeprefix('file://')}")
         raise usage(
             f"-f {path} is an address, and fleethpa reads files only",
             cause="What is applied should be what was looked at.",
@@ -142,7 +144,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     try:
         files = _files(Path(path))
     except OSError as error:
-        raise usage(f"-f {path} cannot be read", cause=error.strerror or str(error)) from error
+        raise usage(f"-f {path} cannot be read", cause=unreadable_text(error)) from error
     if not files:
         cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
         raise usage(f"-f {path}: no manifests there", cause=cause)
@@ -151,7 +153,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
             with file.open(encoding="utf-8") as opened:
                 text = _whole(opened, f"-f {file}")
         except (OSError, UnicodeDecodeError) as error:
-            raise usage(f"-f {file} cannot be read", cause=getattr(error, "strerror", "") or str(error)) from error
+            raise usage(f"-f {file} cannot be read", cause=unreadable_text(error)) from error
         yield str(file), text
 
 

@@ -11,7 +11,14 @@ import click
 from msgspec import structs
 
 from fleethpa.cli.common.failures import not_found, usage
-from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Selection, cluster_globs, parse_ref, without_type
+from fleethpa.cli.common.selection import (
+    DEFAULT_NAMESPACE,
+    Selection,
+    cluster_globs,
+    named_namespace,
+    parse_ref,
+    without_type,
+)
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.writing import Write
 from schemas.keys import EVERY_CLUSTER
@@ -47,7 +54,7 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
     @functools.wraps(function)
     def wrapper(*args: Any, names: tuple[str, ...], **kwargs: Any) -> R:
         globs, everything = cluster_globs(kwargs.pop("clusters")), kwargs.pop("everything")
-        scope = Scope(tuple(without_type(names)), kwargs.pop("namespace"), globs, everything)
+        scope = Scope(tuple(without_type(names)), named_namespace(kwargs.pop("namespace")), globs, everything)
         return function(*args, scope=scope, **kwargs)
 
     decorated: Callable[..., R] = wrapper

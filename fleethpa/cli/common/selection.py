@@ -111,7 +111,7 @@ def select(
     Raises:
         CommandError: flags that exclude each other, or a label selector that cannot be read (exit 2).
     """
-    if namespace and all_namespaces:
+    if named_namespace(namespace) and all_namespaces:
         raise usage("-n and -A exclude each other")
     refs = tuple(parse_ref(name) for name in names)
     if refs and labels:
@@ -122,8 +122,26 @@ def select(
 
 
 def cluster_globs(text: str | None) -> tuple[str, ...]:
-    """Split what `-C` says; empty: nothing was said."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    """Split what `-C` says; empty: nothing was said.
+
+    Raises:
+        CommandError: an empty text, as a variable that is not set gives it: it must not mean every cluster (exit 2).
+    """
+    found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not found:
+        raise usage("-C names nothing", cause="Name clusters, or '*' for all.")
+    return found
+
+
+def named_namespace(text: str | None) -> str | None:
+    """What `-n` says; None: nothing was said.
+
+    Raises:
+        CommandError: an empty text, as a variable that is not set gives it (exit 2).
+    """
+    if text is not None and not text.strip():
+        raise usage("-n names nothing", cause="Name a namespace; without -n it is `default`, -A is all of them.")
+    return text
 
 
 def without_type(names: Sequence[str]) -> Sequence[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.cli.common.configuration import Config, load
-from fleethpa.cli.common.failures import CommandError, timed_out
+from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 
@@ -56,7 +56,10 @@ class Session:
             return None
         from fleethpa.cli.output.times import parse_duration_ms
 
-        return parse_duration_ms(text, "--timeout") / 1000
+        found_ms = parse_duration_ms(text, "--timeout")
+        if not found_ms:
+            raise usage(f"--timeout {text} leaves no time", cause="Leave --timeout out to wait without a limit.")
+        return found_ms / 1000
 
     @property
     def color(self) -> bool:
@@ -103,8 +106,6 @@ class Session:
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            from fleethpa.cli.common.failures import usage
-
             raise usage("--from names nothing", cause="--from takes `kafka` or the folder of an archive.")
         return "kafka" if given is None else str(given)
 

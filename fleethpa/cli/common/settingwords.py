@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, span
 from schemas.samples import MetricType
 from schemas.settings import SETTING_NAMES, ClusterSettings
@@ -47,7 +47,10 @@ def _count(text: str) -> int:
 
 def _span(shortest_ms: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        found = parse_duration_ms(text)
+        try:
+            found = parse_duration_ms(text)
+        except CommandError as error:
+            raise ValueError(f"not a duration: {error.cause}") from error
         if found < shortest_ms:
             raise ValueError(f"expected at least {written_span(shortest_ms)}")
         if found > LATEST_MS:
@@ -116,7 +119,7 @@ def parse_changes(changes: tuple[str, ...]) -> Changes:
     seen: set[str] = set()
     for text in changes:
         name, equals, value = text.partition("=")
-        if not equals:
+        if not (name and equals):
             raise usage(f"{text!r} is not a setting", cause="Write NAME=VALUE, such as sync-period=5s.")
         if name in seen:
             raise usage(f"{name} is given twice")
@@ -142,6 +145,9 @@ def _setting(name: str) -> tuple[Callable[[str], Any], str | tuple[str, str]]:
     if name in SETTINGS:
         field, parse = SETTINGS[name]
         return parse, field
+    if name in ("namespace", "source"):
+        example = "namespace.shop=off" if name == "namespace" else "source.External=samples"
+        raise usage(f"{name} is not a setting", cause=f"Name what it is of, such as {example}.")
     near = difflib.get_close_matches(name.lower().replace("_", "-"), SETTINGS, n=1)
     sources = ", ".join(f"source.{each}" for each in get_args(MetricType))
     known = f"Known are {', '.join(SETTINGS)}, namespace.NAME, {sources}."

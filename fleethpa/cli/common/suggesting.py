@@ -1,0 +1,28 @@
+"""Groups of commands that suggest the nearest name for an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+import click
+
+from fleethpa.cli.common.failures import USAGE, CommandError
+
+_NEAR: Final = 0.5
+
+
+class SuggestingGroup(click.Group):
+    """A group whose error for an unknown command names the nearest one and the help that comes next."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name in known or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        cause = f"Did you mean `{near[0]}`?" if near else f"Known are {', '.join(known)}." if ctx.parent else ""
+        help_of = f"{ctx.command_path} {near[0]}" if near else ctx.command_path
+        what = f"unknown command {name!r} of `{ctx.command_path}`" if ctx.parent else f"unknown verb {name!r}"
+        raise CommandError(what, cause=cause, next_step=f"{help_of} --help", code=USAGE)
