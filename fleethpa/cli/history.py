@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleethpa.cli.common import selection as selecting
-from fleethpa.cli.common.failures import not_found
+from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.revisionlog import manifest_of, read_revisions, revision_of
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.formats import Listing, machine, render
 from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import rfc3339, shown
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
     from streams.analysis.revisions import Revision
-    from streams.history.past import Past
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME")
 @selecting.options(labels=False)
 @click.option("--since", metavar="7d|TIME", help="Only from then on [default: as far back as the log goes].")
+@click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision, as a manifest.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @command_options(reads=True)
-def history(session: Session, selection: Selection, since: str | None, no_headers: bool, output: str) -> None:
+def history(
+    session: Session, selection: Selection, since: str | None, revision: int | None, no_headers: bool, output: str
+) -> None:
     """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed.
 
-    An HPA that was deleted is found by its whole name, or by a part of it that no living one bears.
+    An HPA that was deleted is found by its whole name, or by a part of it that no living one bears. With --revision it
+    prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollback` goes back to it.
     """
     from fleethpa.cli.common.filters import moment
 
     since_ms = moment(since, session.now_ms(), "--since")
-    hpa, found = session.run(_found(session, selection, since_ms))
+    if revision is not None and output in ("name", "csv", "jsonl"):
+        raise usage(f"--revision prints a manifest, not {output}", cause="Use -o yaml or -o json.")
+    _, hpa, found = session.run(read_revisions(session, selection, since_ms))
+    if revision is not None:
+        session.out(_manifest(session, hpa, found, revision, output))
+        return
     if not found:
         when = f" since {since}" if since else ""
         raise not_found(f"{hpa} has no change in the log{when}", next_step=f"fleethpa describe {hpa}")
@@ -51,33 +59,16 @@ def history(session: Session, selection: Selection, since: str | None, no_header
     session.out(render(listing, output, headers=not no_headers, color=session.color))
 
 
-async def _found(session: Session, selection: Selection, since_ms: int | None) -> tuple[HpaId, list[Revision]]:
-    from schemas.keys import partition_for
-    from streams.analysis.revisions import history as read_history
-
-    async with session.past() as past:
-        hpa = await _meant(past, selection)
-        number = partition_for(hpa.namespace_key, await past.partitions())
-        partition = await past.restored(number, before_ms=since_ms)
-        if since_ms is None and partition.applied_offset >= 0:
-            session.note(f"note: {past.name} goes back to {rfc3339(partition.clock_ms)} only")
-        found: list[Revision] = []
-        async with aclosing(past.following(partition)) as records:
-            async for record in records:
-                found += read_history(partition, [record.plain], hpa)
-    return hpa, [each for each in found if since_ms is None or each.time >= since_ms]
-
-
-async def _meant(past: Past, selection: Selection) -> HpaId:
-    """The only HPA that is meant: among those that exist, else among those that were deleted."""
-    from fleethpa.cli.common.finding import no_such_hpa, sole_id
-    from fleethpa.cli.common.fleetstate import read_state
-
-    state = await read_state(past)
-    for known in (state.hpas, sorted(state.forgotten)):
-        if found := [hpa for hpa in known if selection.matches(hpa)]:
-            return sole_id(found, str(selection))
-    raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
+def _manifest(session: Session, hpa: HpaId, found: list[Revision], number: int, output: str) -> str:
+    """A revision's manifest; for people with a line above it that says whose it is."""
+    revision, spec = revision_of(found, number, hpa)
+    manifest = manifest_of(hpa, spec)
+    if output not in ("table", "wide"):
+        return machine(manifest, output)
+    by = revision.author or revision.manager
+    why = f": {revision.reason}" if revision.reason else ""
+    date = shown(revision.time, session.time_style, session.now_ms())
+    return f"# {hpa} revision {number}, {date}{f', by {by}' if by else ''}{why}\n{machine(manifest, 'yaml')}"
 
 
 def _columns(session: Session) -> tuple[Column[Revision], ...]:

@@ -52,6 +52,7 @@ VERBS: Final = {
     "lint": ("fleethpa.cli.lint", "lint", "Check manifests without a cluster."),
     "diff": ("fleethpa.cli.diff", "diff", "Show what apply would change."),
     "apply": ("fleethpa.cli.apply", "apply", "Create or change central HPAs from manifests."),
+    "rollback": ("fleethpa.cli.rollback", "rollback", "Give a central HPA the spec of an earlier revision again."),
     "delete": ("fleethpa.cli.delete", "delete", "Delete central HPAs."),
     "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPA into fleethpa."),
     "pause": ("fleethpa.cli.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
@@ -83,7 +84,7 @@ VERBS: Final = {
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "doctor")),
     ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
-    ("Change", ("lint", "diff", "apply", "delete", "adopt", "pause", "resume", "mode", "settings")),
+    ("Change", ("lint", "diff", "apply", "rollback", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("config", "conformance", "completion", "version")),
 )

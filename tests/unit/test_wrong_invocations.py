@@ -101,6 +101,12 @@ WRONG = (
     ("backtest -f hpa.yaml --html nosuch/x.html", 2, "Its folder does not exist"),
     ("backtest -f empty.yaml", 2, "no HorizontalPodAutoscaler there"),
     ("history nosuch", 4, "no HPA nosuch"),
+    ("history east/shop/checkout a b", 2, "one HPA at a time"),
+    ("history east/shop/checkout --revision 9", 4, "The log knows 1."),
+    ("history east/shop/checkout --revision 1 -o csv", 2, "Use -o yaml or -o json"),
+    ("rollback east/shop/checkout", 1, "fleethpa history east/shop/checkout --revision N -o yaml | kubectl"),
+    ("rollback nosuch", 4, "no HPA nosuch"),
+    ("rollback east/shop/checkout --to-revision 0", 2, "not in the range"),
     # Manifests.
     ("lint", 2, "Missing option '-f'"),
     ("lint -f ''", 2, "-f names nothing"),

@@ -1,0 +1,100 @@
+"""The revisions of one HPA's spec, read off the log: all of them, one by its number, and one as a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from fleethpa.cli.common.failures import CommandError, not_found, usage
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session
+from fleethpa.cli.output.times import rfc3339
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.views import FleetState
+    from schemas.keys import HpaId
+    from streams.analysis.revisions import Revision
+
+Json = dict[str, Any]
+
+
+async def read_revisions(
+    session: Session, selection: Selection, since_ms: int | None = None
+) -> tuple[FleetState, HpaId, list[Revision]]:
+    """Read the state of the fleet, which HPA is meant, and its changes, oldest first.
+
+    Raises:
+        CommandError: no such HPA (exit 4), several, or a source that cannot be read.
+    """
+    from fleethpa.cli.common.fleetstate import read_state
+    from schemas.keys import partition_for
+    from streams.analysis.revisions import history
+
+    if len(selection.refs) > 1:
+        named = ", ".join(map(str, selection.refs))
+        raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
+    async with session.past() as past:
+        state = await read_state(past)
+        hpa = _meant(state, selection)
+        found: list[Revision] = []
+        number = partition_for(hpa.namespace_key, await past.partitions())
+        partition = await past.restored(number, before_ms=since_ms)
+        if since_ms is None and partition.applied_offset >= 0:
+            session.note(f"note: {past.name} goes back to {rfc3339(partition.clock_ms)} only")
+        async with aclosing(past.following(partition)) as records:
+            async for record in records:
+                found += history(partition, [record.plain], hpa)
+    return state, hpa, [each for each in found if since_ms is None or each.time >= since_ms]
+
+
+def _meant(state: FleetState, selection: Selection) -> HpaId:
+    """The only HPA that is meant: among those that exist, else among those that were deleted."""
+    from fleethpa.cli.common.finding import no_such_hpa, sole_id
+
+    for known in (state.hpas, sorted(state.forgotten)):
+        if found := [hpa for hpa in known if selection.matches(hpa)]:
+            return sole_id(found, str(selection))
+    raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
+
+
+def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
+    """The newest revision of a number, and its spec: an HPA that was created again counts from 1 again.
+
+    Raises:
+        CommandError: there is none (exit 4).
+    """
+    for each in reversed(found):
+        if each.generation == number and each.spec is not None:
+            return each, each.spec
+    raise _no_revision(found, f"no revision {number}", hpa)
+
+
+def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tuple[Revision, Json]:
+    """The newest revision whose spec is not the current one, and its spec.
+
+    Raises:
+        CommandError: there is none (exit 4).
+    """
+    from schemas.kubernetes.hpa import semantically_equal_spec
+
+    for each in reversed(found):
+        if each.spec is not None and not semantically_equal_spec(each.spec, current):
+            return each, each.spec
+    raise _no_revision(found, "no revision with another spec", hpa)
+
+
+def _no_revision(found: Sequence[Revision], what: str, hpa: HpaId) -> CommandError:
+    known = ", ".join(dict.fromkeys(str(each.generation) for each in found if each.spec is not None))
+    cause = f"The log knows {known}." if known else "The log knows none."
+    return not_found(f"{hpa} has {what}", cause=cause, next_step=f"fleethpa history {hpa}")
+
+
+def manifest_of(hpa: HpaId, spec: Json) -> Json:
+    """A spec as a manifest that `apply` and kubectl take."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": hpa.name, "namespace": hpa.namespace},
+        "spec": spec,
+    }
