@@ -17,6 +17,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 if TYPE_CHECKING:
     from fleethpa.cli.common.backtesting import Window, Wish
     from fleethpa.cli.common.failif import FailIf
+    from fleethpa.cli.output.backtestpage import Reported
     from streams.analysis.hpabacktest import Backtest
 
 _WIDEST = 120
@@ -73,9 +74,10 @@ def backtest(
     read = _manifests(session, files, validate)
     found, results = session.run(_results(session, selection, read, settings, window, model))
     failed = [text for result in results for text in _failed(result, gates)]
-    _show(session, results, failed, plot=plot, output=output, emit=found if emit_yaml else None)
+    reports = _reports(found, results)
+    _show(session, reports, failed, plot=plot, output=output, emit=found if emit_yaml else None)
     if html:
-        _write_html(session, html, results, failed)
+        _write_html(session, html, reports, failed)
     return ANSWER_IS_NO if failed else OK
 
 
@@ -121,16 +123,22 @@ def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
     return [f"{result.hpa}: {gate.text}" for gate in met]
 
 
+def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
+    from fleethpa.cli.common.backtesting import notes
+    from fleethpa.cli.output.backtestpage import Reported
+
+    return [Reported(result, wish.changes, notes(result)) for wish, result in zip(found, results, strict=True)]
+
+
 def _show(
     session: Session,
-    results: list[Backtest],
+    reports: list[Reported],
     failed: list[str],
     *,
     plot: bool,
     output: str,
     emit: list[Wish] | None,
 ) -> None:
-    from fleethpa.cli.common.backtesting import notes
     from fleethpa.cli.output import backtestpage as pages
     from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
@@ -138,15 +146,16 @@ def _show(
         whole = {
             "apiVersion": API_VERSION,
             "kind": "BacktestList",
-            "items": [pages.document(result, notes(result)) for result in results],
+            "items": [pages.document(reported) for reported in reports],
             "failed": failed,
         }
         session.out(machine(whole, output))
         return
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
     lines = []
-    for result in results:
-        lines += [*pages.page(result, notes(result), plot=plot, width=width), ""]
+    for reported in reports:
+        lines += [*pages.page(reported, plot=plot, width=width), ""]
+    results = [reported.result for reported in reports]
     lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
     if emit is None:
         session.out("\n".join(lines))
@@ -163,12 +172,11 @@ def _manifest(wish: Wish) -> dict[str, Any]:
     return head | {"metadata": metadata, "spec": wish.body["spec"]}
 
 
-def _write_html(session: Session, path: str, results: list[Backtest], failed: list[str]) -> None:
-    from fleethpa.cli.common.backtesting import notes
+def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
     from fleethpa.cli.output.backtesthtml import report
 
     try:
-        Path(path).write_text(report(results, [notes(result) for result in results], failed), encoding="utf-8")
+        Path(path).write_text(report(reports, failed), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--html {path} cannot be written", cause=str(error), code=2) from error
     session.note(f"report: {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from fleethpa.cli.common.failif import parse_fail_if
 from fleethpa.cli.output.stepplot import step_plot
+from fleethpa.cli.output.times import axis_labels
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.analysis.measures import Measures
@@ -168,7 +170,40 @@ def test_the_report_stands_alone(ask: Any, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert "prefers-color-scheme: dark" in page
     assert page.count('<path class="') == 3
+    assert "candidate: maxReplicas 12→3" in page, page
+    assert "self-check: the deployed spec in this model gives" in page
+    assert "pods take load after" in page
+    assert "All 1 HPAs" not in page
+    labels = re.findall(r'<text x="[\d.]+" y="252"[^>]*>([^<]+)<', page)
+    assert len(labels) > 1
+    assert len(set(labels)) == len(labels)
     assert not [word for word in ("http://", "https://", "<script", "@import", "url(", "<link") if word in page]
+
+
+def test_the_report_of_several_hpas_has_their_totals(ask: Any, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    made = ask("backtest", "-n", "ns0", "-C", "c0", "--set", "maxReplicas=3", *SINCE, "--html", str(target))
+    heading = next(line for line in made.stdout.splitlines() if re.fullmatch(r"all \d+ HPAs", line))
+    assert heading.replace("all", "All") in target.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "labels"),
+    [
+        pytest.param(2_000, ["14:00:00", "14:00:01", "14:00:02"], id="seconds: no label twice"),
+        pytest.param(90_000, ["14:00:00", "14:00:22", "14:00:45", "14:01:07", "14:01:30"], id="some minutes"),
+        pytest.param(4 * 3_600_000, ["14:00", "15:00", "16:00", "17:00", "18:00"], id="hours of one day"),
+        pytest.param(
+            86_400_000,
+            ["11-21 14:00", "11-21 20:00", "11-22 02:00", "11-22 08:00", "11-22 14:00"],
+            id="more than one day",
+        ),
+        pytest.param(0, ["14:00:00"], id="a moment"),
+    ],
+)
+def test_labels_of_a_time_axis_differ(length_ms: int, labels: list[str]) -> None:
+    begin = 1_795_269_600_000
+    assert [text for _, text in axis_labels(begin, begin + length_ms, 5)] == labels
 
 
 def test_the_candidate_can_be_emitted_and_tried_as_a_file(ask: Any, tmp_path: Path) -> None:

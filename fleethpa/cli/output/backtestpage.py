@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.cli.output.stepplot import step_plot
 from fleethpa.cli.output.times import rfc3339, span
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from streams.analysis.measures import Measures
 
 MODELS: Final = {
-    "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would want",
+    "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would ask for",
     "closed": "closed loop: the recorded total load divided over the candidate's pods",
 }
 OPEN_UNKNOWN: Final = (
@@ -65,17 +65,35 @@ def change(field: str, before: float, after: float, text: Callable[[float], str]
     return f"{sign}{text(abs(after - before))}" if sign else "0"
 
 
-def page(result: Backtest, said: Sequence[str], *, plot: bool, width: int) -> list[str]:
+class Reported(NamedTuple):
+    """A backtest with what its report says beside the numbers.
+
+    `changes`: what the candidate changes in the deployed spec. `notes`: what to keep in mind about this result.
+    """
+
+    result: Backtest
+    changes: Sequence[str]
+    notes: Sequence[str]
+
+
+def page(reported: Reported, *, plot: bool, width: int) -> list[str]:
     """The text of one HPA."""
+    result = reported.result
     lines = [
         f"{result.hpa}   {rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
-        f"model: {MODELS[result.model]}",
-        *_model_facts(result),
+        *facts(reported),
         *_aligned(table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)),
     ]
     if plot:
         lines += ["", *_plot(result, width)]
-    return [*lines, *[f"note: {text}" for text in said]]
+    return [*lines, *[f"note: {text}" for text in reported.notes]]
+
+
+def facts(reported: Reported) -> list[str]:
+    """What was changed, the model, and what it assumes and how well it does, as every report states them."""
+    changed = ", ".join(reported.changes) or "nothing: it is the deployed spec"
+    model = MODELS[reported.result.model]
+    return [f"candidate: {changed}", f"model: {model}", *_model_facts(reported.result)]
 
 
 def _model_facts(result: Backtest) -> list[str]:
@@ -124,21 +142,27 @@ def caution(model: str) -> list[str]:
     return ["This model cannot know:", *[f"  - {text}" for text in unknown(model)]]
 
 
-def summary(results: Sequence[Backtest], failed: Sequence[str]) -> list[str]:
-    """All HPAs together, where there are several, and the gate."""
+def totals(results: Sequence[Backtest]) -> list[tuple[str, ...]]:
+    """The rows of all HPAs together; none where there is only one."""
     from streams.analysis.measures import total
 
-    lines = []
-    if len(results) > 1:
-        both = (total(r.recorded for r in results), total(r.candidate for r in results))
-        lines += [f"all {len(results)} HPAs", *_aligned(table_rows(*both)), ""]
+    if len(results) < 2:
+        return []
+    return table_rows(total(r.recorded for r in results), total(r.candidate for r in results))
+
+
+def summary(results: Sequence[Backtest], failed: Sequence[str]) -> list[str]:
+    """All HPAs together, where there are several, and the gate."""
+    rows = totals(results)
+    lines = [f"all {len(results)} HPAs", *_aligned(rows), ""] if rows else []
     return lines + [f"FAILED: {text}" for text in failed]
 
 
-def document(result: Backtest, said: Sequence[str]) -> dict[str, Any]:
+def document(reported: Reported) -> dict[str, Any]:
     """One HPA for machine formats."""
     import msgspec
 
+    result = reported.result
     made: dict[str, Any] = {
         "cluster": result.hpa.cluster,
         "namespace": result.hpa.namespace,
@@ -149,7 +173,8 @@ def document(result: Backtest, said: Sequence[str]) -> dict[str, Any]:
         "evaluations": result.evaluations,
         "recorded": msgspec.to_builtins(result.recorded),
         "candidate": msgspec.to_builtins(result.candidate),
-        "notes": list(said),
+        "changes": list(reported.changes),
+        "notes": list(reported.notes),
         "unknown": list(unknown(result.model)),
     }
     if result.candidate_at_recorded_target is not None:
