@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -9,10 +10,12 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import OK, PARTIAL, usage
-from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.failures import OK, PARTIAL, CommandError, usage
+from fleethpa.cli.common.problems import by_cause
+from fleethpa.cli.common.selection import TYPE_WORDS, Selection
 from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
 from fleethpa.cli.output.formats import render
+from fleethpa.cli.output.table import Widths
 from fleethpa.cli.output.times import span
 
 if TYPE_CHECKING:
@@ -20,9 +23,39 @@ if TYPE_CHECKING:
     from streams.history.past import Past
 
 WATCH_EVERY_S: Final = 2.0
+_TYPES: Final = dict.fromkeys(TYPE_WORDS, "hpa") | dict.fromkeys(("cluster", "clusters"), "clusters")
 
 
-@click.group()
+class ListedTypes(click.Group):
+    """The types that `get` lists, by every name that kubectl users give them, and with a name behind a slash."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        type_, slash, name = args[0].partition("/")
+        known = _TYPES.get(type_.lower())
+        if known is not None:
+            return super().resolve_command(ctx, [known, *([name] if slash else []), *args[1:]])
+        if not args[0].startswith("-"):
+            raise _unlisted(type_)
+        return super().resolve_command(ctx, args)
+
+
+def _unlisted(type_: str) -> CommandError:
+    if type_.lower() in ("decision", "decisions"):
+        return usage("`get` does not list decisions", next_step="fleethpa decisions -A")
+    near = difflib.get_close_matches(type_.lower(), _TYPES, n=1, cutoff=0.75)
+    if near:
+        meant = _TYPES[near[0]]
+        return usage(f"unknown type {type_!r}", cause=f"Did you mean `{meant}`?", next_step=f"fleethpa get {meant}")
+    return usage(
+        f"`get` does not list {type_}",
+        cause="It lists `hpa` and `clusters`; everything else is listed by kubectl.",
+        next_step=f"kubectl --context CLUSTER get {type_}",
+    )
+
+
+@click.group(cls=ListedTypes)
 def get() -> None:
     """List HPAs or clusters."""
 
@@ -30,8 +63,12 @@ def get() -> None:
 @get.command("hpa")
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("-w", "--watch", is_flag=True, help="Go on and print what changes.")
-@click.option("--problem", is_flag=True, help="Only those at max, paused, refused, fought over or not scaling.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
+@click.option(
+    "--problem",
+    is_flag=True,
+    help="Only HPAs with a problem, one line for each cause.",
+)
 @click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
@@ -46,11 +83,14 @@ def get_hpa(
     no_headers: bool,
     output: str,
 ) -> int:
-    """List HPAs with kubectl's columns, and CLUSTER and MODE."""
+    """List HPAs with kubectl's columns, and CLUSTER, MODE and PROBLEM.
+
+    On a narrow terminal REFERENCE, AGE, MINPODS and MAXPODS are left out, in this order; -o wide shows all.
+    """
     from fleethpa.cli.common.decisionlists import decided
     from fleethpa.cli.common.finding import chosen, nothing_found
     from fleethpa.cli.common.fleetstate import read_state, remark
-    from fleethpa.cli.output.hpatable import hpa_listing
+    from fleethpa.cli.output.hpatable import beyond, hpa_listing
 
     if watch and session.at_ms is not None:
         raise usage("--at and --watch exclude each other", cause="The past does not change.")
@@ -61,19 +101,31 @@ def get_hpa(
         views = chosen(state, selection)
         return [view for view in views if view.problems] if problem else views
 
+    plain, namespaces = output in ("table", "wide"), selection.namespace is None or bool(selection.refs)
+    whole = problem or output != "table"
+    # Under -w later lines stay under the first ones, so all of them have the same columns.
+    widths, left_out = Widths(), list[frozenset[str]]()
+
     def show(views: list[HpaView], headers: bool) -> str:
-        listing = hpa_listing(views, session.now_ms(), namespaces=selection.namespace is None or bool(selection.refs))
-        return render(listing, output, headers=headers, color=session.color)
+        own, shared = by_cause(views) if problem and output == "table" else (views, [])
+        now_ms = session.now_ms()
+        if not left_out:
+            width = session.width if output == "table" else None
+            left_out.append(beyond(own, now_ms, width, namespaces=namespaces, whole=whole))
+        listing = hpa_listing(own, now_ms, namespaces=namespaces, left_out=left_out[0], whole=whole)
+        text = render(listing, output, headers=headers, color=session.color, widths=widths) if own or not plain else ""
+        return "\n".join(filter(None, [text, *[f"{group.name}: {group.text}" for group in shared]]))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
             state = await read_state(past)
             remark(session, past, state)
             views = pick(state)
-            if output in ("wide", "csv"):
+            if problem or output in ("wide", "csv"):
                 views = await decided(past, views)
-            if not views and output in ("table", "wide"):
-                session.note(nothing_found(selection, state, "get hpa"))
+            if not views and plain:
+                healthy = problem and chosen(state, selection)
+                session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 session.out(show(views, not no_headers))
             code = _silent_clusters(session, state, views)

@@ -160,7 +160,14 @@ class Cli:
 
     def __init__(self, monkeypatch: Any, fleet: Fleet | None = None) -> None:
         self.fleet = fleet
-        for name in ("FLEETHPA_BROKERS", "FLEETHPA_CONFIG", "NO_COLOR", "FLEETHPA_KAFKA_CONFIG", "KUBECONFIG"):
+        for name in (
+            "COLUMNS",
+            "FLEETHPA_BROKERS",
+            "FLEETHPA_CONFIG",
+            "NO_COLOR",
+            "FLEETHPA_KAFKA_CONFIG",
+            "KUBECONFIG",
+        ):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("USER", "anna")
         if "FLEETHPA_RUNTIME_DIR" not in os.environ:

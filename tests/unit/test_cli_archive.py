@@ -320,7 +320,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
         pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
         pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
-        pytest.param(["verify", "hello"], 2, "is no decision id", id="verify what is no id"),
+        pytest.param(["verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
         pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
         pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is no time", id="at no time"),
         pytest.param(

@@ -60,6 +60,15 @@ def test_explain_has_checked_counterfactuals(ask: Any) -> None:
     assert f"fleethpa verify {document['id']}" in text
 
 
+def test_verify_takes_a_short_id(ask: Any) -> None:
+    id_ = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)["id"]
+    made = ask("verify", id_[:-4], "-o", "json")
+    assert orjson.loads(made.stdout)["id"] == id_
+    assert made.exit_code == 0
+    none = ask("verify", id_[:-12] + "ffff")
+    assert (none.exit_code, "no decision" in none.stderr) == (4, True)
+
+
 def test_explain_takes_a_time_behind_the_name(ask: Any) -> None:
     newest = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)
     assert "counterfactuals" not in newest

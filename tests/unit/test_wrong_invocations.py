@@ -84,7 +84,7 @@ WRONG = (
     ("explain", 2, "Missing argument"),
     ("explain east/shop/checkout@", 2, "east/shop/checkout@2h"),
     ("explain 0-99999-uid", 4, "no decision 0-99999-uid"),
-    ("verify abc", 2, "decision id"),
+    ("verify abc", 2, "is not the ID of a decision"),
     ("decisions -A --since tomorrow", 2, "2026-11-21T08:00:15Z"),
     ("status nosuch", 4, "no HPA nosuch"),
     ("doctor --only foo", 2, "Known are kafka"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.findings import Check
+from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
 
@@ -133,10 +134,13 @@ def _cluster(cluster: ClusterView) -> Iterator[Check]:
 
 
 def _hpas(state: FleetState) -> Iterator[Check]:
-    troubled = [(view, found) for view in state.hpas.values() if (found := view.problems)]
-    for view, found in troubled[:SHOWN]:
-        said = ", ".join(f"refused: {view.refused}" if each == "refused" else each for each in found)
-        yield Check("warning", "hpas", str(view.id), said, f"fleethpa explain {view.id}")
+    own, shared = by_cause(state.hpas.values())
+    for group in shared:
+        yield Check("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
+    troubled = [view for view in own if view.problems]
+    for view in troubled[:SHOWN]:
+        text = ", ".join(problem.text for problem in view.problems)
+        yield Check("warning", "hpas", str(view.id), text, f"fleethpa explain {view.id}")
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield Check("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from fleethpa.cli.common.decisionids import AskedId, asked_id, only
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.fleetstate import read_state
@@ -21,7 +21,6 @@ from streams.history.past import Past
 from streams.history.recorded import Recorded
 
 _MOST_LABELS: Final = 10
-_DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
 
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
@@ -141,7 +140,7 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
     if text and at:
         raise usage("NAME@TIME and --at exclude each other")
     said = text or at
-    if said and _DECISION_ID.fullmatch(name):
+    if said and asked_id(name):
         raise usage(f"{name} names one decision", cause="A time picks one of several of an HPA.")
     return name, moment(said, session.now_ms(), f"{name}@" if text else "--at") if said else None
 
@@ -157,10 +156,10 @@ async def find_decision(
     Raises:
         CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
-    if match := _DECISION_ID.fullmatch(what):
+    if asked := asked_id(what):
         if change:
             raise usage(f"{what} names one decision", cause="--change picks one of several of an HPA.")
-        return await _by_id(past, what, int(match[1]), int(match[2]))
+        return await _by_id(past, asked)
     ref = parse_ref(what)
     scope = ref.namespace or namespace or DEFAULT_NAMESPACE
 
@@ -202,19 +201,20 @@ def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]
     return lambda _, decisions: any(fits(recorded) for recorded in decisions)
 
 
-async def _by_id(past: Past, id_: str, partition: int, offset: int) -> tuple[Recorded, Recorded | None]:
+async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
-        reached = bool(decisions) and decisions[0].decision.input.offset < offset
-        return reached or any(recorded.decision.id == id_ for recorded in decisions)
+        reached = bool(decisions) and decisions[0].decision.input.offset < asked.offset
+        return reached or any(recorded.decision.id == asked.text for recorded in decisions)
 
-    if partition >= await past.partitions():
-        raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
-    tail = (await past.tail(enough, [partition]))[partition]
+    if asked.partition >= await past.partitions():
+        raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+    tail = (await past.tail(enough, [asked.partition]))[asked.partition]
+    id_ = only(asked, (recorded.decision.id for recorded in tail))
     for recorded in tail:
         if recorded.decision.id == id_:
             return recorded, _ending(recorded, tail)
     raise not_found(
-        f"no decision {id_}",
+        f"no decision {asked.text}",
         cause="The decisions topic no longer holds it, or never did.",
         next_step="fleethpa decisions -A",
     )

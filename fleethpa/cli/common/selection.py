@@ -31,12 +31,14 @@ class Ref:
 
 
 def parse_ref(text: str) -> Ref:
-    """Read `[CLUSTER/][NAMESPACE/]NAME`.
+    """Read `[CLUSTER/][NAMESPACE/]NAME`, which may have its type before it: `hpa/NAME`.
 
     Raises:
         CommandError: more than three parts, or an empty one (exit 2).
     """
     parts = text.split("/")
+    if len(parts) > 1 and parts[0] in TYPE_WORDS:  # as kubectl writes it, and as `-o name` prints it
+        parts = parts[1:]
     if len(parts) > 3 or not all(parts):
         raise usage(
             f"{text!r} names no HPA", cause="An HPA is named [CLUSTER/][NAMESPACE/]NAME, as in east/shop/checkout."

@@ -66,6 +66,14 @@ class Session:
         """Whether stdout gets colours: `--color`, then `NO_COLOR` (all styles off), then whether it is a terminal."""
         return use_color(str(self.options.get("color") or "auto"), sys.stdout)
 
+    @property
+    def width(self) -> int | None:
+        """Characters that a line of stdout may have: `COLUMNS`, then the terminal's; None where nothing limits it."""
+        given = os.environ.get("COLUMNS", "")
+        if given.isdigit() and int(given):
+            return int(given)
+        return (os.get_terminal_size(sys.stdout.fileno()).columns or None) if sys.stdout.isatty() else None
+
     def now_ms(self) -> int:
         """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
         if self.at_ms is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from fleethpa.cli.common.problems import Problem, problems_of
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
@@ -53,20 +54,9 @@ class HpaView:
         return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
 
     @property
-    def problems(self) -> list[str]:
-        """What is wrong with it, in words; empty: nothing."""
-        found = []
-        if self.paused:
-            found.append("paused")
-        if self.refused:
-            found.append("refused")
-        conditions = {c.get("type"): c.get("status") for c in self.status.get("conditions") or []}
-        found += [f"{name}=False" for name in ("AbleToScale", "ScalingActive") if conditions.get(name) == "False"]
-        if self.at_max:
-            found.append("at max")
-        if self.fight is not None:
-            found.append(f"fight: {' and '.join(self.fight.writers)}")
-        return found
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong with it; empty: nothing."""
+        return problems_of(self)
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def _columns() -> list[Column[ClusterView]]:
         Column("HPAS", lambda c: str(c.hpas)),
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
         Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
+        Column("OFF", lambda c: str(c.modes.get("off", 0))),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
     ]
