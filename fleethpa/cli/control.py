@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Concern, Write, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def pause(
         author=session.config.author,
         reason=written["reason"],
     )
-    # Stopping must not wait for an answer.
-    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), written | {"yes": True})
+    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), written)
 
 
 @click.command()
@@ -86,11 +85,41 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
     scope.check(command.command)
 
     async def work() -> int:
-        writes = await writes_of(session, scope, command, words)
+        code, writes, concerns = OK, await writes_of(session, scope, command, words), list[Concern]()
+        if command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
+            code, writes, concerns = await _looked_ahead(session, scope, command, writes)
         if written["dry_run"]:
-            return dry_run(session, writes)
-        confirm({write.cluster for write in writes}, written["yes"], command.command)
+            show(session, concerns)
+            return max(code, dry_run(session, writes))
+        if not writes:
+            return code
+        confirm(session, concerns, written["yes"], command.command)
         async with open_writer(session.config) as writer:
-            return await write_all(session, writer, writes, written["wait"])
+            return max(code, await write_all(session, writer, writes, written["wait"]))
 
     return session.run(work())
+
+
+async def _looked_ahead(
+    session: Session, scope: Scope, command: Command, writes: list[Write]
+) -> tuple[int, list[Write], list[Concern]]:
+    """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
+    from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
+
+    async with session.reader() as reader:
+        present = await Present.read(reader)
+    foresight = present.foresee(writes)
+    touched = foresight.touched(writes)
+    refused = foresight.refusals(touched) if command.mode == "enforce" else {}
+    if not refused:
+        return OK, writes, concerns(command.command, foresight, writes)
+    if scope.names:
+        # Of HPAs that are named, those that would be refused keep their mode.
+        writes = [write for write in writes if not refused.keys() & set(foresight.touched([write]))]
+        foresight = present.foresee(writes)
+    elif len(refused) == len(touched):
+        writes = []
+    what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
+    for error in refusal_errors(refused, what):
+        click.echo(error.text(), err=True)
+    return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)

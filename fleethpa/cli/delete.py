@@ -12,7 +12,7 @@ from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.manifestfiles import read_input
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
 
 
 @click.command()
@@ -41,15 +41,22 @@ def delete(
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
     async def work() -> int:
+        from fleethpa.cli.common.foresight import Present, concerns
         from fleethpa.cli.common.writer import open_writer
 
         writes = await _writes(session, wanted, ignore_not_found, written["reason"])
-        if written["dry_run"]:
-            return dry_run(session, writes)
         if not writes:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
-        confirm({write.cluster for write in writes}, written["yes"], "delete")
+        async with session.reader() as reader:
+            foresight = (await Present.read(reader)).foresee(writes)
+        found = concerns("delete", foresight, writes)
+        if written["dry_run"]:
+            show(session, found)
+            return dry_run(session, writes)
+        confirm(session, found, written["yes"], "delete")
+        for text in foresight.handed_over():
+            session.note(text)
         async with open_writer(session.config) as writer:
             return await write_all(session, writer, writes, written["wait"])
 

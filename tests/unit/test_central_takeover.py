@@ -85,6 +85,15 @@ def test_a_hidden_hpa_that_was_replaced_in_the_cluster_comes_back_as_the_new_one
     assert holders(log) == [("web", False)]
 
 
+def test_late_news_of_an_adopted_hpa_is_ignored() -> None:
+    log = world(ABSENT, native(), mode("enforce"), central())
+    log.add(AutoscalerDeleted(name="web", uid="uid-web"))  # without a session: from the command that adopted it
+    log.add(native(), AutoscalerList(list_id="l", hpas=[native().hpa]), central(maxReplicas=12), native())
+    assert set(log.partition.state.namespaces[KEY].directory) == {CENTRAL}
+    log.add(native(uid="uid-2"))
+    assert set(log.partition.state.namespaces[KEY].directory) == {CENTRAL, CLUSTERS}
+
+
 def test_a_full_list_without_a_hidden_hpa_removes_it_and_leaves_the_central_one() -> None:
     log = world(ABSENT, native(), central(wanted="enforce"))
     log.add(AutoscalerList(list_id="l", hpas=[]))
