@@ -54,7 +54,7 @@ def history(
         columns=_columns(session),
         document=lambda each: _document(hpa, each),
         name=lambda each: f"revision/{hpa}@{each.offset}",
-        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted") else "",
+        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted", "adopted", "released") else "",
     )
     session.out(render(listing, output, headers=not no_headers, color=session.color))
 
@@ -79,8 +79,13 @@ def _columns(session: Session) -> tuple[Column[Revision], ...]:
         Column("REASON", lambda r: r.reason or "-"),
         Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
         Column("ORIGIN", lambda r: r.origin or "-", wide=True),
-        Column("CHANGE", lambda r: "; ".join(r.changes) or r.what),
+        Column("CHANGE", lambda r: _change(r)),
     )
+
+
+def _change(revision: Revision) -> str:
+    texts = [revision.what] if revision.what in ("adopted", "released") else []
+    return "; ".join([*texts, *revision.changes]) or revision.what
 
 
 def _document(hpa: HpaId, each: Revision) -> dict[str, Any]:

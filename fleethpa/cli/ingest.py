@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -96,7 +95,7 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
 
     async def work() -> int:
         async with connecting(settings.bootstrap_servers):
-            return await reset_source(settings, topic, partition, author=getpass.getuser(), reason=reason)
+            return await reset_source(settings, topic, partition, author=session.config.author, reason=reason)
 
     try:
         offset = session.run(work())

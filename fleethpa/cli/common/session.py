@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
+CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
+"""Options that take part in the merged configuration; `author` is one of the write verbs' own."""
 TRAVEL = "world_at"
 """Parameters that every command has."""
-SHARED = (*COMMON_NAMES, "source")
+SHARED = (*COMMON_NAMES, "source", "author")
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Session:
     @functools.cached_property
     def config(self) -> Config:
         """The merged configuration."""
-        return load({name: self.options.get(name) for name in ("brokers", "kafka_config", "config", "kubeconfig")})
+        return load({name: self.options.get(name) for name in CONFIGURED})
 
     @property
     def debug(self) -> bool:

@@ -40,7 +40,7 @@ class Write:
 
 
 def write_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--reason`, `--dry-run`, `--yes`, `--wait`."""
+    """`--reason`, `--author`, `--dry-run`, `--yes`, `--wait`."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> R:
@@ -54,6 +54,7 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
         ),
         click.option("--yes", is_flag=True, help="Do not ask before several HPAs change or one is left to nobody."),
         click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing."),
+        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
         click.option("--reason", default="", help="Why; recorded with your name."),
     ):
         decorated = option(decorated)
