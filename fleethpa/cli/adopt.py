@@ -89,8 +89,8 @@ async def _looked_ahead(session: Session, adopted: Write, deleted: Write) -> lis
     """
     from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 
-    async with session.reader() as reader:
-        foresight = (await Present.read(reader)).foresee([adopted, deleted])
+    async with session.past() as past:
+        foresight = (await Present.read(past)).foresee([adopted, deleted])
     for error in refusal_errors(foresight.refusals(foresight.touched([adopted])), "cannot be adopted to enforce"):
         raise error
     name = foresight.touched([deleted])[0].name

@@ -71,8 +71,8 @@ def apply(
         from fleethpa.cli.common.foresight import Present, concerns
         from fleethpa.cli.common.writer import open_writer
 
-        async with session.reader() as reader:
-            state, present = await read_state(reader), await Present.read(reader)
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
         targets = _clusters(state, clusters, session.config.contexts)
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
         foresight = _look_ahead(plan, present)

@@ -106,8 +106,8 @@ async def _looked_ahead(
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
     from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 
-    async with session.reader() as reader:
-        present = await Present.read(reader)
+    async with session.past() as past:
+        present = await Present.read(past)
     foresight = present.foresee(writes)
     touched = foresight.touched(writes)
     refused = foresight.refusals(touched) if command.mode == "enforce" else {}

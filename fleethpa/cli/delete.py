@@ -48,8 +48,8 @@ def delete(
         if not writes:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
-        async with session.reader() as reader:
-            foresight = (await Present.read(reader)).foresee(writes)
+        async with session.past() as past:
+            foresight = (await Present.read(past)).foresee(writes)
         found = concerns("delete", foresight, writes)
         if written["dry_run"]:
             show(session, found)

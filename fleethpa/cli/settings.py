@@ -8,7 +8,7 @@ import click
 
 from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
 
@@ -53,12 +53,14 @@ def settings(
 def _change(
     session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, written: dict[str, Any]
 ) -> int:
-    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.foresight import Present, concerns
     from fleethpa.cli.common.writer import open_writer
     from schemas.settings import ClusterSettings, SettingsSet
 
     async def work() -> int:
-        state = await fleet_now(session)
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
         _check_known(session, state, cluster, wanted, written["yes"])
         if remove:
             _check_removal(state, cluster, written["yes"])
@@ -71,8 +73,15 @@ def _change(
             unset=wanted.unset_names(held),
         )
         writes = [Write(subject, body, cluster)]
+        foresight = present.foresee(writes)
+        found = concerns("settings", foresight, writes)
         if written["dry_run"]:
+            show(session, found)
             return dry_run(session, writes)
+        if foresight.changed_modes() or any(concern.harmful for concern in found):
+            confirm(session, found, written["yes"], "settings")
+        else:
+            show(session, found)
         async with open_writer(session.config) as writer:
             return await write_all(session, writer, writes, written["wait"])
 

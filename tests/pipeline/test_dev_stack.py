@@ -219,7 +219,7 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
 
     terminal.ok("resume", "north/web/web")
     until(lambda: terminal.replicas("north", "web", "web") == 5, "the pause is over")
-    assert terminal.ok("delete", "north/web/web") == "hpa north/web/web deleted\n"
+    assert terminal.ok("delete", "north/web/web", "--yes") == "hpa north/web/web deleted\n"
     assert "north/web/web" not in terminal.hpas()
 
 

@@ -6,8 +6,10 @@ import pytest
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList
 from schemas.entries import Body
 from schemas.keys import HpaId
+from streams.analysis.revisions import history
 from streams.state import rows
 from streams.state.ownership import ownership
+from streams.state.partition import Partition
 from streams.state.rows import DirectoryEntry, DirectoryKey, NamespaceRow
 from tests.central_kit import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
 from tests.partition_kit import KEY, LogBuilder
@@ -144,3 +146,16 @@ def test_rows_of_older_versions_are_read() -> None:
     parts = msgspec.msgpack.decode(rows.encode_row(5, old)[8:])
     shorter = msgspec.msgpack.decode(msgspec.msgpack.encode(parts[:-1]), type=NamespaceRow)
     assert shorter.all_autoscalers() == read.all_autoscalers()
+
+
+def test_history_shows_who_adopted_an_hpa_and_who_gave_it_back() -> None:
+    log = world(ABSENT, native())
+    log.add(central(wanted="enforce", maxReplicas=12))
+    log.add(AutoscalerDeleted(name="web", origin="central", author="ben", reason="PAY-2"))
+    found = history(Partition.empty(0), log.records, WEB)
+    assert [(each.what, each.author, each.reason, each.changes) for each in found] == [
+        ("created", "", "", []),
+        ("adopted", "anna", "PAY-1", ["origin cluster→central", "maxReplicas 10→12"]),
+        ("mode", "anna", "PAY-1", ["mode shadow→enforce"]),
+        ("released", "ben", "PAY-2", ["origin central→cluster", "maxReplicas 12→10"]),
+    ]

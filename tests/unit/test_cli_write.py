@@ -402,7 +402,7 @@ def test_settings_of_an_unknown_cluster_need_an_explicit_yes(run: Cli, broker: B
 def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker) -> None:
     def change(*changes: str) -> str:
         broker.written.clear()
-        assert run("settings", "east", *changes).exit_code == 0
+        assert run("settings", "east", *changes, "--yes").exit_code == 0
         fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
         return run("settings", "east").stdout
 

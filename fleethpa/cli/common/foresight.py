@@ -20,7 +20,7 @@ from streams.state.ownership import Claim, Holder, Ownership, ownership
 from streams.state.partition import Partition
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.readers import Reader
+    from streams.history.past import Past
 
 LISTED = 5
 """How many targets or HPAs a question names; of the rest it gives the number."""
@@ -42,6 +42,11 @@ class Foresight:
         """Give those of some HPAs that would be asked to enforce, and refused."""
         found = {hpa: self.after.claims[hpa] for hpa in hpas if hpa in self.after.claims}
         return {hpa: claim for hpa, claim in found.items() if claim.asked == "enforce" and claim.refused}
+
+    def changed_modes(self) -> list[HpaId]:
+        """Give the HPAs whose mode would be another one."""
+        before, after = self.before.claims, self.after.claims
+        return [hpa for hpa in before.keys() & after.keys() if before[hpa].asked != after[hpa].asked]
 
     def displaced(self, hpa: HpaId) -> list[Holder]:
         """Give the other HPAs that drive the target of an HPA now, and no longer would."""
@@ -116,20 +121,13 @@ class Present:
         self._stored = stored
 
     @classmethod
-    async def read(cls, reader: Reader) -> Present:
+    async def read(cls, past: Past) -> Present:
         """Fold the newest state rows and the log since then.
 
         Raises:
-            CoreError: rows or records cannot be read, or records between them are gone.
+            ArchiveError, CoreError: the source cannot be read.
         """
-        rows, stored = await reader.rows(), dict[int, Mapping[bytes, bytes]]()
-        for number in range(await reader.count()):
-            own = {key: value for key, value in rows.items() if key.startswith(b"%d|" % number)}
-            partition = Partition.restore(number, own)
-            async for record in reader.log(number, partition.applied_offset + 1):
-                partition.apply(record.offset, record.timestamp_ms, record.value)
-            stored[number] = own | dict(partition.checkpoint())
-        return cls(stored)
+        return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 
     def foresee(self, writes: Sequence[Write], more: Sequence[Write] = ()) -> Foresight:
         """Say who drives what if records are written, and after them `more`, which others would write."""
