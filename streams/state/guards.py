@@ -22,6 +22,8 @@ class Standing(Struct, frozen=True):
     refused: str = ""
     remedy: str = ""
     """The command that removes the reason of the refusal; `refused` ends with it."""
+    shown: bool = False
+    """Refused where no native controller looks after the HPA's status: fleethpa says so there."""
 
 
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
@@ -40,7 +42,10 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
     if mode != "enforce":
         return Standing(mode)
     reason, remedy = _refusal(namespace, hpa, settings)
-    return Standing("shadow", f"{reason}: {remedy}", remedy) if reason else Standing("enforce")
+    if not reason:
+        return Standing("enforce")
+    shown = hpa.row.origin == "cluster" and settings.native_absent
+    return Standing("shadow", f"{reason}: {remedy}", remedy, shown)
 
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:
@@ -49,8 +54,8 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
     if origin == "cluster" and settings.native_evidence:
         return (
             f"a native HPA controller runs in cluster {cluster}: {settings.native_evidence}; switch it off there and "
-            "prove it with: fleethpa run observer --prove-native-absent, "
-            f"or take this HPA over: fleethpa adopt {hpa.id}"
+            "prove it with: fleethpa run observer --prove-native-absent, or take this HPA over",
+            f"fleethpa adopt {hpa.id}",
         )
     if origin == "cluster" and not settings.native_absent:
         return (

@@ -196,6 +196,18 @@ def test_differs_origins() -> None:
     assert "AmbiguousSelector" not in str([*made, *again])
 
 
+def test_differs_refusal() -> None:
+    log = world(ALL)
+    log.add(AutoscalerSet(hpa=make_hpa("other", "uid-other", scaleTargetRef=_deployment())))
+
+    made = log.add(cpu(log, 50), after_ms=SECOND)
+
+    for each in made:
+        able = next(one for one in each["status"]["conditions"] if one["type"] == "AbleToScale")
+        assert (able["status"], able["reason"]) == ("False", "EnforcingRefused")
+        assert ["Warning", "EnforcingRefused", able["message"]] in each["events"]
+
+
 def _deployment() -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
