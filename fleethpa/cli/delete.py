@@ -82,7 +82,7 @@ async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, r
         if view.origin != "central":
             raise CommandError(
                 f"hpa {view.id} lives in its cluster",
-                cause="fleethpa deletes only HPAs that live in fleethpa. Once it is deleted there, nothing scales its target.",
+                cause="fleethpa deletes only HPAs that live in it. Once this one is gone, nothing scales its target.",
                 next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
             )
     author = session.config.author
