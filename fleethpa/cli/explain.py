@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,9 +12,14 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.clustertroubles import ClusterTrouble
     from streams.analysis.counterfactual import Counterfactuals
     from streams.history.past import Past
+    from streams.state.moves import Fight
     from streams.state.probe import EvaluationInputs
+
+RECENT_MS: Final = 300_000
+"""A decision that is older says nothing of how its cluster is now."""
 
 
 @click.command()
@@ -38,15 +44,15 @@ def explain(
 
     name, at_ms = name_and_moment(session, what, at)
 
-    async def work() -> tuple[Recorded, Recorded | None, Counterfactuals | None]:
+    async def work() -> tuple[Recorded, Recorded | None, Again, list[ClusterTrouble]]:
         async with session.past() as past:
             found, ending = await find_decision(past, name, namespace, at_ms=at_ms, change=change)
-            whole, would = await _again(session, past, found) if counterfactuals else (found, None)
-            return whole, ending, would
+            again = await _again(session, past, found) if counterfactuals else Again(found)
+            return again.recorded, ending, again, await _troubles(session, past, found, ending)
 
-    recorded, ending, would = session.run(work())
+    recorded, ending, again, troubles = session.run(work())
     if output != "table":
-        session.out(_document(recorded, would, output))
+        session.out(_document(again, output))
         return
     lines = explanation(
         recorded.decision,
@@ -54,25 +60,52 @@ def explain(
         now_ms=session.now_ms(),
         time_style=session.time_style,
         color=session.color,
-        would=would,
+        would=again.would,
+        fight=again.fight,
+        troubles=troubles,
     )
     session.page("\n".join(lines))
 
 
-async def _again(session: Session, past: Past, found: Recorded) -> tuple[Recorded, Counterfactuals | None]:
+@dataclass(frozen=True)
+class Again:
+    """A decision that was evaluated again: the whole record, what would have changed the answer, and a fight over the
+    replicas that went on then.
+    """
+
+    recorded: Recorded
+    would: Counterfactuals | None = None
+    fight: Fight | None = None
+
+
+async def _troubles(session: Session, past: Past, found: Recorded, ending: Recorded | None) -> list[ClusterTrouble]:
+    """What is wrong in the cluster of a decision of now that failed, or whose write did."""
+    from fleethpa.cli.common.fleetstate import read_state
+
+    failed = found.decision.error or (ending is not None and ending.decision.error)
+    if not failed or session.now_ms() - found.time_ms > RECENT_MS:
+        return []
+    cluster = (await read_state(past)).clusters.get(found.decision.cluster)
+    return cluster.troubles if cluster is not None else []
+
+
+async def _again(session: Session, past: Past, found: Recorded) -> Again:
     """Evaluate it again: all steps of a short record, and what would have changed the answer."""
     from streams.analysis.counterfactual import counterfactuals
     from streams.history.evaluationinputs import evaluation_of
     from streams.history.past import LogGoneError
+    from streams.state.moves import fight_now
 
     if found.decision.kind != "evaluation":
-        return found, None
+        return Again(found)
     try:
         again = await evaluation_of(past, found)
     except LogGoneError as error:
         session.note(f"note: what would have changed the answer is not known: {error}")
-        return found, None
-    return (_whole(found, again.inputs) if found.short else found), counterfactuals(again.inputs)
+        return Again(found)
+    inputs = again.inputs
+    whole = _whole(found, inputs) if found.short else found
+    return Again(whole, counterfactuals(inputs), fight_now(inputs.moves, inputs.now_ms))
 
 
 def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
@@ -90,13 +123,15 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
     return replace(found, decision=structs.replace(found.decision, steps=made, metrics=metrics))
 
 
-def _document(recorded: Recorded, would: Counterfactuals | None, output: str) -> str:
+def _document(again: Again, output: str) -> str:
     import msgspec
 
     from fleethpa.cli.common.decisionlists import document
     from fleethpa.cli.output.formats import one
 
-    body: dict[str, Any] = document(recorded.decision)
-    if would is not None:
-        body["counterfactuals"] = msgspec.to_builtins(would)
+    body: dict[str, Any] = document(again.recorded.decision)
+    if again.would is not None:
+        body["counterfactuals"] = msgspec.to_builtins(again.would)
+    if again.fight is not None:
+        body["fight"] = msgspec.to_builtins(again.fight)
     return one("Decision", body, output)

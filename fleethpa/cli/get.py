@@ -16,7 +16,7 @@ from fleethpa.cli.common.selection import TYPE_WORDS, Selection
 from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
 from fleethpa.cli.output.formats import render
 from fleethpa.cli.output.table import Widths
-from fleethpa.cli.output.times import span
+from fleethpa.cli.output.words import counted
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -128,7 +128,7 @@ def get_hpa(
                 session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 session.out(show(views, not no_headers))
-            code = _silent_clusters(session, state, views)
+            code = _cluster_troubles(session, state, views)
             if watch:
                 await _watch(session, past, pick, lambda v: show(v, False), views)
             return code
@@ -162,15 +162,15 @@ async def _watch(
         await asyncio.sleep(max(0.0, WATCH_EVERY_S - (time.monotonic() - started)))
 
 
-def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) -> int:
-    silent = [cluster for cluster in state.clusters.values() if cluster.silent]
-    code = OK
-    for cluster in silent:
-        shown = sum(view.id.cluster == cluster.name for view in views)
-        if shown:
-            quiet = span((cluster.clock_ms - (cluster.heard_ms or 0)) // 1000 * 1000)
-            session.warn(f"cluster {cluster.name} has not been heard for {quiet} ({shown} HPAs shown as last known)")
-            code = PARTIAL
+def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
+    """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
+    code = PARTIAL if state.is_cut_off and views else OK
+    for cluster in state.clusters.values():
+        count = sum(view.id.cluster == cluster.name for view in views)
+        for trouble in cluster.troubles if count else ():
+            known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
+            session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
+            code = PARTIAL if trouble.hides_the_present else code
     return code
 
 
@@ -194,4 +194,8 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
         session.note("No cluster has been heard of. Next: fleethpa run observer --kubeconfig FILE")
     if views or output not in ("table", "wide"):
         session.out(render(cluster_listing(views), output, headers=not no_headers, color=session.color))
-    return PARTIAL if any(view.silent for view in views) else OK
+    if output in ("table", "wide"):
+        for view in views:
+            for trouble in view.troubles:
+                session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
+    return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from click.testing import CliRunner, Result
 
@@ -66,11 +66,13 @@ class Fleet:
     def key(self) -> str:
         return f"{self.cluster}/{self.namespace}"
 
-    def append(self, *bodies: Body, key: str | None = None, after_ms: int = 100) -> None:
-        """Append one log record and fold it."""
+    def append(
+        self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Literal["", "ingest"] = ""
+    ) -> None:
+        """Append one log record and fold it; without bodies a tick, or (`by`) an empty record of ingest."""
         self.now_ms += after_ms
         entries = [Entry(key=key or self.key, body=body) for body in bodies]
-        value, offset = encode(LogRecord(v=1, entries=entries)), len(self.log)
+        value, offset = encode(LogRecord(v=1, entries=entries, by=by)), len(self.log)
         self.log.append((offset, self.now_ms, value))
         self.values += [record.value for record in self.partition.apply(offset, self.now_ms, value)]
 

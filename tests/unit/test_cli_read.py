@@ -112,12 +112,12 @@ def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, na
 
 def test_a_silent_cluster_keeps_its_rows_and_exits_5(run: Cli, fleet: Fleet) -> None:
     for _ in range(5):
-        fleet.append(after_ms=10_000)
+        fleet.append(after_ms=10_000, by="ingest")
     fleet.checkpoint()
     result = run("get", "hpa", "-A")
     assert result.exit_code == 5
     assert "checkout" in result.stdout
-    assert "cluster east has not been heard for" in result.stderr
+    assert "cluster east: its observer has been silent since" in result.stderr
 
 
 def test_get_clusters(run: Cli, fleet: Fleet) -> None:
