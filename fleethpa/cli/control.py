@@ -121,5 +121,5 @@ async def _looked_ahead(
         writes = []
     what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
     for error in refusal_errors(refused, what):
-        click.echo(error.text(), err=True)
+        session.tell(error)
     return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)

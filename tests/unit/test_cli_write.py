@@ -351,6 +351,15 @@ def test_enforcing_that_is_refused_fails_and_names_the_command(run: Cli, fleet: 
     assert "Next: fleethpa settings east native-controller=absent" in refused.stderr
 
 
+def test_a_target_does_not_pass_to_an_hpa_of_another_name_unasked(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    body = hpa("mine", scaleTargetRef=hpa()["spec"]["scaleTargetRef"])
+    fleet.append(AutoscalerSet(hpa=body, origin="central", mode="shadow"))
+    asked = run("mode", "enforce", "east/shop/mine")
+    assert (asked.exit_code, broker.written) == (2, [])
+    assert "east/shop/mine takes Deployment/checkout over from HPA checkout" in asked.stderr
+    assert run("mode", "enforce", "east/shop/mine", "--yes").exit_code == 0
+
+
 def test_of_a_cluster_what_can_be_enforced_is_and_the_rest_is_named(run: Cli, fleet: Fleet, broker: Broker) -> None:
     fleet.append(AutoscalerList(list_id="w", hpas=[hpa(), hpa("web")], session="t"), key="west/shop")
     fleet.append(SettingsSet(cluster="west", settings=NATIVE.settings), key="*")

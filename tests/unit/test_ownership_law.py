@@ -263,6 +263,24 @@ def test_an_hpa_that_was_just_adopted_is_not_given_back_to_what_is_gone() -> Non
         owners.teardown()
 
 
+def test_adopt_deletes_nothing_before_the_central_hpa_is_in_the_log() -> None:
+    async def unknown(_: Arriving, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+        return [Fate(pending, "unknown") for pending in waiting]
+
+    owners = Owners()
+    try:
+        owners.begin("enforce", native=False)
+        owners.kubectl_applies("web", "web", False)
+        owners.the_log_catches_up(4)
+        owners.patch.setattr(Arriving, "fates", unknown)
+        answer = owners.cli("adopt", "east/shop/web", "--yes", "--export", owners.folder.name)
+        assert answer.exit_code == 3
+        assert "the native HPA east/shop/web was not deleted; run adopt again" in answer.stderr
+        assert "web" in owners.real
+    finally:
+        owners.teardown()
+
+
 def test_no_order_of_commands_leaves_a_target_to_nobody_unasked() -> None:
     run_state_machine_as_test(Owners, settings=settings(max_examples=12, stateful_step_count=12, deadline=None))
 

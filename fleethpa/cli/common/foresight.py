@@ -49,11 +49,11 @@ class Foresight:
         return [hpa for hpa in before.keys() & after.keys() if before[hpa].asked != after[hpa].asked]
 
     def displaced(self, hpa: HpaId) -> list[Holder]:
-        """Give the other HPAs that drive the target of an HPA now, and no longer would."""
+        """Give the other HPAs that drive the target of an HPA now, and this one in their place afterwards."""
         claim = self.after.claims.get(hpa)
-        if claim is None:
+        after = self.after.holders.get(claim.target, []) if claim is not None else []
+        if claim is None or Holder(hpa, native=False) not in after:
             return []
-        after = self.after.holders.get(claim.target, [])
         return [each for each in self.before.holders.get(claim.target, []) if each.hpa != hpa and each not in after]
 
     def handed_over(self) -> list[str]:
@@ -63,10 +63,9 @@ class Foresight:
             held = self.before.claims.get(hpa)
             if held is None or held.origin == claim.origin:
                 continue
+            is_central = claim.origin == "central"
             new = (
-                "the central HPA takes over from the cluster's"
-                if claim.origin == "central"
-                else ("the cluster's own HPA takes over again")
+                "the central HPA takes over from the cluster's" if is_central else "the cluster's HPA takes over again"
             )
             texts.append(f"{hpa}: {new}, in mode {claim.mode}; what was remembered of recommendations is kept")
         return texts
@@ -129,15 +128,16 @@ class Present:
         """
         return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 
-    def foresee(self, writes: Sequence[Write], more: Sequence[Write] = ()) -> Foresight:
-        """Say who drives what if records are written, and after them `more`, which others would write."""
-        partitions = [Partition.restore(number, rows) for number, rows in self._stored.items()]
+    def foresee(self, writes: Sequence[Write]) -> Foresight:
+        """Say who drives what, before and after, in the partitions that records go to."""
+        entries = {
+            number: [entry for write in writes for entry in self._entries(number, write)] for number in self._stored
+        }
+        partitions = [Partition.restore(number, self._stored[number]) for number, some in entries.items() if some]
         before = ownership(*(partition.state for partition in partitions))
         for partition in partitions:
-            entries = [entry for write in (*writes, *more) for entry in self._entries(partition.number, write)]
-            if entries:
-                value = encode(LogRecord(v=VERSION, entries=entries))
-                partition.apply(partition.applied_offset + 1, partition.clock_ms, value)
+            value = encode(LogRecord(v=VERSION, entries=entries[partition.number]))
+            partition.apply(partition.applied_offset + 1, partition.clock_ms, value)
         return Foresight(before, ownership(*(partition.state for partition in partitions)))
 
     def _entries(self, number: int, write: Write) -> list[Entry]:
@@ -153,6 +153,10 @@ def concerns(verb: str, foresight: Foresight, writes: Sequence[Write]) -> list[C
     touched = foresight.touched(writes)
     if len(touched) > 1:
         found.append(Concern(f"{verb} touches {counted(len(touched), 'HPA')} ({foresight.summary(touched)})"))
+    for hpa in touched:
+        for holder in foresight.displaced(hpa):
+            taken = f"{hpa} takes {foresight.after.claims[hpa].target.short} over from HPA {holder.hpa.name}"
+            found.append(Concern(f"{taken}, without what that one remembers of recommendations", harmful=True))
     lost = foresight.lost()
     if lost:
         listed = lost[:LISTED] + ([f"and {len(lost) - LISTED} more"] if len(lost) > LISTED else [])
