@@ -24,13 +24,13 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 @click.command()
 @click.argument("name", shell_complete=hpa_names, metavar="CLUSTER/NAMESPACE/NAME")
 @click.option(
-    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Where the native HPA is saved."
+    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which the native HPA is saved."
 )
 @click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
 @write_options
 @command_options()
 def adopt(session: Session, /, name: str, folder: str, mode: Any, **written: Any) -> int:
-    """Move a cluster's own HPA into fleethpa: save it to a file, start the central one, delete the native one.
+    """Move a cluster's own HPA into fleethpa: save it to a file, create the central one, delete the native one.
 
     The central HPA writes nothing while the native controller drives the native one, so the target is never driven by
     both. To go back: kubectl create -f the saved file, then fleethpa delete.
@@ -40,7 +40,7 @@ def adopt(session: Session, /, name: str, folder: str, mode: Any, **written: Any
     ref = parse_ref(name)
     if not (ref.cluster and ref.namespace):
         raise usage(
-            f"{name!r} is not whole", cause="adopt needs CLUSTER/NAMESPACE/NAME.", next_step="fleethpa get hpa -A"
+            f"{name!r} is not a full name", cause="adopt needs CLUSTER/NAMESPACE/NAME.", next_step="fleethpa get hpa -A"
         )
     hpa = HpaId(ref.cluster, ref.namespace, ref.name)
     return session.run(_adopt(session, hpa, Path(folder), mode, written))
@@ -138,7 +138,7 @@ async def _delete(client: ClusterClient, hpa: HpaId, native: dict[str, Any]) -> 
     except (ApiError, UnreachableError) as error:
         raise unreachable(
             f"the native HPA {hpa} was not deleted: {error}",
-            cause="The central HPA is there, but writes nothing while the native one is.",
+            cause="The central HPA exists, but writes nothing while the native one exists.",
             next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
         ) from error
 

@@ -39,10 +39,10 @@ class Plan:
 
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
-@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to apply to; may be left out where there is one.")
-@click.option("-n", "--namespace", help="Namespace of manifests that name none [default: default].")
+@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to apply to; may be omitted if there is only one.")
+@click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")
 @validate_option
-@click.option("--mode", type=click.Choice(["off", "shadow", "enforce"]), help="Set the HPA's mode with it.")
+@click.option("--mode", type=click.Choice(["off", "shadow", "enforce"]), help="Also set the HPA's mode.")
 @write_options
 @command_options()
 def apply(
@@ -57,14 +57,14 @@ def apply(
 ) -> int:
     """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests.
 
-    Other objects in the input are left alone, but a target's manifest that sets spec.replicas is warned about.
+    Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas.
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
         kinds = sorted({str(other.body["kind"]) for other in read.others})
         found = f"There are only {', '.join(kinds)}." if kinds else "The input is empty."
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there", cause=found)
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found", cause=found)
 
     async def work() -> int:
         from fleethpa.cli.common.fleetstate import read_state
@@ -102,7 +102,7 @@ def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -
     if named or len(found) == 1:
         return found
     if not found:
-        raise usage("no cluster is known", cause="Nothing has been heard of one.", next_step="fleethpa run observer")
+        raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa run observer")
     listed = ", ".join(found)
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
@@ -121,7 +121,7 @@ def _say_mode(session: Session, plan: Plan, mode: str | None) -> None:
     created = [write for write in plan.writes if write.subject.endswith("created")]
     if created and mode is None:
         name = created[0].subject.split()[1]
-        session.note(f"Its mode is its namespace's or cluster's. Next: fleethpa get hpa {name}")
+        session.note(f"Its mode is the one set for its namespace or cluster. Next: fleethpa get hpa {name}")
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _refused(foresight: Foresight, hpa: HpaId, claim: Claim) -> CommandError:
         adopted += f", then apply with the name {native.hpa.name}"
     return CommandError(
         f'{hpa}: native HPA "{native.hpa.name}" (kube-controller-manager) owns {claim.target.short}',
-        cause="Both would write the same scale subresource.",
+        cause="Both would write the same replicas.",
         next_step=f"{adopted}   |   fleethpa apply … --mode shadow",
         code=ANSWER_IS_NO,
     )

@@ -31,15 +31,21 @@ _WIDEST = 120
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
 )
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
-@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option(
-    "--model", type=click.Choice(["closed", "open"]), default="closed", show_default=True, help="Which model."
+    "--model",
+    type=click.Choice(["closed", "open"]),
+    default="closed",
+    show_default=True,
+    help="How the candidate is tried; see above.",
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
-@click.option("--html", metavar="FILE", help="Write a report that stands alone.")
+@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
 @click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
-@click.option("--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if so: 'time_above_target>+10%'.")
+@click.option(
+    "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
+)
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def backtest(
@@ -57,7 +63,7 @@ def backtest(
     conditions: tuple[str, ...],
     output: str,
 ) -> int:
-    """Try other specs (-f, or --set on the HPAs named) on the recorded past, and compare.
+    """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
     samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
@@ -87,7 +93,7 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
         return None
     read = read_input(files, validate)
     if not read.hpas:
-        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler found")
     warn_about_fields(session, read)
     return read
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
-@click.option("--for", "lasting", metavar="DURATION", help="End by itself after so long.")
+@click.option("--for", "lasting", metavar="DURATION", help="End the pause after this time.")
 @click.option("--scale-in", is_flag=True, help="Only stop scaling down.")
 @click.option("--scale-out", is_flag=True, help="Only stop scaling up.")
 @write_options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
 ) -> int:
-    """Stop writing replicas; deciding and recording go on. `pause --all` is the stop button."""
+    """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet at once."""
     from schemas.autoscalers import Command
 
     if scale_in and scale_out:
@@ -37,7 +37,7 @@ def pause(
         )
     lasting_ms = parse_duration_ms(lasting, "--for") if lasting is not None else None
     if lasting_ms == 0:
-        raise usage(f"--for {lasting} is no time at all", cause="Leave --for out for a pause that ends with `resume`.")
+        raise usage(f"--for {lasting} would end at once", cause="Leave --for out for a pause that ends with `resume`.")
     until = session.now_ms() + lasting_ms if lasting_ms else 0
     if until > LATEST_MS:
         raise usage(f"--for {lasting} is too long", cause="Leave --for out for a pause that ends with `resume`.")
@@ -72,7 +72,7 @@ def resume(session: Session, /, scope: Scope, **written: Any) -> int:
 @write_options
 @command_options()
 def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
-    """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write)."""
+    """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
     from schemas.autoscalers import Command
 
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])

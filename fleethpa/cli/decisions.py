@@ -32,8 +32,8 @@ _WIDTHS: Final = (24, 28, 4, 4, 11, 18)
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
 @filters.options
-@click.option("--since", metavar="2h|TIME", help="From then on.")
-@click.option("--until", metavar="2h|TIME", help="Until then.")
+@click.option("--since", metavar="2h|TIME", help="Start at this time.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
@@ -49,7 +49,7 @@ def decisions(
     no_headers: bool,
     output: str,
 ) -> None:
-    """List decisions, oldest first, also those that changed nothing; -f follows them.
+    """List decisions, oldest first, including those that changed nothing; -f follows them.
 
     `-o wide` adds the reason, the metric that decided, what limited the change, and how the write ended.
     """

@@ -18,8 +18,15 @@ from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="HPAs named in manifests.")
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Delete the HPAs that these manifests name.",
+)
+@click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
 @write_options
 @command_options()
 def delete(
@@ -33,10 +40,10 @@ def delete(
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     refs = selection.refs + tuple(_refs(filenames, selection))
     if filenames and not refs:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
     if not refs and selection.labels is None:
         raise usage(
-            "delete what?", cause="Name HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
+            "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
         )
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
@@ -81,7 +88,7 @@ async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, r
     for view in views:
         if view.origin != "central":
             raise CommandError(
-                f"hpa {view.id} lives in its cluster",
+                f"hpa {view.id} belongs to its cluster",
                 cause="fleethpa deletes only HPAs that live in it. Once this one is gone, nothing scales its target.",
                 next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
             )

@@ -25,9 +25,11 @@ RECENT_MS: Final = 300_000
 @click.command()
 @click.argument("what", shell_complete=hpa_names, metavar="[CLUSTER/][NAMESPACE/]NAME[@TIME] | ID")
 @click.option("-n", "--namespace", help="Namespace [default: default].")
-@click.option("--at", metavar="TIME|2h", help="The decision that stood then, not the newest.")
+@click.option("--at", metavar="TIME|2h", help="The decision that was in force at that time.")
 @click.option("--change", is_flag=True, help="The newest decision that changed the replicas.")
-@click.option("--counterfactuals/--no-counterfactuals", default=True, help="Find what would have changed the answer.")
+@click.option(
+    "--counterfactuals/--no-counterfactuals", default=True, help="Search for values that would have changed the answer."
+)
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def explain(
@@ -35,9 +37,9 @@ def explain(
 ) -> None:
     """Show a decision step by step, with every number that led to it.
 
-    WHAT names an HPA (its newest evaluation; with @TIME the one that stood then) or is the id of a decision. A decision
-    that changed nothing is explained just so. What would have changed the answer is found by evaluating it again with
-    other values on the inputs that the log gives.
+    Name an HPA for its newest evaluation (with @TIME, the one in force at that time), or give the ID of a decision,
+    which may be short. Decisions that changed nothing are explained too. What would have changed the answer is found
+    by evaluating the decision again, from the log, with other values.
     """
     from fleethpa.cli.common.finding import find_decision, name_and_moment
     from fleethpa.cli.output.explanation import explanation
@@ -101,7 +103,7 @@ async def _again(session: Session, past: Past, found: Recorded) -> Again:
     try:
         again = await evaluation_of(past, found)
     except LogGoneError as error:
-        session.note(f"note: what would have changed the answer is not known: {error}")
+        session.note(f"note: what would have changed the answer cannot be found out: {error}")
         return Again(found)
     inputs = again.inputs
     whole = _whole(found, inputs) if found.short else found

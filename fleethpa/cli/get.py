@@ -69,7 +69,7 @@ def get() -> None:
     is_flag=True,
     help="Only HPAs with a problem, one line for each cause.",
 )
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
+@click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @travel_option
@@ -107,13 +107,20 @@ def get_hpa(
     widths, left_out = Widths(), list[frozenset[str]]()
 
     def show(views: list[HpaView], headers: bool) -> str:
-        own, shared = by_cause(views) if problem and output == "table" else (views, [])
+        own, shared = by_cause(views) if problem and output == "table" else ({v.id: v.problems for v in views}, [])
+        listed = [view for view in views if view.id in own]
         now_ms = session.now_ms()
+
+        def problems(view: HpaView) -> list[str]:
+            return [each.text if whole else each.label for each in own[view.id]]
+
         if not left_out:
             width = session.width if output == "table" else None
-            left_out.append(beyond(own, now_ms, width, namespaces=namespaces, whole=whole))
-        listing = hpa_listing(own, now_ms, namespaces=namespaces, left_out=left_out[0], whole=whole)
-        text = render(listing, output, headers=headers, color=session.color, widths=widths) if own or not plain else ""
+            left_out.append(beyond(listed, now_ms, width, namespaces=namespaces, problems=problems))
+        listing = hpa_listing(listed, now_ms, namespaces=namespaces, left_out=left_out[0], problems=problems)
+        text = (
+            render(listing, output, headers=headers, color=session.color, widths=widths) if listed or not plain else ""
+        )
         return "\n".join(filter(None, [text, *[f"{group.name}: {group.text}" for group in shared]]))
 
     async def work() -> int:
@@ -181,7 +188,7 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
 @travel_option
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
-    """List clusters: whether their observer is heard, modes, problems."""
+    """List clusters: state, last report of the observer, modes and problems."""
     from fleethpa.cli.common.finding import no_such_cluster
     from fleethpa.cli.common.fleetstate import fleet_now
     from fleethpa.cli.output.clustertable import cluster_listing
@@ -191,7 +198,7 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
     if missing := [name for name in names if name not in state.clusters]:
         raise no_such_cluster(missing[0], state)
     if not views and output in ("table", "wide"):
-        session.note("No cluster has been heard of. Next: fleethpa run observer --kubeconfig FILE")
+        session.note("No observer has reported a cluster yet. Next: fleethpa run observer --kubeconfig FILE")
     if views or output not in ("table", "wide"):
         session.out(render(cluster_listing(views), output, headers=not no_headers, color=session.color))
     if output in ("table", "wide"):

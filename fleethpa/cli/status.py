@@ -10,7 +10,7 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
-from fleethpa.cli.common.problems import by_cause
+from fleethpa.cli.common.problems import Problem, by_cause
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.output.table import layout
@@ -59,17 +59,28 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
 
 
 def rows(views: list[HpaView]) -> list[tuple[str, str]]:
-    """Name and state of each HPA, and of all HPAs of a cluster that share the cause of their problem."""
+    """Name and state of each HPA, and of all HPAs of a cluster that share the cause of a problem."""
     own, shared = by_cause(views)
-    return [(str(view.id), unsettled(view) or _settled(view)) for view in own] + [
-        (group.name, group.text) for group in shared
-    ]
+    listed = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
+    return listed + [(group.name, group.text) for group in shared]
 
 
 def unsettled(view: HpaView) -> str:
     """What keeps an HPA from having what it wants, in words; empty: nothing."""
-    if waits := [problem.text for problem in view.problems if problem.waits]:
-        return "; ".join(waits)
+    return _waits(view, view.problems)
+
+
+def _row(view: HpaView, own: list[Problem]) -> str:
+    texts = "; ".join(problem.text for problem in own if not problem.waits)
+    # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
+    if len(own) < len(view.problems):
+        return _texts(own)
+    return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
+
+
+def _waits(view: HpaView, problems: list[Problem]) -> str:
+    if waits := [problem for problem in problems if problem.waits]:
+        return _texts(waits)
     status = view.status
     if not status.get("conditions"):
         return "not evaluated yet"
@@ -77,6 +88,5 @@ def unsettled(view: HpaView) -> str:
     return f"{current} replicas, {desired} desired" if current != desired else ""
 
 
-def _settled(view: HpaView) -> str:
-    texts = [problem.text for problem in view.problems]
-    return f"ok ({'; '.join(texts)})" if texts else "ok"
+def _texts(problems: list[Problem]) -> str:
+    return "; ".join(problem.text for problem in problems)

@@ -100,6 +100,6 @@ def _text(found: dict[str, Any]) -> str:
     if not found["recorded"]:
         return "\n".join([*lines, "MISSING    it follows from the log, but is not among the decisions"])
     if not found["recomputed"]:
-        return "\n".join([*lines, "INVENTED   it stands among the decisions, but does not follow from the log"])
+        return "\n".join([*lines, "EXTRA      it is recorded, but does not follow from the log"])
     shown = [f"DIFFERS    {each['text']}" for each in found["differences"]]
     return "\n".join([*lines, *(shown or ["DIFFERS    in its bytes, though not in their meaning"])])

@@ -19,9 +19,9 @@ _WIDTH = 300
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N cases of each file.")
-@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="First differences to print.")
+@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="Number of differences to print.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def conformance(
@@ -29,7 +29,7 @@ def conformance(
 ) -> None:
     """Compare the engine with upstream's recorded answers.
 
-    FILES hold cases of any kind (told by content), or the syncs of a recording (NAME-syncs.jsonl.gz, its siblings
+    FILES hold cases of any kind (recognized by content), or the syncs of a recording (NAME-syncs.jsonl.gz, its siblings
     beside it). Exit 1 when any case differs.
     """
     try:

@@ -170,7 +170,7 @@ def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
 def _said(body: Command, hpa: HpaId) -> str:
     scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
     if body.command == "mode":
-        return f"mode{scope} → {body.mode or 'as its surroundings'}"
+        return f"mode{scope} → {body.mode or 'as set for its namespace or cluster'}"
     kind = "" if body.pause_kind == "all" else f" {body.pause_kind}"
     return f"{body.command}{kind}{scope}"
 

@@ -151,7 +151,7 @@ def test_two_candidates_for_one_hpa_are_refused(ask: Any, tmp_path: Path) -> Non
         (tmp_path / name).write_text(body, encoding="utf-8")
     result = ask("backtest", "-f", str(tmp_path), *SINCE)
     assert result.exit_code == 2
-    assert f"b.yaml: there is another candidate for {APP}" in result.stderr
+    assert f"b.yaml: a second candidate for {APP}" in result.stderr
 
 
 def test_the_deployed_spec_in_the_open_loop_is_the_recording(ask: Any) -> None:
@@ -309,7 +309,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
     ("arguments", "code", "said"),
     [
         pytest.param(("explain", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="explain: an unknown HPA"),
-        pytest.param(("explain", f"{APP}@yesterday"), 2, "is no time", id="explain: no time"),
+        pytest.param(("explain", f"{APP}@yesterday"), 2, "is not a valid time", id="explain: no time"),
         pytest.param(("what-if", APP), 2, "what-if what?", id="what-if: nothing to change"),
         pytest.param(("what-if", APP, "--set", "maxReplicas"), 2, "is not NAME=VALUE", id="what-if: no value"),
         pytest.param(("what-if", APP, "--set", "speed=3"), 2, "no such field or metric", id="what-if: no such field"),
@@ -338,7 +338,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
         pytest.param(
             ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
         ),
-        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is no time", id="audit list: no time"),
+        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is not a valid time", id="audit list: no time"),
     ],
 )
 def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -361,7 +361,7 @@ def test_two_hpas_of_that_name_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -
     ):
         made = run(*arguments)
         assert made.exit_code == 2
-        assert "names 2 HPAs" in made.stderr
+        assert "matches 2 HPAs" in made.stderr
     made = run("history", "checkout", "-n", "shop")
     assert made.exit_code == 2
 
@@ -446,7 +446,7 @@ def test_explain_without_the_log_still_explains(monkeypatch: pytest.MonkeyPatch,
     made = Cli(monkeypatch, fleet)("explain", "east/shop/checkout")
     assert made.exit_code == 0
     assert "STEP" in made.stdout
-    assert "what would have changed the answer is not known" in made.stderr
+    assert "what would have changed the answer cannot be found out" in made.stderr
 
 
 def test_a_step_plot_shows_where_the_two_differ() -> None:

@@ -206,7 +206,7 @@ def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
         pytest.param([], "", 2, "The input is empty", id="nothing in the input"),
         pytest.param([], "a: [", 2, "line 1, column 5", id="no YAML"),
         pytest.param([], "- a", 2, "expected an object with apiVersion and kind, got a list", id="a list"),
-        pytest.param([], "metadata: {}", 2, "an object without kind", id="no kind"),
+        pytest.param([], "metadata: {}", 2, "an object has no kind", id="no kind"),
         pytest.param([], GOOD.replace("v2", "v3"), 2, "is invalid", id="an unknown version"),
         pytest.param([], GOOD.replace("8", "many"), 2, "is invalid", id="a text for a number"),
     ],
@@ -249,7 +249,7 @@ def test_v1_v2beta2_lists_and_folders_are_read(tmp_path: Path) -> None:
 def test_a_folder_without_manifests_of_its_own_says_so(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "c.yaml").write_text(GOOD)
-    with pytest.raises(CommandError, match="no manifests there") as caught:
+    with pytest.raises(CommandError, match="no manifests found") as caught:
         read_input((str(tmp_path),))
     assert "not those of folders in it" in caught.value.text()
 
@@ -404,7 +404,7 @@ def test_settings_of_an_unknown_cluster_need_an_explicit_yes(run: Cli, broker: B
     assert run("settings", "eats", "frozen=true", "--dry-run").exit_code == 2
     meant = run("settings", "mars", "frozen=true", "--reason", "new", "--yes")
     assert meant.exit_code == 0
-    assert "mars has not been heard of yet" in meant.stderr
+    assert "mars has not reported yet" in meant.stderr
     assert isinstance(broker.written[0][2], SettingsSet)
 
 
@@ -450,7 +450,7 @@ def test_a_cluster_of_which_only_settings_are_known_can_be_removed(run: Cli, fle
 def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broker: Broker) -> None:
     refused = run("settings", "*", "--remove")
     assert (refused.exit_code, broker.written) == (2, [])
-    assert "1 HPA would follow other settings" in refused.stderr
+    assert "1 HPA would get other settings" in refused.stderr
     assert run("settings", "*", "--remove", "--yes").exit_code == 0
     assert run("settings", "east", "--remove").exit_code == 4
 
@@ -473,7 +473,7 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
             ["settings", "east", "namespace.A_B=off"], 2, "ingest would reject it", id="what is not a namespace"
         ),
         pytest.param(["settings", "a b", "frozen=true", "--yes"], 2, "ingest would reject it", id="not a cluster name"),
-        pytest.param(["pause", "--all", "--for", "0s"], 2, "is no time at all", id="a pause that is over"),
+        pytest.param(["pause", "--all", "--for", "0s"], 2, "would end at once", id="a pause that is over"),
         pytest.param(["pause", "--all", "--for", ""], 2, "is not a duration", id="a pause for nothing"),
         pytest.param(["pause", "--all", "--for", "99999999999d"], 2, "too long", id="a pause for ever"),
         pytest.param(["pause", "--all", "--wait", "soon"], 2, "--wait 'soon' is not a duration", id="a wrong wait"),

@@ -75,13 +75,13 @@ def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[W
         if not same:
             raise not_found(
                 f"no HPA {'/'.join(place)} in the log",
-                cause="A candidate needs a recording of the HPA of its namespace and name.",
+                cause="A candidate is tried on the recording of the HPA with its namespace and name.",
                 next_step="fleethpa get hpa -A",
             )
         if twice := [view.id for view in same if any(wish.hpa == view.id for wish in found)]:
             raise usage(
-                f"{manifest.source}: there is another candidate for {twice[0]}",
-                cause="One backtest tries one candidate for each HPA.",
+                f"{manifest.source}: a second candidate for {twice[0]}",
+                cause="A backtest tries one candidate for each HPA.",
             )
         found += [Wish(view.id, body, view.spec) for view in same]
     return found

@@ -187,7 +187,7 @@ def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
     for name in names:
         given = flags.get(name)
         if given is not None and not given.strip():
-            raise usage(f"--{name.replace('_', '-')} names nothing", cause="Leave it out, or give it a value.")
+            raise usage(f"--{name.replace('_', '-')} is empty", cause="Leave it out, or give it a value.")
     return _given({key: flags.get(name) for name, key in names.items()})
 
 
@@ -224,7 +224,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise usage(f"{path} must be a mapping of settings", cause=f"Known settings: {', '.join(KEYS)}.")
     if unknown := sorted(map(str, document.keys() - set(KEYS))):
-        raise usage(f"{path}: {unknown[0]} is no setting", cause=f"Known settings: {', '.join(KEYS)}.")
+        raise usage(f"{path}: {unknown[0]} is not a setting", cause=f"Known settings: {', '.join(KEYS)}.")
     return _typed(path, document)
 
 

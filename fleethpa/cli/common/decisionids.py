@@ -63,7 +63,9 @@ def ambiguous(text: str, candidates: Iterable[str]) -> CommandError:
     """The error for a short form that several decisions have."""
     listed = list(candidates)
     shown = "\n".join(short_ids(listed)[id_] for id_ in listed[:20])
-    return usage(f"{text} is the beginning of {len(listed)} decisions", cause=shown, next_step="give more of the ID")
+    return usage(
+        f"{text} is ambiguous: {len(listed)} decisions begin with it", cause=shown, next_step="use one of these"
+    )
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:

@@ -203,10 +203,10 @@ def _hpas(state: FleetState) -> Iterator[Check]:
     own, shared = by_cause(state.hpas.values())
     for group in shared:
         yield Check("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
-    troubled = [view for view in own if view.problems]
-    for view in troubled[:SHOWN]:
-        text = ", ".join(problem.text for problem in view.problems)
-        yield Check("warning", "hpas", str(view.id), text, f"fleethpa explain {view.id}")
+    troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
+    for hpa, problems in troubled[:SHOWN]:
+        text = ", ".join(problem.text for problem in problems)
+        yield Check("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield Check("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
@@ -220,7 +220,7 @@ async def _access(session: Session, state: FleetState | None) -> AsyncIterator[C
     from fleethpa.cli.common.parts import member_clusters
 
     if not session.config.kubeconfig:
-        yield Check("ok", "access", "-", "not looked at: no kubeconfig is named (--kubeconfig FILE)")
+        yield Check("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return
     enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
     for cluster in member_clusters(session.config):

@@ -92,7 +92,7 @@ def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
     if len(names) > 1:
         listed = ", ".join(map(str, names[:5]))
         raise usage(
-            f"{what} names {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
+            f"{what} matches {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
         )
     return names[0]
 
@@ -136,12 +136,15 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
     """
     name, sign, text = what.partition("@")
     if sign and not text:
-        raise usage(f"{what!r} names no time", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
+        raise usage(f"{what!r} has no time after the @", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
     if text and at:
         raise usage("NAME@TIME and --at exclude each other")
     said = text or at
     if said and asked_id(name):
-        raise usage(f"{name} names one decision", cause="A time picks one of several of an HPA.")
+        raise usage(
+            f"{name} is the ID of a decision",
+            cause="A time selects one of an HPA's decisions, and this ID is one decision already.",
+        )
     return name, moment(said, session.now_ms(), f"{name}@" if text else "--at") if said else None
 
 
@@ -158,7 +161,10 @@ async def find_decision(
     """
     if asked := asked_id(what):
         if change:
-            raise usage(f"{what} names one decision", cause="--change picks one of several of an HPA.")
+            raise usage(
+                f"{what} is the ID of a decision",
+                cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
+            )
         return await _by_id(past, asked)
     ref = parse_ref(what)
     scope = ref.namespace or namespace or DEFAULT_NAMESPACE
@@ -192,7 +198,7 @@ async def find_decision(
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
-        raise usage(f"{what} names {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
+        raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
     return found, _ending(found, everything)
 
@@ -215,7 +221,7 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
             return recorded, _ending(recorded, tail)
     raise not_found(
         f"no decision {asked.text}",
-        cause="The decisions topic no longer holds it, or never did.",
+        cause="The decisions topic does not hold it, or no longer does.",
         next_step="fleethpa decisions -A",
     )
 

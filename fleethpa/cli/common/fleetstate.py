@@ -159,7 +159,7 @@ def _pause_in_force(pauses: Mapping[str, Pause], scope: str, now_ms: int) -> str
 def pause_text(scope: str, kind: str, pause: Pause) -> str:
     """A pause in words."""
     parts = [
-        kind,
+        "both directions" if kind == "all" else kind,
         f"by {pause.author}" if pause.author else "",
         f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
     ]

@@ -10,6 +10,7 @@ from fleethpa.cli.output.errortexts import cause
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import HpaView
+    from schemas.keys import HpaId
 
 _LABELS: Final = {
     "FailedGetScale": "no scale",
@@ -53,18 +54,24 @@ def problems_of(view: HpaView) -> list[Problem]:
     return list(_problems(view))
 
 
-def by_cause(views: Iterable[HpaView]) -> tuple[list[HpaView], list[Shared]]:
-    """Split HPAs: those with a problem of their own or none, and those that share theirs with others of the cluster."""
-    listed = list(views)
-    groups: dict[tuple[str, ...], list[HpaView]] = {}
-    for view in listed:
-        found = problems_of(view)
-        if found and all(problem.cause for problem in found):
-            groups.setdefault((view.id.cluster, *(problem.cause for problem in found)), []).append(view)
+def by_cause(views: Iterable[HpaView]) -> tuple[dict[HpaId, list[Problem]], list[Shared]]:
+    """Split the problems of HPAs: those that each has of its own, and those that several of a cluster have in common.
+
+    An HPA whose problems are all shared is not among the first; one without a problem is, with none.
+    """
+    found = {view.id: (view, problems_of(view)) for view in views}
+    groups: dict[tuple[str, str], list[HpaView]] = {}
+    for view, problems in found.values():
+        for problem in problems:
+            if problem.cause:
+                groups.setdefault((view.id.cluster, problem.cause), []).append(view)
     shared = {key: group for key, group in groups.items() if len(group) > 1}
-    folded = {view.id for group in shared.values() for view in group}
-    own = [view for view in listed if view.id not in folded]
-    return own, [Shared(key[0], group, "; ".join(key[1:])) for key, group in shared.items()]
+    own: dict[HpaId, list[Problem]] = {}
+    for hpa, (_, problems) in found.items():
+        left = [problem for problem in problems if (hpa.cluster, problem.cause) not in shared]
+        if left or not problems:
+            own[hpa] = left
+    return own, [Shared(cluster, group, text) for (cluster, text), group in shared.items()]
 
 
 def _problems(view: HpaView) -> Iterator[Problem]:

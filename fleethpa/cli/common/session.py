@@ -116,7 +116,7 @@ class Session:
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            raise usage("--from names nothing", cause="--from takes `kafka` or the folder of an archive.")
+            raise usage("--from is empty", cause="--from takes `kafka` or the folder of an archive.")
         return "kafka" if given is None else str(given)
 
     def out(self, text: str) -> None:
@@ -218,16 +218,18 @@ _COMMON = (
     click.option("--config", metavar="FILE", help="Configuration file [default: ~/.config/fleethpa/config.yaml]."),
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig with the contexts of the member clusters."),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), help="Colours [default: auto]."),
-    click.option("--time", type=click.Choice(["utc", "local", "relative"]), help="How times are shown [default: utc]."),
-    click.option("-q", "--quiet", is_flag=True, default=None, help="No remarks on stderr."),
+    click.option(
+        "--time", type=click.Choice(["utc", "local", "relative"]), help="Show times like this [default: utc]."
+    ),
+    click.option("-q", "--quiet", is_flag=True, default=None, help="Print no remarks on stderr."),
     click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
-    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after so long, such as 30s."),
+    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after this time, such as 30s."),
 )
 _SOURCE = click.option(
     "--from",
     "source",
     metavar="kafka|DIR",
-    help="Read the running fleet's topics or an archive folder [default: kafka].",
+    help="Read the topics of the running fleet, or the folder of an archive [default: kafka].",
 )
 
 
@@ -240,7 +242,9 @@ def travel_option(function: Callable[..., R]) -> Callable[..., R]:
         context.meta[TRAVEL] = world_at
         return function(*args, **kwargs)
 
-    return click.option("--at", TRAVEL, metavar="TIME|2h", help="The world as the log had it then.")(wrapper)
+    return click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the state that the log had at that time.")(
+        wrapper
+    )
 
 
 def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:

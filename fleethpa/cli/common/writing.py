@@ -50,12 +50,12 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
     decorated: Callable[..., R] = wrapper
     for option in (
         click.option(
-            "--wait", default="5s", show_default=True, help="How long to wait until it stands in the log; 0s: not."
+            "--wait", default="5s", show_default=True, help="How long to wait until it is recorded (0s: do not wait)."
         ),
         click.option("--yes", is_flag=True, help="Do not ask before several HPAs change or one is left to nobody."),
-        click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing."),
+        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
         click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
-        click.option("--reason", default="", help="Why; recorded with your name."),
+        click.option("--reason", default="", help="Why; recorded together with your name."),
     ):
         decorated = option(decorated)
     return decorated
@@ -145,7 +145,7 @@ def _tell(session: Session, fate: Fate, wait: str) -> int:
     session.out(fate.pending.subject)
     if fate.state == "unknown":
         session.warn(
-            f"{fate.pending} is written, but did not reach the log within {wait}: is ingest running? "
+            f"{fate.pending} is written, but was not recorded within {wait}: is ingest running? "
             "Next: fleethpa run ingest"
         )
     return OK

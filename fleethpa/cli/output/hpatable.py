@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fleethpa.cli.kubectl.hpacolumns import targets
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from fleethpa.cli.common.views import HpaView
     from streams.state.moves import Fight
 
+    Problems = Callable[[HpaView], list[str]]
+
 
 def hpa_listing(
     views: list[HpaView],
@@ -24,32 +27,33 @@ def hpa_listing(
     *,
     namespaces: bool,
     left_out: frozenset[str] = frozenset(),
-    whole: bool = False,
+    problems: Problems,
 ) -> Listing[HpaView]:
     """HPAs for every format; `now_ms`: what ages refer to.
 
-    `left_out`: headers of columns that are not shown. `whole`: PROBLEM says all that is known, not only which problem
-    it is.
+    `left_out`: headers of columns that are not shown. `problems`: what PROBLEM says of an HPA.
     """
     return Listing(
         kind="Hpa",
         items=views,
-        columns=[column for column in _columns(now_ms, namespaces, whole) if column.header not in left_out],
+        columns=[column for column in _columns(now_ms, namespaces, problems) if column.header not in left_out],
         document=_document,
         name=lambda view: f"hpa/{view.id}",
         style=_style,
     )
 
 
-def beyond(views: list[HpaView], now_ms: int, width: int | None, *, namespaces: bool, whole: bool) -> frozenset[str]:
+def beyond(
+    views: list[HpaView], now_ms: int, width: int | None, *, namespaces: bool, problems: Problems
+) -> frozenset[str]:
     """Headers of the columns to leave out of the table where a line may have no more than `width` characters."""
-    columns = [column for column in _columns(now_ms, namespaces, whole) if not column.wide]
+    columns = [column for column in _columns(now_ms, namespaces, problems) if not column.wide]
     return too_wide(views, columns, width) if width is not None else frozenset()
 
 
 def visible(view: HpaView) -> tuple[str, ...]:
     """What a row says, but for what changes with time alone."""
-    shown = _columns(0, True, False)
+    shown = _columns(0, True, lambda view: [each.text for each in view.problems])
     return tuple(column.cell(view) for column in shown if column.header not in ("AGE", "STALE", "LAST SCALE"))
 
 
@@ -68,11 +72,7 @@ def _mode_text(view: HpaView) -> str:
     return f"{view.mode} (paused)" if view.paused else view.mode
 
 
-def _problem_text(view: HpaView, whole: bool) -> str:
-    return "; ".join(each.text if whole else each.label for each in view.problems) or "-"
-
-
-def _columns(now_ms: int, namespaces: bool, whole: bool) -> list[Column[HpaView]]:
+def _columns(now_ms: int, namespaces: bool, problems: Problems) -> list[Column[HpaView]]:
     first: list[Column[HpaView]] = [Column("NAMESPACE", lambda v: v.id.namespace)] if namespaces else []
     return [
         *first,
@@ -92,7 +92,7 @@ def _columns(now_ms: int, namespaces: bool, whole: bool) -> list[Column[HpaView]
         Column("LIMITED", lambda v: (words.held_by(v.decision.decision) if v.decision else "") or "-", wide=True),
         Column("STALE", lambda v: _stale(v, now_ms), wide=True),
         Column("AGE", lambda v: _since((v.hpa.get("metadata") or {}).get("creationTimestamp"), now_ms), dispensable=3),
-        Column("PROBLEM", lambda v: _problem_text(v, whole)),
+        Column("PROBLEM", lambda v: "; ".join(problems(v)) or "-"),
     ]
 
 
