@@ -15,7 +15,7 @@ from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from runtime.topicadmin import Difference, WantedTopic
+    from runtime.topicadmin import TopicDifference, WantedTopic
 
 R = TypeVar("R")
 COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
@@ -174,12 +174,12 @@ def _print_manifests(session: Session, options: dict[str, Any]) -> int:
     return OK
 
 
-def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[Difference]]:
+def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
     from runtime.topicadmin import check_beside
 
     settings = client_settings(session.config)
 
-    async def ask() -> tuple[list[WantedTopic], list[Difference]]:
+    async def ask() -> tuple[list[WantedTopic], list[TopicDifference]]:
         async with connecting(settings.bootstrap_servers):
             return await check_beside(settings, options["partitions"], options["replication_factor"])
 

@@ -10,7 +10,7 @@ import orjson
 
 from fleethpa.cli.common import failures
 from fleethpa.cli.output.table import layout
-from fleethpa.conformance.runner import FileReport, Report, Shown, run
+from fleethpa.conformance.runner import ConformanceReport, FileReport, Shown, run
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError
 
 _HEADER = ("FILE", "KIND", "CASES", "EQUAL", "DIFFERENT", "TICKS/S", "EXPLAINED")
@@ -44,7 +44,7 @@ def conformance(
         context.exit(failures.ANSWER_IS_NO)
 
 
-def to_json(report: Report) -> str:
+def to_json(report: ConformanceReport) -> str:
     """Render a report for programs."""
     body: dict[str, Any] = {"files": [_file(each) for each in report.files], "different": report.different}
     return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
@@ -62,7 +62,7 @@ def _file(report: FileReport) -> dict[str, Any]:
     }
 
 
-def to_text(report: Report) -> str:
+def to_text(report: ConformanceReport) -> str:
     """Render a report for people: a table, then the first differences."""
     rows = [_HEADER, *(_row(each) for each in report.files)]
     lines = layout(rows)

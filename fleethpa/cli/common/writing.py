@@ -121,14 +121,14 @@ def check_writes(writes: Sequence[Write]) -> None:
         CommandError: one would be rejected (exit 2).
     """
     from schemas.topics import AUTOSCALERS, SETTINGS
-    from streams.ingest.bodies import Place, normalize
+    from streams.ingest.bodies import SourcePlace, normalize
     from streams.ingest.pieces import Refusal
 
     def refuse(refusal: Refusal) -> None:
         raise refusal
 
     for write in writes:
-        place = Place(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
+        place = SourcePlace(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
         try:
             normalize(write.body, place, refuse)
         except Refusal as refusal:
