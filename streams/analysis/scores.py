@@ -87,9 +87,9 @@ def oracle(moments: Sequence[Moment], least: int, most: int, start_up_ms: int = 
 def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, start_up_ms: int = 0) -> Scores:
     """Score a series of moments, each of which holds until the next.
 
-    Demand is not bounded by `most`: replicas that a spec's maximum refuses are missing. The oracle is bounded by
-    `least` and `most`, as the spec is. Supply is what is ready for under-provisioning, and what runs for
-    over-provisioning and costs.
+    Demand is not bounded: replicas that a spec's maximum refuses are missing, those that its minimum keeps are too
+    many. The oracle is bounded by `least` and `most`, as the spec is. Supply is what is ready; costs and slack count
+    what runs.
     """
     with_start_up = oracle(moments, least, most, start_up_ms)
     without = oracle(moments, least, most)
@@ -98,7 +98,7 @@ def scores(moments: Sequence[Moment], period_ms: int, least: int, most: int, sta
         if moment.need is None:
             continue
         asked = demand(moment.need)
-        missing, idle = max(0, asked - moment.ready), max(0, moment.replicas - max(asked, least))
+        missing, idle = max(0, asked - moment.ready), max(0, moment.ready - asked)
         sums["time"] += span_ms
         sums["under"] += missing / asked * span_ms
         sums["over"] += idle / asked * span_ms
@@ -136,3 +136,21 @@ def _instability(moments: Sequence[Moment], period_ms: int) -> float:
         asked = demand(after.need) - demand(before.need)
         total += span_ms if asked * (after.replicas - before.replicas) < 0 else 0
     return total
+
+
+def by_hours(parts: Sequence[Scores]) -> Scores:
+    """Several HPAs together: accuracies and shares are means over time, hours and replica-hours are sums."""
+    hours = sum(each.hours for each in parts)
+    found: dict[str, float] = {}
+    for name in Scores.__struct_fields__:
+        values = [getattr(each, name) for each in parts]
+        if name == "hours" or name.endswith("replica_hours"):
+            found[name] = sum(values)
+        elif name == "slack":
+            ran = sum(each.replica_hours for each in parts)
+            used = sum(each.slack * each.replica_hours for each in parts)
+            found[name] = used / ran if ran else 0.0
+        else:
+            weighted = sum(value * each.hours for value, each in zip(values, parts, strict=True))
+            found[name] = weighted / hours if hours else 0.0
+    return Scores(**found)

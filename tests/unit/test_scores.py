@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.analysis.measures import Moment
-from streams.analysis.scores import demand, oracle, scores
+from streams.analysis.scores import by_hours, demand, oracle, scores
 
 PERIOD_MS = 60_000
 HOUR = [index * PERIOD_MS for index in range(60)]
@@ -42,8 +42,28 @@ def test_twice_the_pods_all_the_time() -> None:
     assert (found.over_accuracy, found.over_share, found.slack) == (1, 1, 0.5)
 
 
-def test_replicas_that_min_replicas_demands_are_not_too_many() -> None:
-    assert scores(series((60, 2.0, 4, 4)), PERIOD_MS, 4, 10).over_share == 0
+def test_replicas_that_min_replicas_demands_are_too_many_for_the_load_and_right_for_the_oracle() -> None:
+    found = scores(series((60, 2.0, 4, 4)), PERIOD_MS, 4, 10)
+
+    assert (found.over_share, found.over_accuracy) == (1, 1)
+    assert found.oracle_ratio == 1
+
+
+def test_a_pod_that_starts_is_paid_for_and_supplies_nothing() -> None:
+    found = scores(series((60, 4.0, 2, 4)), PERIOD_MS, 1, 10)
+
+    assert (found.under_accuracy, found.over_share, found.replica_hours) == (0.5, 0, 4)
+
+
+def test_several_hpas_are_weighed_by_their_time_and_their_replicas() -> None:
+    one = scores(series((60, 4.0, 2, 2)), PERIOD_MS, 1, 10)
+    other = scores(series((20, 2.0, 4, 4)), PERIOD_MS, 1, 10)
+    both = by_hours([one, other])
+
+    assert both.under_accuracy == pytest.approx(0.5 * 60 / 80)
+    assert both.slack == pytest.approx(1 - (2 * 1 + 2 / 3) / both.replica_hours)
+    assert both.hours == pytest.approx(80 / 60)
+    assert by_hours([]).hours == 0
 
 
 def test_load_beyond_the_maximum_is_missing_while_the_oracle_stays_within_it() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.cli.output.backtestpage import Reported, facts, table_rows, totals, unknown
+from fleethpa.cli.output.backtestpage import Reported, facts, rows_of, totals, unknown
 from fleethpa.cli.output.times import axis_labels, rfc3339
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _section(reported: Reported) -> str:
     result = reported.result
-    rows = table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)
+    rows = rows_of(result)
     stated = "".join(f"<p>{escape(text)}</p>\n" for text in facts(reported))
     items = "".join(f"<li>{escape(text)}</li>" for text in unknown(result.model))
     notes = "".join(f"<p>{escape(text)}</p>" for text in reported.notes)
