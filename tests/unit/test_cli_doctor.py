@@ -306,6 +306,28 @@ def test_each_trouble_is_named(
     assert all(each["nextStep"] for each in items(done) if each["level"] != "ok")
 
 
+@pytest.mark.parametrize(
+    ("value", "said", "step"),
+    [
+        pytest.param(b"garbage", "is no log record", "fleethpa audit verify", id="a record that cannot be read"),
+        pytest.param(
+            b'{"v":1,"entries":[{"key":"*","body":{"kind":"engine","engine":99,"author":"a"}}]}',
+            "99",
+            "run a newer release of fleethpa",
+            id="a newer engine",
+        ),
+    ],
+)
+def test_a_log_that_cannot_be_folded_is_a_failure_not_an_error(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet, value: bytes, said: str, step: str
+) -> None:
+    fleet.log.append((len(fleet.log), fleet.now_ms + 100, value))
+    done = Cli(monkeypatch, fleet)("doctor", *AREAS, "-o", "json")
+    found = [each for each in items(done) if each["level"] == "failure"]
+    assert done.exit_code == 1
+    assert [(said in each["message"], step in each["nextStep"]) for each in found] == [(True, True)], found
+
+
 def test_no_broker_is_a_failure_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     done = Cli(monkeypatch)("doctor", "--brokers", "127.0.0.1:1", "-o", "json")

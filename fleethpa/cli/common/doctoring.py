@@ -31,6 +31,7 @@ SHOWN: Final = 20
 async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Check]:
     """Look at the areas, in order; without Kafka only at the member clusters."""
     from fleethpa.cli.common.fleetstate import read_state
+    from streams.state.logerrors import CoreError, UnknownEngineError
 
     state: FleetState | None = None
     if set(areas) - {"access"}:
@@ -41,6 +42,10 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
         except CommandError as error:
             asked = session.config.servers if session.source == "kafka" else session.source
             yield Check("failure", "kafka", asked, error.what, error.next_step)
+        except CoreError as error:
+            newer = isinstance(error, UnknownEngineError)
+            step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
+            yield Check("failure", "log", "fold", str(error), step)
         else:
             took = span(round((time.monotonic() - began) * 1000))
             checks = [Check("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
