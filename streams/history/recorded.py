@@ -112,9 +112,3 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
     expander = Expander()
     taken = [expander.take(partition, offset, value) for offset, value in records]
     return expander, [recorded for recorded in taken if recorded]
-
-
-def expand_all(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
-    """Expand a stretch of one partition; the flag says whether earlier records are needed to expand all of it."""
-    expander, found = expanded(partition, records)
-    return found, bool(expander.lacking)

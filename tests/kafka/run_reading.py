@@ -22,7 +22,7 @@ from schemas.keys import HpaId
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
 from streams.decider.recordedtail import TailHead
-from streams.history.recorded import Recorded, expand_all
+from streams.history.recorded import Recorded, expanded
 from streams.ingest.convertrecord import convert
 from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
@@ -138,7 +138,7 @@ class Run:
         return [
             one
             for number, records in self.decided.items()
-            for one in expand_all(number, [(record.offset, record.value) for record in records])[0]
+            for one in expanded(number, [(record.offset, record.value) for record in records])[1]
         ]
 
     def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int) -> list[str]:

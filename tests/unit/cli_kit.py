@@ -19,7 +19,7 @@ from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
-from streams.history.recorded import Recorded, expand_all
+from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from tests.memorypast import MemoryPast
 
@@ -135,8 +135,8 @@ class Fleet:
 
     def decisions(self) -> list[Recorded]:
         """Every decision made, whole."""
-        found, lacking = expand_all(0, enumerate(self.values))
-        assert not lacking
+        expander, found = expanded(0, enumerate(self.values))
+        assert not expander.lacking
         return found
 
     def past(self, at_ms: int | None = None) -> FleetPast:

@@ -120,8 +120,6 @@ def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> Check:
 
 def _decider(state: FleetState, now_ms: int) -> Iterator[Check]:
     """Look at what a decider alone does: append ticks and write its state."""
-    from schemas.decisions import ENGINE
-
     known = list(state.partitions.values())
     if not known:
         yield Check("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
@@ -136,10 +134,6 @@ def _decider(state: FleetState, now_ms: int) -> Iterator[Check]:
         yield Check("failure", "log", "decider", lag, "fleethpa run decider")
     if known and not still and not behind:
         yield Check("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
-    newer = {row.engine for row in known if row.engine > ENGINE}
-    if newer:
-        message = f"the log is decided by engine {max(newer)}, this release has {ENGINE}"
-        yield Check("failure", "log", "engine", message, "run a newer release of fleethpa")
 
 
 def _numbers(partitions: list[int], all_: int) -> str:
