@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from fleethpa.cli.common.clustertroubles import since
@@ -50,7 +52,8 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
         ArchiveError, CoreError: the source cannot be read now.
     """
     try:
-        folded = await past.fleet(partitions)
+        with _no_collection():
+            folded = await past.fleet(partitions)
     except (ArchiveError, CoreError) as error:
         if past.at_ms is None:
             raise
@@ -60,6 +63,18 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
     return _state(folded, clock_ms, ends)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing of the state is garbage while it is read: walking it again and again would only take time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def remark(session: Session, past: Past, state: FleetState) -> None:
