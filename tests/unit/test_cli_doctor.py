@@ -106,6 +106,14 @@ def test_a_fleet_that_runs_is_all_ok(monkeypatch: pytest.MonkeyPatch, fleet: Run
     assert shown.stderr == "0 failures, 0 warnings\n"
 
 
+def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
+    run = Cli(monkeypatch, fleet)
+    fleet.append(Command(command="pause", cluster="east", until=fleet.now_ms + 10_000), key=WHOLE)
+    assert "fleethpa resume -C east" in run("doctor", *PARTS).stdout
+    fleet.run(20)
+    assert "resume" not in run("doctor", *PARTS).stdout
+
+
 @pytest.mark.parametrize(
     ("stopped", "said"),
     [
