@@ -1,7 +1,8 @@
-"""A throw-away certificate authority, a broker certificate and a client certificate, as PEM files."""
+"""A throw-away certificate authority, and the certificates of servers and clients that it signs, as PEM files."""
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -14,7 +15,7 @@ _PEM = serialization.Encoding.PEM
 
 
 class Authority:
-    """Signs certificates; its own is `ca.pem` in the folder."""
+    """Signs certificates; its own is `ca.pem` in the folder, with its key in `ca-key.pem`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -24,22 +25,32 @@ class Authority:
         certificate = _builder(self._name, self._name, self._key).add_extension(constraint, critical=True)
         self.cafile = folder / "ca.pem"
         self.cafile.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
+        self.keyfile = folder / "ca-key.pem"
+        self.keyfile.write_bytes(_private(self._key))
 
-    def issue(self, name: str) -> Path:
-        """Key (PKCS 8) and certificate of this common name, in one file."""
+    def issue(self, name: str, *, organization: str = "", hosts: Sequence[str] = ()) -> Path:
+        """Key (PKCS 8) and certificate of this common name, in one file.
+
+        `organization`: what Kubernetes reads as the user's group. `hosts`: names of a server beside `localhost`.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
-        hosts = x509.SubjectAlternativeName(
-            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names = [x509.DNSName(host) for host in ("localhost", *hosts)]
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        certificate = _builder(_name(name, organization), self._name, key).add_extension(
+            x509.SubjectAlternativeName([*names, address]), critical=False
         )
-        certificate = _builder(_name(name), self._name, key).add_extension(hosts, critical=False)
-        private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         bundle = self.folder / f"{name}.pem"
-        bundle.write_bytes(private + certificate.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
+        bundle.write_bytes(_private(key) + certificate.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
         return bundle
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _name(common: str, organization: str = "") -> x509.Name:
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

@@ -16,7 +16,7 @@ from aiokafka import ConsumerRecord
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.writer import open_writer
 from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.loadcurve import ConstantLoad, Load
+from fleethpa.simulator.loadcurve import Constant, Load
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from fleethpa.simulator.simulatedfleet import Fleet
 from runtime import topicadmin as admin
@@ -99,7 +99,7 @@ class World:
         By default one that asks for 4 replicas from every count, well away from where the tolerance (10 %) would keep
         another one until noise (1 %) moves it: 3 pods are at 73 % of a target of 60, 4 at 55 %.
         """
-        self.load(ConstantLoad(units))
+        self.load(Constant(units))
 
     def load(self, load: Load) -> None:
         """Put every workload under this load."""
@@ -120,10 +120,12 @@ def _manifest(hpa: HpaId, window_s: int, period_s: int) -> str:
 
 
 class Part:
-    """One long-running part: `fleethpa run …` as a process, its output in a file."""
+    """One long-running part: `fleethpa run …` as a process, its output in a file. `cwd`: where it runs."""
 
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, arguments: Sequence[str], folder: Path, environ: Mapping[str, str], *, cwd: Path = ROOT
+    ) -> None:
+        self.name, self._cwd = name, cwd
         self.arguments = arguments
         self.output = folder / f"{name}.txt"
         self._environ = environ
@@ -137,7 +139,11 @@ class Part:
         self.starts += 1
         with self.output.open("ab") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *self.arguments], stdout=stream, stderr=stream, cwd=ROOT, env=environ
+                [sys.executable, "-m", module, *self.arguments],
+                stdout=stream,
+                stderr=stream,
+                cwd=self._cwd,
+                env=environ,
             )
 
     @property

@@ -1,0 +1,34 @@
+"""What the tests on a real control plane share; they are skipped, loudly, on a machine that cannot build one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes import binaries as building
+from tests.kubernetes.world import World, two_clusters
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder, and say what is missing."""
+    missing = building.missing_tools()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kubernetes)
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(600))
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"KUBERNETES NOT TESTED: {missing}"))
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Path:
+    """The folder of the control plane's binaries; `make test-kubernetes` has built them."""
+    return building.built()
+
+
+@pytest.fixture(scope="session")
+def world(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Two clusters, which the tests of several modules use one after another."""
+    with two_clusters(tmp_path_factory.mktemp("world"), binaries) as made:
+        yield made

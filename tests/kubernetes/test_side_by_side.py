@@ -1,0 +1,65 @@
+"""What a cluster shows that fleethpa scales alone is what the native controller gives for the same input."""
+
+import pytest
+
+from tests.kubernetes.showing import Description, describe, kinds_of, rescales_of
+from tests.kubernetes.site import until
+from tests.kubernetes.workloads import BROKEN, NAMESPACE, TO_MAXIMUM
+from tests.kubernetes.world import NAMES, World, shown
+
+
+def test_a_canary_proves_that_no_native_controller_runs(world: World) -> None:
+    def verdict() -> str:
+        found = {each["name"]: each for each in world.hub.items("get", "clusters")}
+        return str(found["west"]["settings"].get("nativeController"))
+
+    until(lambda: verdict() == "absent", "the canary's verdict", 120.0, every_s=2.0)
+
+    def modes() -> set[str]:
+        return {each["mode"] for each in world.hub.items("get", "hpa", "-A", "-C", "west")}
+
+    until(lambda: modes() == {"enforce"}, "the HPAs are enforced")
+
+
+@pytest.mark.parametrize("percent", [100, 104, 200, 0, pytest.param(200, id="200 again")])
+def test_replicas_and_status_are_as_native_gives_them(world: World, percent: int) -> None:
+    world.demand(percent)
+    world.settle(percent)
+
+    def same() -> bool:
+        return shown(world.central) == shown(world.native)
+
+    try:
+        until(same, "both show the same", 60.0, every_s=1.0)
+    except AssertionError:
+        ours, native = shown(world.central), shown(world.native)
+        for name in NAMES:
+            assert ours[name] == native[name], name
+
+
+def test_events_are_as_native_gives_them(world: World) -> None:
+    ours, native = (site.plane.objects("events", NAMESPACE) for site in world.sites[::-1])
+    for name in NAMES:
+        if name not in TO_MAXIMUM:
+            assert rescales_of(ours, name) == rescales_of(native, name), name
+        if name in BROKEN:
+            assert kinds_of(ours, name) == kinds_of(native, name), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kubectl_describes_them_as_native_ones(world: World, name: str) -> None:
+    def both() -> tuple[Description, Description]:
+        ours, native = (
+            describe(site.plane.kubectl("describe", "hpa", name, "-n", NAMESPACE)) for site in world.sites[::-1]
+        )
+        return ours, native
+
+    def same() -> bool:
+        ours, native = both()
+        return ours.head == native.head and (name in TO_MAXIMUM or ours.events == native.events)
+
+    try:
+        until(same, "the two evaluate at other moments", 30.0)
+    except AssertionError:
+        ours, native = both()
+        assert (ours.head, ours.events) == (native.head, native.events)
