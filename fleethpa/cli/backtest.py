@@ -17,7 +17,6 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 if TYPE_CHECKING:
     from fleethpa.cli.common.backtesting import Window, Wish
     from fleethpa.cli.common.failif import FailIf
-    from fleethpa.cli.output.backtestpage import Reported
     from streams.analysis.hpabacktest import Backtest
 
 _WIDEST = 120
@@ -31,21 +30,15 @@ _WIDEST = 120
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
 )
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
-@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
+@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
 @click.option(
-    "--model",
-    type=click.Choice(["closed", "open"]),
-    default="closed",
-    show_default=True,
-    help="How the candidate is tried; see above.",
+    "--model", type=click.Choice(["closed", "open"]), default="closed", show_default=True, help="Which model."
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
-@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--html", metavar="FILE", help="Write a report that stands alone.")
 @click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
-@click.option(
-    "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
-)
+@click.option("--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if so: 'time_above_target>+10%'.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def backtest(
@@ -63,7 +56,7 @@ def backtest(
     conditions: tuple[str, ...],
     output: str,
 ) -> int:
-    """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
+    """Try other specs (-f, or --set on the HPAs named) on the recorded past, and compare.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
     samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
@@ -80,10 +73,9 @@ def backtest(
     read = _manifests(session, files, validate)
     found, results = session.run(_results(session, selection, read, settings, window, model))
     failed = [text for result in results for text in _failed(result, gates)]
-    reports = _reports(found, results)
-    _show(session, reports, failed, plot=plot, output=output, emit=found if emit_yaml else None)
+    _show(session, results, failed, plot=plot, output=output, emit=found if emit_yaml else None)
     if html:
-        _write_html(session, html, reports, failed)
+        _write_html(session, html, results, failed)
     return ANSWER_IS_NO if failed else OK
 
 
@@ -93,7 +85,7 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
         return None
     read = read_input(files, validate)
     if not read.hpas:
-        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler found")
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
     warn_about_fields(session, read)
     return read
 
@@ -129,22 +121,16 @@ def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
     return [f"{result.hpa}: {gate.text}" for gate in met]
 
 
-def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
-    from fleethpa.cli.common.backtesting import notes
-    from fleethpa.cli.output.backtestpage import Reported
-
-    return [Reported(result, wish.changes, notes(result)) for wish, result in zip(found, results, strict=True)]
-
-
 def _show(
     session: Session,
-    reports: list[Reported],
+    results: list[Backtest],
     failed: list[str],
     *,
     plot: bool,
     output: str,
     emit: list[Wish] | None,
 ) -> None:
+    from fleethpa.cli.common.backtesting import notes
     from fleethpa.cli.output import backtestpage as pages
     from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
@@ -152,16 +138,15 @@ def _show(
         whole = {
             "apiVersion": API_VERSION,
             "kind": "BacktestList",
-            "items": [pages.document(reported) for reported in reports],
+            "items": [pages.document(result, notes(result)) for result in results],
             "failed": failed,
         }
         session.out(machine(whole, output))
         return
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
     lines = []
-    for reported in reports:
-        lines += [*pages.page(reported, plot=plot, width=width), ""]
-    results = [reported.result for reported in reports]
+    for result in results:
+        lines += [*pages.page(result, notes(result), plot=plot, width=width), ""]
     lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
     if emit is None:
         session.out("\n".join(lines))
@@ -178,11 +163,12 @@ def _manifest(wish: Wish) -> dict[str, Any]:
     return head | {"metadata": metadata, "spec": wish.body["spec"]}
 
 
-def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
+def _write_html(session: Session, path: str, results: list[Backtest], failed: list[str]) -> None:
+    from fleethpa.cli.common.backtesting import notes
     from fleethpa.cli.output.backtesthtml import report
 
     try:
-        Path(path).write_text(report(reports, failed), encoding="utf-8")
+        Path(path).write_text(report(results, [notes(result) for result in results], failed), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--html {path} cannot be written", cause=str(error), code=2) from error
     session.note(f"report: {path}")

@@ -12,17 +12,17 @@ from fleethpa.cli.output.formats import render
 
 @click.group(cls=SuggestingGroup)
 def clusters() -> None:
-    """Print or check the permissions that fleethpa needs in member clusters."""
+    """Print or check the permissions that member clusters must give."""
 
 
 @clusters.command("check")
 @click.argument("names", nargs=-1, metavar="[CLUSTER]…")
-@click.option("--enforce", is_flag=True, help="Also check the permissions for writing.")
-@click.option("--namespace", default="", help="Check this namespace only, for a Role.")
+@click.option("--enforce", is_flag=True, help="Also ask for what writing needs.")
+@click.option("--namespace", default="", help="Ask for this namespace, where only a Role is given.")
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
 def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: str, output: str) -> int:
-    """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing."""
+    """Ask member clusters whether this user has the permissions; exit 1 where one that is needed is lacking."""
     import asyncio
 
     from fleethpa.cli.common.access import Access, review, wanted
@@ -33,7 +33,7 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
     known = {each.name: each for each in member_clusters(session.config)}
     if missing := [name for name in names if name not in known]:
         raise not_found(f"no context for cluster {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
-    permissions = wanted(enforce=enforce, namespace=namespace)
+    permissions = wanted(enforce=enforce)
 
     async def work() -> list[Access]:
         asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
@@ -53,14 +53,14 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
 
 @clusters.command("rbac")
 @click.option("--enforce", is_flag=True, help="Also allow writing: /scale, HPA status and Events.")
+@click.option("--namespace", "namespaces", multiple=True, help="A Role here, not a ClusterRole; repeatable.")
 @click.option(
-    "--namespace",
-    "namespaces",
+    "--for",
+    "--resource",
+    "custom",
     multiple=True,
-    help="Print a Role for this namespace instead of a ClusterRole; repeatable.",
-)
-@click.option(
-    "--resource", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled; repeatable."
+    metavar="PLURAL.GROUP",
+    help="A custom resource that is scaled; repeatable.",
 )
 @click.option("--service-account", default="fleethpa", show_default=True, help="Who gets the role.")
 @click.option("--service-account-namespace", "home", default="fleethpa-system", show_default=True)
@@ -73,22 +73,28 @@ def rbac(
     service_account: str,
     home: str,
 ) -> None:
-    """Print the smallest ClusterRole (or Roles) and bindings, as YAML for `kubectl apply -f -`.
+    """Print the least ClusterRole (or Roles) and bindings, as YAML for `kubectl apply -f -`.
 
-    A custom resource that is scaled needs rights of its own: name it with --resource, such as widgets.example.com.
+    A custom resource that is scaled needs rights of its own: name it with --for, such as widgets.example.com.
     """
     import yaml
 
     from reconciler.clusters.rbac import manifests
-    from schemas.kubernetes.objectnames import dns_label_errors
+    from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
     names = [("--namespace", each) for each in namespaces]
     names += [("--service-account", service_account), ("--service-account-namespace", home)]
     for option, name in names:
         for error in dns_label_errors(name):
             raise usage(f"{option} {name!r} is not a name", cause=error)
-    if wrong := [each for each in custom if not all(each.partition("."))]:
-        raise usage(f"--resource {wrong[0]!r} is not PLURAL.GROUP", next_step="--resource widgets.example.com")
+    for each in custom:
+        plural, _, group = each.partition(".")
+        if errors := dns_label_errors(plural) or dns_subdomain_errors(group):
+            raise usage(
+                f"--for {each!r} is not PLURAL.GROUP, such as widgets.example.com",
+                cause=errors[0],
+                next_step="kubectl api-resources -o name",
+            )
     documents = manifests(
         enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
     )

@@ -9,5 +9,5 @@ class MissingFileError(InputError):
     """There is no such file."""
 
 
-class UnknownFileKindError(InputError):
+class UnknownKindError(InputError):
     """The content is of no known kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import ApiError
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -79,9 +79,7 @@ def json_patch(target: Any, operations: list[dict[str, Any]]) -> Any:
         try:
             result = _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise StatusError(
-                422, f"the server rejected our request due to an error in our request: {error}"
-            ) from error
+            raise ApiError(422, f"the server rejected our request due to an error in our request: {error}") from error
     return result
 
 

@@ -26,7 +26,7 @@ def manifests(
     rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce)]
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
     if not namespaces:
-        return [*_pair("ClusterRole", "", cluster_rules() + rules, subject)]
+        return [*_pair("ClusterRole", "", rules, subject)]
     return [document for namespace in namespaces for document in _pair("Role", namespace, rules, subject)]
 
 
@@ -55,11 +55,6 @@ def rule_lines(rights: Iterable[str]) -> list[str]:
     ]
 
 
-def cluster_rules() -> list[Json]:
-    """What only a ClusterRole can give: seeing which namespaces there are."""
-    return [_rule("", ["namespaces"], ["get", "list"])]
-
-
 def observing_rules() -> list[Json]:
     """Read pods, HPAs, scale parents, `/scale` and the metrics APIs; see KEDA's ScaledObjects."""
     return [
@@ -67,10 +62,11 @@ def observing_rules() -> list[Json]:
         _rule("", ["replicationcontrollers/scale"], ["get"]),
         _rule("apps", _PARENTS, ["list", "watch"]),
         _rule("apps", [f"{plural}/scale" for plural in _PARENTS], ["get"]),
-        _rule("autoscaling", ["horizontalpodautoscalers"], ["get", "list", "watch"]),
+        _rule("autoscaling", ["horizontalpodautoscalers"], ["list", "watch"]),
         _rule("metrics.k8s.io", ["pods"], ["list"]),
-        _rule("custom.metrics.k8s.io", ["*"], ["get", "list"]),
-        _rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        # A custom metric is asked for as a subresource of named objects, an external one as a collection.
+        _rule("custom.metrics.k8s.io", ["*"], ["get"]),
+        _rule("external.metrics.k8s.io", ["*"], ["list"]),
         _rule("keda.sh", ["scaledobjects"], ["list", "watch"]),
     ]
 
@@ -80,7 +76,7 @@ def enforcing_rules() -> list[Json]:
     return [
         _rule("", ["replicationcontrollers/scale"], ["update"]),
         _rule("apps", [f"{plural}/scale" for plural in _PARENTS], ["update"]),
-        _rule("autoscaling", ["horizontalpodautoscalers"], ["create", "delete"]),
+        _rule("autoscaling", ["horizontalpodautoscalers"], ["get", "create", "delete"]),
         _rule("autoscaling", ["horizontalpodautoscalers/status"], ["update"]),
         _rule("", ["events"], ["create", "get", "patch"]),
     ]

@@ -64,12 +64,11 @@ class Access:
         return not self.error and all(each.optional for each in self.denied)
 
 
-def wanted(*, enforce: bool, namespace: str = "") -> list[Permission]:
-    """The permissions of `fleethpa clusters rbac`; a namespaced Role has none beyond its namespace."""
-    from reconciler.clusters.rbac import cluster_rules, enforcing_rules, observing_rules
+def wanted(*, enforce: bool) -> list[Permission]:
+    """The permissions of `fleethpa clusters rbac`."""
+    from reconciler.clusters.rbac import enforcing_rules, observing_rules
 
-    rules = ([] if namespace else cluster_rules()) + observing_rules() + (enforcing_rules() if enforce else [])
-    return _permissions(rules)
+    return _permissions(observing_rules() + (enforcing_rules() if enforce else []))
 
 
 def wanted_custom(resource: str, *, enforce: bool) -> list[Permission]:
