@@ -25,14 +25,14 @@ Fetch = Callable[[], Awaitable[Sequence[DecisionOnTopic]]]
 """The next records of the decisions partition, in order; waits for them."""
 
 
-class TailHead(NamedTuple):
+class Head(NamedTuple):
     """The newest decision of the chain: its number and the SHA-256 (hex) of its value."""
 
     seq: int
     digest: str
 
 
-class RecordedTail:
+class Standing:
     """Decisions of one partition after `recovered`, by the log offset that caused them.
 
     Nothing is read before it is needed, so a long replay holds few decisions in memory.
@@ -43,26 +43,26 @@ class RecordedTail:
         end: offset after the last record that stood when the partition was taken over.
     """
 
-    def __init__(self, partition: int, recovered: TailHead, first: int, end: int, fetch: Fetch) -> None:
+    def __init__(self, partition: int, recovered: Head, first: int, end: int, fetch: Fetch) -> None:
         self._partition = partition
         self._recovered = recovered
         self._position = first
         self._end = end
         self._fetch = fetch
-        self._head: TailHead | None = None
+        self._head: Head | None = None
         self._digests: dict[int, str] = {}
         self._newest_log_offset = -1
         self._by_offset: dict[int, dict[str, bytes]] = {}
         self.duplicates = 0
 
     @classmethod
-    def none(cls, partition: int) -> "RecordedTail":
+    def none(cls, partition: int) -> "Standing":
         """Nothing stands."""
 
         async def fetch() -> Sequence[DecisionOnTopic]:
             return ()
 
-        return cls(partition, TailHead(0, ""), 0, 0, fetch)
+        return cls(partition, Head(0, ""), 0, 0, fetch)
 
     @property
     def exhausted(self) -> bool:
@@ -111,7 +111,7 @@ class RecordedTail:
             raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         if links.seq == self._recovered.seq and digest != self._recovered.digest:
             raise StandingError(f"{self._where(offset)}: number {links.seq} is not the one that the state follows from")
-        self._head = TailHead(links.seq, digest)
+        self._head = Head(links.seq, digest)
         self._digests[links.seq] = digest
         self._digests.pop(links.seq - REMEMBERED, None)
         return links.seq > self._recovered.seq

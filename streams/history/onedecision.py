@@ -1,6 +1,5 @@
 """One decision derived again: from the newest snapshot before its log record, or from the log's start."""
 
-from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -26,12 +25,8 @@ class Derived:
     made: DecisionRecord | None
 
 
-async def derive(
-    past: Past, partition: int, decision_id: str, named: Callable[[Iterable[str]], str | None] = lambda _: None
-) -> Derived:
-    """Re-derive one decision.
-
-    `named`: picks the ID that a short form means from those of its log record; None: `decision_id` is whole.
+async def derive(past: Past, partition: int, decision_id: str) -> Derived:
+    """Make one decision again.
 
     Raises:
         ArchiveError: the source is damaged, or no longer reaches back far enough.
@@ -44,8 +39,6 @@ async def derive(
         async for record in records:
             decisions = state.apply(record.offset, record.timestamp_ms, record.value)
             folded += 1
-            if record.offset == offset:
-                decision_id = named(decision.id for decision in decisions) or decision_id
             made = next((decision for decision in decisions if decision.id == decision_id), None)
             if made is not None:
                 break

@@ -12,7 +12,7 @@ log = logging.getLogger("fleethpa.ingest")
 
 
 @dataclass(slots=True)
-class PartitionProgress:
+class Place:
     """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
 
     next: int
@@ -28,9 +28,7 @@ class PartitionProgress:
         return self.next < self.end and not self.is_given_up
 
 
-async def starting_places(
-    consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]
-) -> dict[TopicPartition, PartitionProgress]:
+async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Place]:
     """Where reading starts in freshly assigned partitions.
 
     Raises:
@@ -40,13 +38,13 @@ async def starting_places(
     if not tps:
         return {}
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    places: dict[TopicPartition, PartitionProgress] = {}
+    places: dict[TopicPartition, Place] = {}
     for tp in tps:
         committed = await consumer.committed(tp)
         _check_committed(tp, committed, ends[tp])
         _tell_expired(tp, committed, begins[tp])
         start = max(committed or 0, begins[tp])
-        places[tp] = PartitionProgress(start, ends[tp], start, start)
+        places[tp] = Place(start, ends[tp], start, start)
     return places
 
 
@@ -73,6 +71,6 @@ def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
     )
 
 
-def commits(places: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
+def commits(places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
     """The offsets that are written and not yet committed."""
     return {tp: place.written for tp, place in places.items() if place.written > place.committed}
