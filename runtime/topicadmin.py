@@ -47,7 +47,7 @@ class FoundTopic:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TopicDifference:
     """One way in which a topic is not as it should be. `fixable`: without making the topic anew."""
 
     topic: str
@@ -88,22 +88,24 @@ def wanted_beside(
     return wanted(partitions or DEFAULT_PARTITIONS, replication or DEFAULT_REPLICATION)
 
 
-def differences(want: WantedTopic, found: FoundTopic | None) -> list[Difference]:
+def differences(want: WantedTopic, found: FoundTopic | None) -> list[TopicDifference]:
     """How the topic differs from what it should be; more replicas and more in-sync replicas than wanted are fine."""
     if found is None:
-        return [Difference(want.name, "topic", "present", "missing", fixable=True)]
+        return [TopicDifference(want.name, "topic", "present", "missing", fixable=True)]
     listed = [
-        Difference(want.name, name, value, found.config.get(name, "not known"), fixable=True)
+        TopicDifference(want.name, name, value, found.config.get(name, "not known"), fixable=True)
         for name, value in want.config.items()
         if not _satisfied(name, value, found.config.get(name))
     ]
     if found.partitions != want.partitions:
         listed.append(
-            Difference(want.name, "partition count", str(want.partitions), str(found.partitions), fixable=False)
+            TopicDifference(want.name, "partition count", str(want.partitions), str(found.partitions), fixable=False)
         )
     if found.replication < want.replication:
         listed.append(
-            Difference(want.name, "replication factor", str(want.replication), str(found.replication), fixable=False)
+            TopicDifference(
+                want.name, "replication factor", str(want.replication), str(found.replication), fixable=False
+            )
         )
     return listed
 
@@ -189,7 +191,7 @@ def _found(described: Mapping[str, Any], entries: Sequence[Any]) -> FoundTopic:
     )
 
 
-async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Difference]:
+async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:
     """How the topics of these brokers differ from what they should be."""
     async with TopicAdmin(settings) as admin:
         found = await admin.found([one.name for one in want])
@@ -198,7 +200,7 @@ async def check(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Di
 
 async def check_beside(
     settings: KafkaSettings, partitions: int | None = None, replication: int | None = None
-) -> tuple[list[WantedTopic], list[Difference]]:
+) -> tuple[list[WantedTopic], list[TopicDifference]]:
     """Compare the topics of these brokers with each other and with what fleethpa needs: (as they should be, how they
     differ). A partition count or replication factor that is not given is taken from the topics (`wanted_beside`).
     """
@@ -208,17 +210,17 @@ async def check_beside(
     return want, _all_differences(want, found)
 
 
-def _all_differences(want: Sequence[WantedTopic], found: Mapping[str, FoundTopic]) -> list[Difference]:
+def _all_differences(want: Sequence[WantedTopic], found: Mapping[str, FoundTopic]) -> list[TopicDifference]:
     return [difference for one in want for difference in differences(one, found.get(one.name))]
 
 
-async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[Difference]:
+async def fix(settings: KafkaSettings, want: Sequence[WantedTopic]) -> list[TopicDifference]:
     """Create what is missing and set what differs; what is left, as it takes more than that.
 
     Raises:
         TopicError: Kafka refused.
     """
-    left: list[Difference] = []
+    left: list[TopicDifference] = []
     async with TopicAdmin(settings) as admin:
         found = await admin.found([one.name for one in want])
         await admin.create(one for one in want if one.name not in found)

@@ -99,7 +99,8 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
 
     `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
     replicas to write (None: no write is
-    wanted); `expires`: when that wish is no longer valid (ms).
+    wanted); `expires`: when that wish is no longer valid (ms). `shows_refusal`: enforcing was refused where no native
+    controller looks after the HPA's status, so `status` and `events` say so and are written to the cluster.
     """
 
     id: str
@@ -143,6 +144,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     engine: int = ENGINE
     author: str = ""
     change_reason: str = ""
+    shows_refusal: bool = False
 
 
 class ShortDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):

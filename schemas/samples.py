@@ -51,9 +51,9 @@ class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     `error`: the API's own message, without the controller's prefixes; then nothing else counts. An empty list is a
     valid answer, not an error.
 
-    An answer that is too large for one record comes in `parts` of one `answerId`, numbered by `part` from 0, in order,
-    each with a share of the items. It replaces the former answer when the last part has come; one that lacks a part
-    replaces nothing.
+    An answer that is too large for one record comes in `parts` of one `answerId`, which no other answer has, numbered
+    by `part` from 0, each with a share of the items. It replaces the former answer when all parts have come; one that
+    lacks a part replaces nothing.
     """
 
     api: MetricsApiName

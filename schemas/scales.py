@@ -68,8 +68,9 @@ class Heartbeat(
 class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One thing that an observer cannot do in a cluster.
 
-    `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scales`, `scaledobjects`, or the parents of scales by their
-    resource, such as `widgets.example.com`); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`,
+    `part`: `apiServer`; a watch (`pods`, `autoscalers`, `scaledobjects`, or of what HPAs scale, by kind and group:
+    `scales/Widget.example.com`); reads of `/scale` (`scales`, and `scaleReads/Widget.example.com` where the right is
+    missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`,
     `external.metrics.k8s.io`); or `canary`, the proof that no native controller runs. `since`: when it began, by the
     observer's clock (ms). `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole
     cluster. `rights`: what is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.

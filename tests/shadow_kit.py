@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.loadcurve import Load, Sine
+from fleethpa.simulator.loadcurve import Load, SineLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from schemas.autoscalers import AutoscalerSet
 from schemas.pods import Container, Pod, PodList
@@ -49,7 +49,7 @@ class ShadowWorld:
     ) -> None:
         self.log = LogBuilder()
         profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=0.02)
-        self.workload = SimulatedWorkload("web", START_MS, 4, load or Sine(400, 250, 1_800), profile)
+        self.workload = SimulatedWorkload("web", START_MS, 4, load or SineLoad(400, 250, 1_800), profile)
         self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))))
         self.native_sees = native_sees
         self.history, self.status = EMPTY_HISTORY, dict[str, Any]()

@@ -11,7 +11,7 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
 from fleethpa.cli.common.selection import parse_ref
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, write_all, write_options
+from fleethpa.cli.common.writing import Concern, Write, confirm, show, write_all, write_options
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient
@@ -24,23 +24,23 @@ DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managed
 @click.command()
 @click.argument("name", shell_complete=hpa_names, metavar="CLUSTER/NAMESPACE/NAME")
 @click.option(
-    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Where the native HPA is saved."
+    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which the native HPA is saved."
 )
 @click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
 @write_options
 @command_options()
 def adopt(session: Session, /, name: str, folder: str, mode: Any, **written: Any) -> int:
-    """Move a cluster's own HPA into fleethpa: save it to a file, start the central one, delete the native one.
+    """Move a cluster's own HPA into fleethpa: save it to a file, create the central one, delete the native one.
 
-    The central HPA writes nothing while the native one is there, so the target is never driven by both. To go back:
-    fleethpa delete, then kubectl create -f the saved file.
+    The central HPA writes nothing while the native controller drives the native one, so the target is never driven by
+    both. To go back: kubectl create -f the saved file, then fleethpa delete.
     """
     from schemas.keys import HpaId
 
     ref = parse_ref(name)
     if not (ref.cluster and ref.namespace):
         raise usage(
-            f"{name!r} is not whole", cause="adopt needs CLUSTER/NAMESPACE/NAME.", next_step="fleethpa get hpa -A"
+            f"{name!r} is not a full name", cause="adopt needs CLUSTER/NAMESPACE/NAME.", next_step="fleethpa get hpa -A"
         )
     hpa = HpaId(ref.cluster, ref.namespace, ref.name)
     return session.run(_adopt(session, hpa, Path(folder), mode, written))
@@ -52,6 +52,8 @@ async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written:
     client = _client(session, hpa.cluster)
     try:
         native = await _read(client, hpa)
+        adopted = _write(session, hpa, native, mode, written)
+        concerns = await _looked_ahead(session, adopted, _deletion(session, hpa, native))
         file = folder / f"{hpa.cluster}.{hpa.namespace}.{hpa.name}.yaml"
         steps = [
             f"save the native HPA to {file}",
@@ -59,35 +61,41 @@ async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written:
             f"delete the native HPA {hpa.namespace}/{hpa.name} in cluster {hpa.cluster}",
         ]
         if written["dry_run"]:
+            show(session, concerns)
             session.out("\n".join(f"{step} (dry run)" for step in steps))
             return OK
-        _ask(hpa, written["yes"])
+        confirm(session, concerns, written["yes"], f"adopt {hpa}")
         _save(file, native)
         session.out(f"native HPA saved to {file}")
         async with open_writer(session.config) as writer:
-            code = await write_all(session, writer, [_write(session, hpa, native, mode, written)], written["wait"])
-        if code != OK:
-            return code
-        await _delete(client, hpa, native)
-        session.out(f"native HPA {hpa} deleted")
+            if (code := await write_all(session, writer, [adopted], written["wait"], must_arrive=True)) != OK:
+                session.warn(f"the native HPA {hpa} was not deleted; run adopt again")
+                return code
+            await _delete(client, hpa, native)
+            # Reported here too, so that nothing depends on how soon an observer sees it.
+            await write_all(session, writer, [_deletion(session, hpa, native)], written["wait"])
         session.note(f"Next: fleethpa status {hpa} --watch --timeout 2m")
-        session.note(f"Back: fleethpa delete {hpa}; kubectl --context {hpa.cluster} create -f {file}")
+        session.note(f"Back: kubectl --context {hpa.cluster} create -f {file}, then fleethpa delete {hpa}")
         return OK
     finally:
         await client.close()
 
 
-def _ask(hpa: HpaId, yes: bool) -> None:
-    import sys
+async def _looked_ahead(session: Session, adopted: Write, deleted: Write) -> list[Concern]:
+    """Say what the user must agree to.
 
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        cause = "It deletes an object in the cluster, and there is no terminal to ask on."
-        raise usage(f"adopt {hpa} needs a yes", cause=cause, next_step="add --yes, or --dry-run to see the steps")
-    click.confirm(
-        f"adopt deletes the native HPA {hpa.namespace}/{hpa.name} in {hpa.cluster}. Go on?", abort=True, err=True
-    )
+    Raises:
+        CommandError: the central HPA would be refused (exit 1).
+    """
+    from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
+
+    async with session.past() as past:
+        foresight = (await Present.read(past)).foresee([adopted, deleted])
+    for error in refusal_errors(foresight.refusals(foresight.touched([adopted])), "cannot be adopted to enforce"):
+        raise error
+    name = foresight.touched([deleted])[0].name
+    deletion = f"adopt deletes the native HPA {adopted.namespace}/{name} in {adopted.cluster}"
+    return [Concern(deletion), *concerns("adopt", foresight, [adopted])]
 
 
 def _client(session: Session, cluster: str) -> ClusterClient:
@@ -130,7 +138,7 @@ async def _delete(client: ClusterClient, hpa: HpaId, native: dict[str, Any]) -> 
     except (ApiError, UnreachableError) as error:
         raise unreachable(
             f"the native HPA {hpa} was not deleted: {error}",
-            cause="The central HPA is there, but writes nothing while the native one is.",
+            cause="The central HPA exists, but writes nothing while the native one exists.",
             next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
         ) from error
 
@@ -167,3 +175,11 @@ def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, writ
         reason=written["reason"] or "adopted from the cluster",
     )
     return Write(f"hpa {hpa} adopted", body, hpa.cluster, hpa.namespace)
+
+
+def _deletion(session: Session, hpa: HpaId, native: dict[str, Any]) -> Write:
+    from schemas.autoscalers import AutoscalerDeleted
+
+    uid, author = native["metadata"]["uid"], session.config.author
+    body = AutoscalerDeleted(name=hpa.name, uid=uid, origin="cluster", author=author, reason="adopted by fleethpa")
+    return Write(f"native HPA {hpa} deleted", body, hpa.cluster, hpa.namespace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,13 @@ from fleethpa.cli.common.manifestfiles import (
 )
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.foresight import Foresight, Present
     from fleethpa.cli.common.views import FleetState, HpaView
+    from streams.state.ownership import Claim
 
 
 @dataclass
@@ -38,10 +39,10 @@ class Plan:
 
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
-@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to apply to; may be left out where there is one.")
-@click.option("-n", "--namespace", help="Namespace of manifests that name none [default: default].")
+@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to apply to; may be omitted if there is only one.")
+@click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")
 @validate_option
-@click.option("--mode", type=click.Choice(["off", "shadow", "enforce"]), help="Set the HPA's mode with it.")
+@click.option("--mode", type=click.Choice(["off", "shadow", "enforce"]), help="Also set the HPA's mode.")
 @write_options
 @command_options()
 def apply(
@@ -56,30 +57,37 @@ def apply(
 ) -> int:
     """Create or change central HPAs from autoscaling/v2, v1 or v2beta2 manifests.
 
-    Other objects in the input are left alone, but a target's manifest that sets spec.replicas is warned about.
+    Other objects in the input are ignored, with a warning if the manifest of a target sets spec.replicas.
     """
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
         kinds = sorted({str(other.body["kind"]) for other in read.others})
         found = f"There are only {', '.join(kinds)}." if kinds else "The input is empty."
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there", cause=found)
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found", cause=found)
 
     async def work() -> int:
-        from fleethpa.cli.common.fleetstate import fleet_now
+        from fleethpa.cli.common.fleetstate import read_state
+        from fleethpa.cli.common.foresight import Present, concerns
         from fleethpa.cli.common.writer import open_writer
 
-        state = await fleet_now(session)
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
         targets = _clusters(state, clusters, session.config.contexts)
         plan = _plan(session, read, state, targets, namespace, mode, written["reason"])
+        foresight = _look_ahead(plan, present)
+        found = concerns("apply", foresight, plan.writes)
         code = _tell(session, plan)
         if written["dry_run"]:
+            show(session, found)
             return max(code, dry_run(session, plan.writes))
         if not plan.writes:
             return code
-        confirm({write.cluster for write in plan.writes}, written["yes"], "apply")
+        confirm(session, found, written["yes"], "apply")
         async with open_writer(session.config) as writer:
             code = max(code, await write_all(session, writer, plan.writes, written["wait"]))
+        for text in foresight.handed_over():
+            session.note(text)
         _say_mode(session, plan, mode)
         return code
 
@@ -94,7 +102,7 @@ def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -
     if named or len(found) == 1:
         return found
     if not found:
-        raise usage("no cluster is known", cause="Nothing has been heard of one.", next_step="fleethpa run observer")
+        raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa run observer")
     listed = ", ".join(found)
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
@@ -113,7 +121,7 @@ def _say_mode(session: Session, plan: Plan, mode: str | None) -> None:
     created = [write for write in plan.writes if write.subject.endswith("created")]
     if created and mode is None:
         name = created[0].subject.split()[1]
-        session.note(f"Its mode is its namespace's or cluster's. Next: fleethpa get hpa {name}")
+        session.note(f"Its mode is the one set for its namespace or cluster. Next: fleethpa get hpa {name}")
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -172,17 +180,6 @@ def _plan_one(
 ) -> None:
     from schemas.autoscalers import AutoscalerSet
 
-    rival = None if mode in ("shadow", "off") else next(rivals_of(state, hpa, body), None)
-    if rival is not None:
-        plan.problems.append(
-            CommandError(
-                f"{hpa}: {rival} owns {target_text(body)}",
-                cause="Both would write the same scale subresource.",
-                next_step=f"fleethpa apply … --mode shadow   |   fleethpa adopt {hpa}",
-                code=ANSWER_IS_NO,
-            )
-        )
-        return
     before = state.hpas.get(hpa)
     held = before if before is not None and before.origin == "central" else None
     changes = _changes(held, body)
@@ -194,30 +191,51 @@ def _plan_one(
     plan.writes.append(Write(subject, set_, hpa.cluster, hpa.namespace))
 
 
-def rivals_of(state: FleetState, hpa: HpaId, body: dict[str, Any]) -> Iterator[str]:
-    """What else drives the target of an HPA in its cluster, in words."""
-    wanted = _target(body)
-    for view in state.hpas.values():
-        same_place = view.id.namespace_key == hpa.namespace_key
-        if same_place and _target(view.hpa) == wanted and (view.origin == "cluster" or view.id != hpa):
-            owner = "kube-controller-manager" if view.origin == "cluster" else "fleethpa"
-            yield f'{"native" if view.origin == "cluster" else "central"} HPA "{view.id.name}" ({owner})'
-    for rival in state.rivals(hpa.cluster, hpa.namespace):
-        target = rival.get("target") or {}
-        if (target.get("group", ""), target.get("kind"), target.get("name")) == wanted:
-            yield f'{rival.get("kind")} "{rival.get("name")}"'
+def _look_ahead(plan: Plan, present: Present) -> Foresight:
+    """Refuse the HPAs that would not enforce, or would take a target from an HPA of another name; foresee the rest."""
+    foresight = present.foresee(plan.writes)
+    kept = []
+    for write in plan.writes:
+        (hpa,) = foresight.touched([write])
+        problem = _problem(foresight, hpa)
+        if problem is None:
+            kept.append(write)
+        else:
+            plan.problems.append(problem)
+    plan.writes = kept
+    return present.foresee(kept)
 
 
-def _target(body: dict[str, Any]) -> tuple[str, Any, Any]:
-    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
-    group = str(target.get("apiVersion") or "").rpartition("/")[0]
-    return group, target.get("kind"), target.get("name")
+def _problem(foresight: Foresight, hpa: HpaId) -> CommandError | None:
+    before, after = foresight.before.claims.get(hpa), foresight.after.claims.get(hpa)
+    if after is None or after.asked != "enforce":
+        return None
+    was_refused = before is not None and before.origin == "central" and before.refused
+    if after.refused and not was_refused:
+        return _refused(foresight, hpa, after)
+    for holder in foresight.displaced(hpa):
+        return CommandError(
+            f"{hpa}: fleethpa drives {after.target.short} by HPA {holder.hpa.name}",
+            cause="Its mode and what it remembers pass only to a central HPA of the same name.",
+            next_step=f"name the HPA {holder.hpa.name} in the manifest   |   fleethpa apply … --mode shadow",
+            code=ANSWER_IS_NO,
+        )
+    return None
 
 
-def target_text(body: dict[str, Any]) -> str:
-    """`Deployment/checkout`."""
-    _, kind, name = _target(body)
-    return f"{kind}/{name}"
+def _refused(foresight: Foresight, hpa: HpaId, claim: Claim) -> CommandError:
+    native = next((each for each in foresight.after.holders.get(claim.target, []) if each.native), None)
+    if native is None:
+        return CommandError(f"{hpa} would be refused", cause=claim.refused, next_step=claim.remedy, code=ANSWER_IS_NO)
+    adopted = f"fleethpa adopt {native.hpa}"
+    if native.hpa.name != hpa.name:
+        adopted += f", then apply with the name {native.hpa.name}"
+    return CommandError(
+        f'{hpa}: native HPA "{native.hpa.name}" (kube-controller-manager) owns {claim.target.short}',
+        cause="Both would write the same replicas.",
+        next_step=f"{adopted}   |   fleethpa apply … --mode shadow",
+        code=ANSWER_IS_NO,
+    )
 
 
 def _changes(before: HpaView | None, body: dict[str, Any]) -> str:

@@ -18,17 +18,31 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--to", "folder", required=True, metavar="DIR", help="The archive's folder; made if it is not there.")
-@click.option("--once/--follow", default=False, help="End at what the topics hold now, or go on [default: --follow].")
+@click.option("--to", "folder", required=True, metavar="DIR", help="The archive's folder; it is created if missing.")
 @click.option(
-    "--segment-size", type=click.IntRange(1), default=16, show_default=True, help="Close a segment at so many MiB."
+    "--once/--follow",
+    default=False,
+    help="Stop at the current end of the topics, or keep following [default: --follow].",
 )
-@click.option("--segment-time", default="1h", show_default=True, metavar="DURATION", help="Or at so long a time.")
 @click.option(
-    "--flush", default="500ms", show_default=True, metavar="DURATION", help="How long a record may wait for fsync."
+    "--segment-size", type=click.IntRange(1), default=16, show_default=True, help="Close a segment at this size in MiB."
 )
-@click.option("--key", metavar="FILE", help="Sign checkpoints with it [default: the file of `audit keygen`, if there].")
-@click.option("--sign-every", default="1m", show_default=True, metavar="DURATION", help="How often heads are signed.")
+@click.option(
+    "--segment-time", default="1h", show_default=True, metavar="DURATION", help="Close a segment after this time."
+)
+@click.option(
+    "--flush",
+    default="500ms",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a record may wait until it is on disk (fsync).",
+)
+@click.option(
+    "--key", metavar="FILE", help="Sign checkpoints with this key [default: the key of `audit keygen`, if it exists]."
+)
+@click.option(
+    "--sign-every", default="1m", show_default=True, metavar="DURATION", help="How often checkpoints are signed."
+)
 @click.option(
     "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
 )
@@ -46,9 +60,9 @@ def archive(
     web_port: int | None,
     output: str,
 ) -> int:
-    """Follow log and decisions into a folder: immutable segments, hash chains, snapshots, signed checkpoints.
+    """Copy log and decisions to a folder as they are written, with hash chains, snapshots and signed checkpoints.
 
-    It goes on where it stopped, also after kill -9. SIGTERM closes the open segments.
+    It continues where it stopped, even after kill -9. SIGTERM closes the open segments.
     """
     from streams.archive.archiver import Limits
     from streams.archive.follow import ArchiveConfig
@@ -116,7 +130,7 @@ async def _run(session: Session, config: ArchiveConfig) -> Archived:
     try:
         counts = await run_archive(config, stop, announce("archive"))
     except (ArchiveError, CoreError) as error:
-        raise CommandError(f"the archive {config.root} cannot go on: {error}") from error
+        raise CommandError(f"the archive {config.root} cannot continue: {error}") from error
     except OSError as error:
         raise usage(f"the archive {config.root} cannot be written: {error}") from error
     except KafkaError as error:

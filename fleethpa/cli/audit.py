@@ -34,4 +34,4 @@ class AuditGroup(SuggestingGroup):
 
 @click.group(cls=AuditGroup)
 def audit() -> None:
-    """The audit trail: every decision, who changed a spec, and the proof that nothing was altered."""
+    """List decisions, check that none was altered, and create the key that signs the checks."""

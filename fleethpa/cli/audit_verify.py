@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.option("--since", metavar="24h|TIME", help="Only from then on; an archive's snapshot before it is the start.")
-@click.option("--public-key", metavar="FILE", help="Hold the records to the checkpoints signed with this key.")
-@click.option("--checkpoints", metavar="DIR", help="The archive whose signed checkpoints count [default: --from DIR].")
-@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@click.option("--since", metavar="24h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
+@click.option(
+    "--public-key", metavar="FILE", help="Compare the records with the checkpoints that were signed with this key."
+)
+@click.option("--checkpoints", metavar="DIR", help="The archive with the signed checkpoints [default: --from DIR].")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def audit_verify(
     session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
 ) -> int:
-    """Check numbers, chain, log hashes, keys, headers, files, and make every decision again; exit 1 if one differs."""
+    """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
     from fleethpa.cli.common.filters import moment
     from fleethpa.cli.common.sources import jobs_for, past_of, progress
     from streams.history.parallel import Pool
@@ -37,7 +39,7 @@ def audit_verify(
     past = past_of(session, checked=False)
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
-        raise usage("--since lies beyond the newest record", cause="The window is empty.")
+        raise usage("--since is later than the newest record", cause="The window is empty.")
     heads, unsigned = _heads(session, public_key, checkpoints)
     pool = Pool(verify_partition, jobs or jobs_for(past))
 
@@ -89,7 +91,7 @@ def _heads(session: Session, public_key: str | None, folder: str | None) -> tupl
     except ArchiveError as error:
         return [], f"the signed checkpoints do not hold: {error}"
     if folder and not found:
-        raise usage(f"--checkpoints {folder}: holds no signed checkpoint", next_step="fleethpa audit keygen")
+        raise usage(f"--checkpoints {folder}: contains no signed checkpoint", next_step="fleethpa audit keygen")
     return found, ""
 
 
@@ -174,7 +176,7 @@ def _changes(changes: list[dict[str, Any]]) -> str:
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def audit_keygen(session: Session, key: str | None, output: str) -> None:
-    """Make the Ed25519 key with which `fleethpa archive` signs checkpoints; the .pub file is for verifiers."""
+    """Create the Ed25519 key with which `fleethpa archive` signs checkpoints; verifiers get the .pub file."""
     from fleethpa.cli.common.auditkey import private_path, public_path
     from streams.archive.signing import make_key
 
@@ -184,11 +186,13 @@ def audit_keygen(session: Session, key: str | None, output: str) -> None:
         text = make_key(private, public)
     except FileExistsError as error:
         raise usage(
-            f"{private} exists", cause="A key is never overwritten.", next_step="name another file: --key FILE"
+            f"{private} exists",
+            cause="An existing key is never overwritten.",
+            next_step="name another file: --key FILE",
         ) from error
     except OSError as error:
         raise usage(f"{private} cannot be written: {error}") from error
     made = {"private": str(private), "public": str(public), "publicKey": text}
     shown = f"private key  {private}\npublic key   {public}  ({text})"
     session.out(shown if output == "table" else one("AuditKey", made, output))
-    session.note("Keep the private key away from whoever may write the archive. Next: fleethpa archive --to DIR")
+    session.note("Keep the private key away from anyone who can write to the archive. Next: fleethpa archive --to DIR")

@@ -17,6 +17,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 if TYPE_CHECKING:
     from fleethpa.cli.common.backtesting import Window, Wish
     from fleethpa.cli.common.failif import FailIf
+    from fleethpa.cli.output.backtestpage import Reported
     from streams.analysis.hpabacktest import Backtest
 
 _WIDEST = 120
@@ -30,15 +31,21 @@ _WIDEST = 120
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
 )
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
-@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option(
-    "--model", type=click.Choice(["closed", "open"]), default="closed", show_default=True, help="Which model."
+    "--model",
+    type=click.Choice(["closed", "open"]),
+    default="closed",
+    show_default=True,
+    help="How the candidate is tried; see above.",
 )
 @click.option("--plot", is_flag=True, help="Draw the replicas over time.")
-@click.option("--html", metavar="FILE", help="Write a report that stands alone.")
+@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
 @click.option("--emit-yaml", is_flag=True, help="Print the candidates' manifests to stdout, the report to stderr.")
-@click.option("--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if so: 'time_above_target>+10%'.")
+@click.option(
+    "--fail-if", "conditions", multiple=True, metavar="TEST", help="Exit 1 if this is true: 'time_above_target>+10%'."
+)
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def backtest(
@@ -56,7 +63,7 @@ def backtest(
     conditions: tuple[str, ...],
     output: str,
 ) -> int:
-    """Try other specs (-f, or --set on the HPAs named) on the recorded past, and compare.
+    """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
     samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
@@ -73,9 +80,10 @@ def backtest(
     read = _manifests(session, files, validate)
     found, results = session.run(_results(session, selection, read, settings, window, model))
     failed = [text for result in results for text in _failed(result, gates)]
-    _show(session, results, failed, plot=plot, output=output, emit=found if emit_yaml else None)
+    reports = _reports(found, results)
+    _show(session, reports, failed, plot=plot, output=output, emit=found if emit_yaml else None)
     if html:
-        _write_html(session, html, results, failed)
+        _write_html(session, html, reports, failed)
     return ANSWER_IS_NO if failed else OK
 
 
@@ -85,7 +93,7 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
         return None
     read = read_input(files, validate)
     if not read.hpas:
-        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {', '.join(files)}: no HorizontalPodAutoscaler found")
     warn_about_fields(session, read)
     return read
 
@@ -121,16 +129,22 @@ def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
     return [f"{result.hpa}: {gate.text}" for gate in met]
 
 
+def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
+    from fleethpa.cli.common.backtesting import notes
+    from fleethpa.cli.output.backtestpage import Reported
+
+    return [Reported(result, wish.changes, notes(result)) for wish, result in zip(found, results, strict=True)]
+
+
 def _show(
     session: Session,
-    results: list[Backtest],
+    reports: list[Reported],
     failed: list[str],
     *,
     plot: bool,
     output: str,
     emit: list[Wish] | None,
 ) -> None:
-    from fleethpa.cli.common.backtesting import notes
     from fleethpa.cli.output import backtestpage as pages
     from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
@@ -138,15 +152,16 @@ def _show(
         whole = {
             "apiVersion": API_VERSION,
             "kind": "BacktestList",
-            "items": [pages.document(result, notes(result)) for result in results],
+            "items": [pages.document(reported) for reported in reports],
             "failed": failed,
         }
         session.out(machine(whole, output))
         return
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
     lines = []
-    for result in results:
-        lines += [*pages.page(result, notes(result), plot=plot, width=width), ""]
+    for reported in reports:
+        lines += [*pages.page(reported, plot=plot, width=width), ""]
+    results = [reported.result for reported in reports]
     lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
     if emit is None:
         session.out("\n".join(lines))
@@ -163,12 +178,11 @@ def _manifest(wish: Wish) -> dict[str, Any]:
     return head | {"metadata": metadata, "spec": wish.body["spec"]}
 
 
-def _write_html(session: Session, path: str, results: list[Backtest], failed: list[str]) -> None:
-    from fleethpa.cli.common.backtesting import notes
+def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
     from fleethpa.cli.output.backtesthtml import report
 
     try:
-        Path(path).write_text(report(results, [notes(result) for result in results], failed), encoding="utf-8")
+        Path(path).write_text(report(reports, failed), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--html {path} cannot be written", cause=str(error), code=2) from error
     session.note(f"report: {path}")

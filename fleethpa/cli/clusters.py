@@ -12,17 +12,17 @@ from fleethpa.cli.output.formats import render
 
 @click.group(cls=SuggestingGroup)
 def clusters() -> None:
-    """Print or check the permissions that member clusters must give."""
+    """Print or check the permissions that fleethpa needs in member clusters."""
 
 
 @clusters.command("check")
 @click.argument("names", nargs=-1, metavar="[CLUSTER]…")
-@click.option("--enforce", is_flag=True, help="Also ask for what writing needs.")
-@click.option("--namespace", default="", help="Ask for this namespace, where only a Role is given.")
+@click.option("--enforce", is_flag=True, help="Also check the permissions for writing.")
+@click.option("--namespace", default="", help="Check this namespace only, for a Role.")
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
 def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: str, output: str) -> int:
-    """Ask member clusters whether this user has the permissions; exit 1 where one that is needed is lacking."""
+    """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing."""
     import asyncio
 
     from fleethpa.cli.common.access import Access, review, wanted
@@ -53,7 +53,12 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
 
 @clusters.command("rbac")
 @click.option("--enforce", is_flag=True, help="Also allow writing: /scale, HPA status and Events.")
-@click.option("--namespace", "namespaces", multiple=True, help="A Role here, not a ClusterRole; repeatable.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Print a Role for this namespace instead of a ClusterRole; repeatable.",
+)
 @click.option(
     "--for",
     "--resource",
@@ -73,7 +78,7 @@ def rbac(
     service_account: str,
     home: str,
 ) -> None:
-    """Print the least ClusterRole (or Roles) and bindings, as YAML for `kubectl apply -f -`.
+    """Print the smallest ClusterRole (or Roles) and bindings, as YAML for `kubectl apply -f -`.
 
     A custom resource that is scaled needs rights of its own: name it with --for, such as widgets.example.com.
     """

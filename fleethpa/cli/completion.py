@@ -18,5 +18,5 @@ def completion(session: Session, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.BadParameter(f"no completion for {shell}")
+        raise click.BadParameter(f"there is no completion for {shell}")
     session.out(kind(cli, {}, "fleethpa", "_FLEETHPA_COMPLETE").source())

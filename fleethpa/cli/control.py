@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Concern, Write, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
-@click.option("--for", "lasting", metavar="DURATION", help="End by itself after so long.")
+@click.option("--for", "lasting", metavar="DURATION", help="End the pause after this time.")
 @click.option("--scale-in", is_flag=True, help="Only stop scaling down.")
 @click.option("--scale-out", is_flag=True, help="Only stop scaling up.")
 @write_options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
 ) -> int:
-    """Stop writing replicas; deciding and recording go on. `pause --all` is the stop button."""
+    """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet at once."""
     from schemas.autoscalers import Command
 
     if scale_in and scale_out:
@@ -37,7 +37,7 @@ def pause(
         )
     lasting_ms = parse_duration_ms(lasting, "--for") if lasting is not None else None
     if lasting_ms == 0:
-        raise usage(f"--for {lasting} is no time at all", cause="Leave --for out for a pause that ends with `resume`.")
+        raise usage(f"--for {lasting} would end at once", cause="Leave --for out for a pause that ends with `resume`.")
     until = session.now_ms() + lasting_ms if lasting_ms else 0
     if until > LATEST_MS:
         raise usage(f"--for {lasting} is too long", cause="Leave --for out for a pause that ends with `resume`.")
@@ -49,8 +49,7 @@ def pause(
         author=session.config.author,
         reason=written["reason"],
     )
-    # Stopping must not wait for an answer.
-    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), written | {"yes": True})
+    return _issue(session, scope, command, words + (f" for {lasting}" if lasting else ""), written)
 
 
 @click.command()
@@ -73,7 +72,7 @@ def resume(session: Session, /, scope: Scope, **written: Any) -> int:
 @write_options
 @command_options()
 def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
-    """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write)."""
+    """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
     from schemas.autoscalers import Command
 
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])
@@ -86,11 +85,41 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
     scope.check(command.command)
 
     async def work() -> int:
-        writes = await writes_of(session, scope, command, words)
+        code, writes, concerns = OK, await writes_of(session, scope, command, words), list[Concern]()
+        if command.command != "pause":  # stopping must not wait for an answer, nor for what has to be read for one
+            code, writes, concerns = await _looked_ahead(session, scope, command, writes)
         if written["dry_run"]:
-            return dry_run(session, writes)
-        confirm({write.cluster for write in writes}, written["yes"], command.command)
+            show(session, concerns)
+            return max(code, dry_run(session, writes))
+        if not writes:
+            return code
+        confirm(session, concerns, written["yes"], command.command)
         async with open_writer(session.config) as writer:
-            return await write_all(session, writer, writes, written["wait"])
+            return max(code, await write_all(session, writer, writes, written["wait"]))
 
     return session.run(work())
+
+
+async def _looked_ahead(
+    session: Session, scope: Scope, command: Command, writes: list[Write]
+) -> tuple[int, list[Write], list[Concern]]:
+    """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
+    from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
+
+    async with session.past() as past:
+        present = await Present.read(past)
+    foresight = present.foresee(writes)
+    touched = foresight.touched(writes)
+    refused = foresight.refusals(touched) if command.mode == "enforce" else {}
+    if not refused:
+        return OK, writes, concerns(command.command, foresight, writes)
+    if scope.names:
+        # Of HPAs that are named, those that would be refused keep their mode.
+        writes = [write for write in writes if not refused.keys() & set(foresight.touched([write]))]
+        foresight = present.foresee(writes)
+    elif len(refused) == len(touched):
+        writes = []
+    what = "cannot be enforced, and nothing was changed" if scope.names or not writes else "will be refused for now"
+    for error in refusal_errors(refused, what):
+        session.tell(error)
+    return ANSWER_IS_NO, writes, concerns(command.command, foresight, writes)

@@ -9,6 +9,7 @@ import click
 from fleethpa.cli.common import filters
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionids import short_id
 from fleethpa.cli.common.decisionlists import DEFAULT_LAST, newest, positioned, read_back
 from fleethpa.cli.common.decisionlists import follow as follow_on
 from fleethpa.cli.common.failures import usage
@@ -23,7 +24,7 @@ from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import shown
 from streams.history.recorded import Recorded
 
-_WIDTHS: Final = (24, 28, 4, 4, 11)
+_WIDTHS: Final = (24, 28, 4, 4, 11, 18)
 
 
 @click.command()
@@ -31,8 +32,8 @@ _WIDTHS: Final = (24, 28, 4, 4, 11)
 @selecting.options(labels=False)
 @click.option("-f", "--follow", is_flag=True, help="Print decisions from now on, as they are made.")
 @filters.options
-@click.option("--since", metavar="2h|TIME", help="From then on.")
-@click.option("--until", metavar="2h|TIME", help="Until then.")
+@click.option("--since", metavar="2h|TIME", help="Start at this time.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N [default: {DEFAULT_LAST}, all with --since].")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
@@ -48,9 +49,9 @@ def decisions(
     no_headers: bool,
     output: str,
 ) -> None:
-    """List decisions, oldest first, also those that changed nothing; -f follows them.
+    """List decisions, oldest first, including those that changed nothing; -f follows them.
 
-    `-o wide` adds the reason, the metric that decided, what limited the change, what became of the write, and the ID.
+    `-o wide` adds the reason, the metric that decided, what limited the change, and how the write ended.
     """
     wanted = Filter(selection, *window(since, until, session.now_ms()), **only)
     if follow:
@@ -111,7 +112,7 @@ def _columns(session: Session, endings: dict[str, Recorded]) -> tuple[Column[Rec
         Column("MODE", lambda r: r.decision.mode, wide=True),
         Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
         Column("BY", lambda r: r.decision.author or "-", wide=True),
-        Column("ID", lambda r: r.decision.id, wide=True),
+        Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
         Column("WHY", lambda r: words.why(r.decision)),
     )
 

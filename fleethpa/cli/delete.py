@@ -12,14 +12,21 @@ from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.manifestfiles import read_input
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, confirm, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
 
 
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="HPAs named in manifests.")
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    metavar="FILE|DIR|-",
+    help="Delete the HPAs that these manifests name.",
+)
+@click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
 @write_options
 @command_options()
 def delete(
@@ -33,23 +40,30 @@ def delete(
     """Delete central HPAs; the workloads keep their replicas. A cluster's own HPA is deleted with kubectl."""
     refs = selection.refs + tuple(_refs(filenames, selection))
     if filenames and not refs:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
     if not refs and selection.labels is None:
         raise usage(
-            "delete what?", cause="Name HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
+            "delete what?", cause="Name the HPAs, or give -f or -l.", next_step="fleethpa delete east/shop/checkout"
         )
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
     async def work() -> int:
+        from fleethpa.cli.common.foresight import Present, concerns
         from fleethpa.cli.common.writer import open_writer
 
         writes = await _writes(session, wanted, ignore_not_found, written["reason"])
-        if written["dry_run"]:
-            return dry_run(session, writes)
         if not writes:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
             return 0
-        confirm({write.cluster for write in writes}, written["yes"], "delete")
+        async with session.past() as past:
+            foresight = (await Present.read(past)).foresee(writes)
+        found = concerns("delete", foresight, writes)
+        if written["dry_run"]:
+            show(session, found)
+            return dry_run(session, writes)
+        confirm(session, found, written["yes"], "delete")
+        for text in foresight.handed_over():
+            session.note(text)
         async with open_writer(session.config) as writer:
             return await write_all(session, writer, writes, written["wait"])
 
@@ -74,8 +88,8 @@ async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, r
     for view in views:
         if view.origin != "central":
             raise CommandError(
-                f"hpa {view.id} lives in its cluster",
-                cause="fleethpa deletes only HPAs that live in fleethpa.",
+                f"hpa {view.id} belongs to its cluster",
+                cause="fleethpa deletes only HPAs that live in it. Once this one is gone, nothing scales its target.",
                 next_step=f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}",
             )
     author = session.config.author

@@ -30,7 +30,7 @@ NEXT = (
 
 
 @click.command()
-@click.option("--dir", "folder", default="build/demo", show_default=True, help="Where kubeconfig and logs go.")
+@click.option("--dir", "folder", default="build/demo", show_default=True, help="Folder for kubeconfig and logs.")
 @command_options()
 def demo(session: Session, folder: str) -> int:
     """Tell a story on three simulated clusters and an embedded broker; exit 0 only if the replicas moved as told."""

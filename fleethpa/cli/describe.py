@@ -10,6 +10,7 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionids import short_ids
 from fleethpa.cli.common.fleetstate import read_state, remark
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, travel_option
@@ -130,16 +131,17 @@ def _moves(session: Session, view: HpaView) -> list[str]:
 def _decisions(session: Session, last: list[Recorded]) -> list[str]:
     if not last:
         return ["Last decisions: none yet"]
+    ids = short_ids(recorded.decision.id for recorded in last)
     rows = [
         (
             f"  {shown(recorded.time_ms, session.time_style, session.now_ms())}",
             words.change(recorded.decision),
+            ids[recorded.decision.id],
             words.why(recorded.decision),
-            recorded.decision.id,
         )
         for recorded in reversed(last)
     ]
-    return ["Last decisions:", *layout([("  TIME", "REPLICAS", "WHY", "ID"), *rows])]
+    return ["Last decisions:", *layout([("  TIME", "REPLICAS", "ID", "WHY"), *rows])]
 
 
 def _next(view: HpaView) -> str:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--context", help="Observe this context of your own kubeconfig instead, read-only, in shadow.")
-@click.option("--dir", "folder", default="build/dev", show_default=True, help="Where kubeconfig and logs go.")
+@click.option("--context", help="Observe this context of your own kubeconfig instead, read-only and in shadow mode.")
+@click.option("--dir", "folder", default="build/dev", show_default=True, help="Folder for kubeconfig and logs.")
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),

@@ -48,7 +48,7 @@ class Difference:
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters to compare with [default: all that have the HPA].")
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace for manifests without one.")
 @validate_option
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options(reads=True)
@@ -60,9 +60,9 @@ def diff(
     validate: FieldValidation,
     output: str,
 ) -> int:
-    """Compare manifests with the specs that stand, central ones and the clusters' own: exit 0 same, 1 different.
+    """Compare manifests with the specs in force, central ones and the clusters' own: exit 0 if equal, 1 if not.
 
-    The order of metrics does not count, and what is left out has its default.
+    The order of metrics does not matter, and a field that is left out has its default.
     """
     from fleethpa.cli.common.finding import matching_clusters
     from fleethpa.cli.common.fleetstate import fleet_now
@@ -70,7 +70,7 @@ def diff(
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
     wanted: list[Json] = []
     for manifest in read.hpas:
         body, errors = check_hpa(manifest, namespace)
@@ -82,7 +82,7 @@ def diff(
     globs = cluster_globs(clusters)
     known = matching_clusters(state, globs)
     if not known:
-        raise usage("no cluster is known", cause="Nothing has been heard of one.", next_step="fleethpa get clusters")
+        raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa get clusters")
     found = [each for body in wanted for each in _differences(state, body, known, globs)]
     changed = [each for each in found if each.what != "same"]
     if output == "table":
@@ -117,7 +117,7 @@ def _sorted(spec: Json) -> Json:
 def _lines(session: Session, each: Difference) -> list[str]:
     before = to_yaml(each.before).splitlines() if each.before is not None else []
     after = to_yaml(each.after).splitlines()
-    head = f"{each.hpa} (as it stands)" if each.before is not None else "/dev/null"
+    head = f"{each.hpa} (in force)" if each.before is not None else "/dev/null"
     lines = difflib.unified_diff(before, after, head, f"{each.hpa} (manifest)", lineterm="", n=3)
     styles = {"+": "green", "-": "red"}
     return [paint(line, styles.get(line[:1], ""), color=session.color) for line in lines]

@@ -16,9 +16,9 @@ from fleethpa.cli.output.formats import render
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options(reads=True)
 def doctor(session: Session, only: str | None, output: str) -> int:
-    """Look at Kafka, topics, log, clusters, HPAs and permissions; exit 1 where something keeps fleethpa from its work.
+    """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
 
-    Nothing is changed anywhere. Each trouble comes with the command to run next.
+    Nothing is changed. Each problem comes with the command to run next.
     """
     areas = tuple(part for part in (only or "").split(",") if part) or AREAS
     if odd := [area for area in areas if area not in AREAS]:

@@ -27,10 +27,12 @@ def export() -> None:
 @click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options(labels=False)
 @click.option("-o", "--output", type=click.Choice(["parquet", "csv", "jsonl"]), default="parquet", show_default=True)
-@click.option("--since", metavar="30d|TIME", help="From then on.")
-@click.option("--until", metavar="2h|TIME", help="Until then.")
-@click.option("--out", metavar="FILE|DIR", help="Where to [default: stdout; decisions.parquet for Parquet].")
-@click.option("--partition-by", metavar="KEY,…", help="Folders by cluster, namespace, date, hour; --out is their root.")
+@click.option("--since", metavar="30d|TIME", help="Start at this time.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
+@click.option("--out", metavar="FILE|DIR", help="Where to write [default: stdout; for Parquet decisions.parquet].")
+@click.option(
+    "--partition-by", metavar="KEY,…", help="Write one folder for each cluster, namespace, date or hour below --out."
+)
 @command_options(reads=True)
 def export_decisions(
     session: Session,
@@ -41,7 +43,7 @@ def export_decisions(
     out: str | None,
     partition_by: str | None,
 ) -> int:
-    """Write decisions, one row each, short ones given back whole; all HPAs, unless some are named."""
+    """Write decisions as rows with all their fields; of all HPAs, unless some are named."""
     from dataclasses import replace
 
     from fleethpa.cli.common.exporting import Export

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -9,20 +10,52 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import OK, PARTIAL, usage
-from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.failures import OK, PARTIAL, CommandError, usage
+from fleethpa.cli.common.problems import by_cause
+from fleethpa.cli.common.selection import TYPE_WORDS, Selection
 from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
 from fleethpa.cli.output.formats import render
-from fleethpa.cli.output.times import span
+from fleethpa.cli.output.table import Widths
+from fleethpa.cli.output.words import counted
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
     from streams.history.past import Past
 
 WATCH_EVERY_S: Final = 2.0
+_TYPES: Final = dict.fromkeys(TYPE_WORDS, "hpa") | dict.fromkeys(("cluster", "clusters"), "clusters")
 
 
-@click.group()
+class ListedTypes(click.Group):
+    """The types that `get` lists, by every name that kubectl users give them, and with a name behind a slash."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        type_, slash, name = args[0].partition("/")
+        known = _TYPES.get(type_.lower())
+        if known is not None:
+            return super().resolve_command(ctx, [known, *([name] if slash else []), *args[1:]])
+        if not args[0].startswith("-"):
+            raise _unlisted(type_)
+        return super().resolve_command(ctx, args)
+
+
+def _unlisted(type_: str) -> CommandError:
+    if type_.lower() in ("decision", "decisions"):
+        return usage("`get` does not list decisions", next_step="fleethpa decisions -A")
+    near = difflib.get_close_matches(type_.lower(), _TYPES, n=1, cutoff=0.75)
+    if near:
+        meant = _TYPES[near[0]]
+        return usage(f"unknown type {type_!r}", cause=f"Did you mean `{meant}`?", next_step=f"fleethpa get {meant}")
+    return usage(
+        f"`get` does not list {type_}",
+        cause="It lists `hpa` and `clusters`; everything else is listed by kubectl.",
+        next_step=f"kubectl --context CLUSTER get {type_}",
+    )
+
+
+@click.group(cls=ListedTypes)
 def get() -> None:
     """List HPAs or clusters."""
 
@@ -30,9 +63,13 @@ def get() -> None:
 @get.command("hpa")
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("-w", "--watch", is_flag=True, help="Go on and print what changes.")
-@click.option("--problem", is_flag=True, help="Only those at max, paused, refused, fought over or not scaling.")
-@click.option("--ignore-not-found", is_flag=True, help="Exit 0 also where a named HPA does not exist.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running and print the HPAs that change.")
+@click.option(
+    "--problem",
+    is_flag=True,
+    help="Only HPAs with a problem, one line for each cause.",
+)
+@click.option("--ignore-not-found", is_flag=True, help="Exit 0 even if a named HPA does not exist.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
 @travel_option
@@ -46,11 +83,14 @@ def get_hpa(
     no_headers: bool,
     output: str,
 ) -> int:
-    """List HPAs with kubectl's columns, and CLUSTER and MODE."""
+    """List HPAs with kubectl's columns, and CLUSTER, MODE and PROBLEM.
+
+    On a narrow terminal REFERENCE, AGE, MINPODS and MAXPODS are left out, in this order; -o wide shows all.
+    """
     from fleethpa.cli.common.decisionlists import decided
     from fleethpa.cli.common.finding import chosen, nothing_found
     from fleethpa.cli.common.fleetstate import read_state, remark
-    from fleethpa.cli.output.hpatable import hpa_listing
+    from fleethpa.cli.output.hpatable import beyond, hpa_listing
 
     if watch and session.at_ms is not None:
         raise usage("--at and --watch exclude each other", cause="The past does not change.")
@@ -61,22 +101,41 @@ def get_hpa(
         views = chosen(state, selection)
         return [view for view in views if view.problems] if problem else views
 
+    plain, namespaces = output in ("table", "wide"), selection.namespace is None or bool(selection.refs)
+    whole = problem or output != "table"
+    # Under -w later lines stay under the first ones, so all of them have the same columns.
+    widths, left_out = Widths(), list[frozenset[str]]()
+
     def show(views: list[HpaView], headers: bool) -> str:
-        listing = hpa_listing(views, session.now_ms(), namespaces=selection.namespace is None or bool(selection.refs))
-        return render(listing, output, headers=headers, color=session.color)
+        own, shared = by_cause(views) if problem and output == "table" else ({v.id: v.problems for v in views}, [])
+        listed = [view for view in views if view.id in own]
+        now_ms = session.now_ms()
+
+        def problems(view: HpaView) -> list[str]:
+            return [each.text if whole else each.label for each in own[view.id]]
+
+        if not left_out:
+            width = session.width if output == "table" else None
+            left_out.append(beyond(listed, now_ms, width, namespaces=namespaces, problems=problems))
+        listing = hpa_listing(listed, now_ms, namespaces=namespaces, left_out=left_out[0], problems=problems)
+        text = (
+            render(listing, output, headers=headers, color=session.color, widths=widths) if listed or not plain else ""
+        )
+        return "\n".join(filter(None, [text, *[f"{group.name}: {group.text}" for group in shared]]))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:
             state = await read_state(past)
             remark(session, past, state)
             views = pick(state)
-            if output in ("wide", "csv"):
+            if problem or output in ("wide", "csv"):
                 views = await decided(past, views)
-            if not views and output in ("table", "wide"):
-                session.note(nothing_found(selection, state, "get hpa"))
+            if not views and plain:
+                healthy = problem and chosen(state, selection)
+                session.note("No HPA has a problem." if healthy else nothing_found(selection, state, "get hpa"))
             else:
                 session.out(show(views, not no_headers))
-            code = _silent_clusters(session, state, views)
+            code = _cluster_troubles(session, state, views)
             if watch:
                 await _watch(session, past, pick, lambda v: show(v, False), views)
             return code
@@ -110,15 +169,15 @@ async def _watch(
         await asyncio.sleep(max(0.0, WATCH_EVERY_S - (time.monotonic() - started)))
 
 
-def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) -> int:
-    silent = [cluster for cluster in state.clusters.values() if cluster.silent]
-    code = OK
-    for cluster in silent:
-        shown = sum(view.id.cluster == cluster.name for view in views)
-        if shown:
-            quiet = span((cluster.clock_ms - (cluster.heard_ms or 0)) // 1000 * 1000)
-            session.warn(f"cluster {cluster.name} has not been heard for {quiet} ({shown} HPAs shown as last known)")
-            code = PARTIAL
+def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView]) -> int:
+    """Warn of what is wrong in the clusters of these HPAs; `PARTIAL` where some are shown only as last known."""
+    code = PARTIAL if state.is_cut_off and views else OK
+    for cluster in state.clusters.values():
+        count = sum(view.id.cluster == cluster.name for view in views)
+        for trouble in cluster.troubles if count else ():
+            known = f"; {counted(count, 'HPA')} shown as last known" if trouble.hides_the_present else ""
+            session.warn(f"cluster {cluster.name}: {trouble.text}{known}. Next: {trouble.next_step}")
+            code = PARTIAL if trouble.hides_the_present else code
     return code
 
 
@@ -129,7 +188,7 @@ def _silent_clusters(session: Session, state: FleetState, views: list[HpaView]) 
 @travel_option
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
-    """List clusters: whether their observer is heard, modes, problems."""
+    """List clusters: state, last report of the observer, modes and problems."""
     from fleethpa.cli.common.finding import no_such_cluster
     from fleethpa.cli.common.fleetstate import fleet_now
     from fleethpa.cli.output.clustertable import cluster_listing
@@ -139,7 +198,11 @@ def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, out
     if missing := [name for name in names if name not in state.clusters]:
         raise no_such_cluster(missing[0], state)
     if not views and output in ("table", "wide"):
-        session.note("No cluster has been heard of. Next: fleethpa run observer --kubeconfig FILE")
+        session.note("No observer has reported a cluster yet. Next: fleethpa run observer --kubeconfig FILE")
     if views or output not in ("table", "wide"):
         session.out(render(cluster_listing(views), output, headers=not no_headers, color=session.color))
-    return PARTIAL if any(view.silent for view in views) else OK
+    if output in ("table", "wide"):
+        for view in views:
+            for trouble in view.troubles:
+                session.note(f"{view.name}: {trouble.text}. Next: {trouble.next_step}")
+    return PARTIAL if state.is_cut_off or any(view.hidden for view in views) else OK

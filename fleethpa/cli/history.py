@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="[hpa] [CLUSTER/][NAMESPACE/]NAME")
 @selecting.options(labels=False)
-@click.option("--since", metavar="7d|TIME", help="Only from then on [default: as far back as the log goes].")
+@click.option("--since", metavar="7d|TIME", help="Start at this time [default: the beginning of the log].")
 @click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision, as a manifest.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option()
@@ -33,7 +33,7 @@ def history(
 ) -> None:
     """Show every change of an HPA's spec, mode and pauses, oldest first: who made it, why, and what it changed.
 
-    An HPA that was deleted is found by its whole name, or by a part of it that no living one bears. With --revision it
+    An HPA that was deleted is found by its full name, or by a part that names no other HPA. With --revision it
     prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollback` goes back to it.
     """
     from fleethpa.cli.common.filters import moment
@@ -47,14 +47,14 @@ def history(
         return
     if not found:
         when = f" since {since}" if since else ""
-        raise not_found(f"{hpa} has no change in the log{when}", next_step=f"fleethpa describe {hpa}")
+        raise not_found(f"the log holds no change of {hpa}{when}", next_step=f"fleethpa describe {hpa}")
     listing = Listing(
         kind="Revision",
         items=found,
         columns=_columns(session),
         document=lambda each: _document(hpa, each),
         name=lambda each: f"revision/{hpa}@{each.offset}",
-        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted") else "",
+        style=lambda each: "dim" if each.what not in ("created", "spec", "deleted", "adopted", "released") else "",
     )
     session.out(render(listing, output, headers=not no_headers, color=session.color))
 
@@ -79,8 +79,13 @@ def _columns(session: Session) -> tuple[Column[Revision], ...]:
         Column("REASON", lambda r: r.reason or "-"),
         Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
         Column("ORIGIN", lambda r: r.origin or "-", wide=True),
-        Column("CHANGE", lambda r: "; ".join(r.changes) or r.what),
+        Column("CHANGE", lambda r: _change(r)),
     )
+
+
+def _change(revision: Revision) -> str:
+    texts = [revision.what] if revision.what in ("adopted", "released") else []
+    return "; ".join([*texts, *revision.changes]) or revision.what
 
 
 def _document(hpa: HpaId, each: Revision) -> dict[str, Any]:

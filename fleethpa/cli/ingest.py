@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,20 +21,20 @@ FORMATS = ("fleethpa_sample", "otlp_json", "otlp_proto", "prometheus", "fleethpa
 
 @click.group(cls=SuggestingGroup)
 def ingest() -> None:
-    """Say what would be read from a message, print examples, start a source anew."""
+    """Check what ingest reads from a message, print example messages, or reset a source."""
 
 
 @ingest.command()
 @click.argument("message", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A Kafka header of the message.")
 @click.option("--mapping", metavar="FILE", help="The mapping (YAML) that ingest runs with.")
-@click.option("--topic", default="", help="Where it would be sent [default: the topic that takes it].")
+@click.option("--topic", default="", help="The topic that it is sent to [default: the one that takes this format].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def check(
     session: Session, message: BinaryIO, headers: tuple[str, ...], mapping: str | None, topic: str, output: str
 ) -> int:
-    """Say what ingest would read from a message in FILE or on stdin; exit 1 where some of it would be rejected.
+    """Print what ingest reads from a message in FILE or on stdin; exit 1 if it rejects any of it.
 
     \b
     Examples:
@@ -56,7 +55,9 @@ def check(
 @click.argument("format_", type=click.Choice(FORMATS), default="fleethpa_sample", metavar="[FORMAT]")
 @command_options()
 def sample(session: Session, format_: str) -> None:
-    """Print a message of a format, with the time of now: fleethpa_sample, otlp_json, otlp_proto, prometheus, fleethpa.
+    """Print an example message with the current time.
+
+    Formats: fleethpa_sample, otlp_json, otlp_proto, prometheus, fleethpa.
 
     \b
     Examples:
@@ -75,13 +76,13 @@ def sample(session: Session, format_: str) -> None:
 @ingest.command()
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--reason", default="", help="Why; kept in the log.")
+@click.option("--reason", default="", help="Why; recorded in the log.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @command_options()
 def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) -> None:
-    """Read PARTITION of a public TOPIC from its start: for a topic that was deleted and made again.
+    """Read PARTITION of a public TOPIC from its beginning: for a topic that was deleted and created again.
 
-    Ingest must be stopped. A reset is appended to the log, so that the records of the new topic are not taken for
+    Stop ingest first. The reset is recorded in the log, so that records of the new topic are not mistaken for
     duplicates.
     """
     from fleethpa.cli.common.brokerconnection import client_settings, connecting
@@ -89,20 +90,20 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
     from streams.ingest.reset import reset_source
 
     if not yes and not sys.stdin.isatty():
-        raise usage("ingest reset asks first", cause="There is no terminal to ask on.", next_step="add --yes")
-    if not yes and not click.confirm(f"Read {topic} partition {partition} again from its start?", err=True):
+        raise usage("ingest reset asks first", cause="There is no terminal on which to ask.", next_step="add --yes")
+    if not yes and not click.confirm(f"Read {topic} partition {partition} again from its beginning?", err=True):
         raise click.Abort
     settings = client_settings(session.config)
 
     async def work() -> int:
         async with connecting(settings.bootstrap_servers):
-            return await reset_source(settings, topic, partition, author=getpass.getuser(), reason=reason)
+            return await reset_source(settings, topic, partition, author=session.config.author, reason=reason)
 
     try:
         offset = session.run(work())
     except IngestError as error:
         raise CommandError(str(error)) from error
-    session.note(f"{topic} partition {partition}: the log forgets its offsets; ingest reads on from {offset}")
+    session.note(f"{topic} partition {partition}: its recorded offsets are dropped; ingest continues from {offset}")
 
 
 def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, required=True, metavar="FILE|DIR|-", help="Manifests.")
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace of manifests that name none.")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, help="Namespace for manifests without one.")
 @validate_option
-@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
+@click.option("--strict", is_flag=True, help="Also exit 1 for warnings.")
 @click.option("--no-headers", is_flag=True, help="Leave out the header.")
 @output_option(formats=("table", "json", "yaml", "jsonl", "csv"))
 @command_options()
@@ -35,16 +35,16 @@ def lint(
     no_headers: bool,
     output: str,
 ) -> int:
-    """Check HPA manifests without a cluster; exit 1 where one is invalid, or two scale the same target.
+    """Check HPA manifests without a cluster; exit 1 if one is invalid or two scale the same target.
 
-    Manifests of the targets, if they are among the input, are looked at too: requests that a utilization needs, and
+    Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
     a count that would be reset.
     """
     from fleethpa.cli.common.linting import lint as check
 
     read = read_input(filenames, validate)
     if not read.hpas:
-        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler there")
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
     found = check(read, namespace)
     if output != "table" or found:
         session.out(render(_listing(found), output, headers=not no_headers, color=session.color))

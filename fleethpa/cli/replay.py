@@ -22,10 +22,14 @@ _SHOWN: Final = 10
 
 @click.command()
 @click.option("--hpa", metavar="CLUSTER/NAMESPACE/NAME", help="Only decisions of this HPA.")
-@click.option("--since", metavar="2h|TIME", help="From then on; an archive's snapshot before it is the start.")
-@click.option("--until", metavar="2h|TIME", help="Until then.")
-@click.option("--engine-diff", is_flag=True, help="Count divergences by what differs first, and by recording engine.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@click.option("--since", metavar="2h|TIME", help="Start at this time; an archive is read from the snapshot before it.")
+@click.option("--until", metavar="2h|TIME", help="End at this time.")
+@click.option(
+    "--engine-diff",
+    is_flag=True,
+    help="Count the differences by what differs first and by the engine that recorded it.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def replay(
@@ -37,7 +41,7 @@ def replay(
     jobs: int | None,
     output: str,
 ) -> int:
-    """Make recorded decisions again from the log: identical (exit 0), or what differs first (exit 1)."""
+    """Re-derive recorded decisions from the log; exit 1 and show the first difference if one differs."""
     from fleethpa.cli.common.filters import window as window_of
     from fleethpa.cli.common.sources import past_of
 
@@ -48,7 +52,7 @@ def replay(
     found = _document(past.name, reports, window, hpa)
     if found["fault"]:
         step = f"fleethpa audit verify --from {session.source}"
-        raise usage(f"replay cannot go on: {found['fault']}", next_step=step)
+        raise usage(f"replay cannot continue: {found['fault']}", next_step=step)
     if not found["evaluations"]:
         raise _nothing(hpa, window)
     session.out(
@@ -85,7 +89,7 @@ def _hpa(text: str | None) -> HpaId | None:
     try:
         return parse_hpa_id(text) if text else None
     except ValueError as error:
-        raise usage(f"--hpa {text!r} names no HPA", cause=str(error)) from error
+        raise usage(f"--hpa {text!r} is not the name of an HPA", cause=str(error)) from error
 
 
 def _partitions(count: int, hpa: HpaId | None) -> list[int]:

@@ -19,7 +19,10 @@ LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
 def _common(function: Callable[..., R]) -> Callable[..., R]:
     function = click.option(
-        "--web-host", default="127.0.0.1", show_default=True, help="Address of them; 0.0.0.0 in a container."
+        "--web-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Address on which they are served; use 0.0.0.0 in a container.",
     )(function)
     function = click.option("--log-level", type=LEVELS, default="info", show_default=True)(function)
     return click.option(
@@ -28,31 +31,35 @@ def _common(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def _clusters(function: Callable[..., R]) -> Callable[..., R]:
-    function = click.option("--in-cluster", default="", metavar="NAME", help="The cluster that this runs in.")(function)
+    function = click.option(
+        "--in-cluster", default="", metavar="NAME", help="Use the cluster in which this process runs, under this name."
+    )(function)
     return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
 
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run a part: ingest, decider, reconciler, observer or all."""
+    """Run one process: ingest, decider, reconciler, observer, or all."""
 
 
 @run.command("ingest")
-@click.option("--sample-topic", "sample_topics", multiple=True, help="A further topic with samples; may be repeated.")
-@click.option("--mapping", metavar="FILE", help="How foreign series become metrics (YAML).")
+@click.option("--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable.")
+@click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML).")
 @click.option("--timestamp", type=click.Choice(["append", "source"]), default="append", show_default=True)
-@click.option("--member", default="", help="A name that stays over restarts.")
+@click.option("--member", default="", help="Static member name, kept over restarts.")
 @_common
 @command_options()
 def run_ingest(session: Session, /, **options: Any) -> int:
-    """Turn the public topics into the one ordered log."""
+    """Merge the public topics into one ordered log."""
     return _run(session, options["log_level"], {"ingest": ingest_part(session, **options)})
 
 
 @run.command("observer")
-@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
-@click.option("--all-pods", is_flag=True, help="Report pods of namespaces without HPAs, too.")
-@click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
+@click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
+@click.option(
+    "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
+)
 @click.option("--instance", default="", metavar="NAME", help="A name that stays over restarts [default: the host's].")
 @_clusters
 @_common
@@ -72,10 +79,12 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 
 
 @run.command("decider")
-@click.option("--instance-id", help="Static member name: this worker's partitions wait for its restart.")
-@click.option("--playback", is_flag=True, help="Log time is source time; no ticks are appended.")
-@click.option("--rebuild", is_flag=True, help="Make lost state anew from what the log still holds, visibly, and end.")
-@click.option("--archive", metavar="DIR", help="With --rebuild: take what the log has lost from this archive.")
+@click.option("--instance-id", help="Static member name: the partitions of this worker wait for its restart.")
+@click.option("--playback", is_flag=True, help="Take the time of the records as log time; append no ticks.")
+@click.option(
+    "--rebuild", is_flag=True, help="Rebuild lost state from what the log still holds, record that in the log, and end."
+)
+@click.option("--archive", metavar="DIR", help="With --rebuild: read what the log no longer holds from this archive.")
 @click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
 @_common
 @command_options()
@@ -90,13 +99,13 @@ def run_decider(
     web_host: str,
     log_level: str,
 ) -> None:
-    """Fold the log and decide. Owns its process: any fault ends it, a restart is the recovery."""
+    """Read the log and decide. Any fault ends the process; restart it to recover."""
     from fleethpa.cli.common.parts import set_up_logging
     from streams.decider import app
     from streams.decider.deciderconfig import DeciderConfig
 
     if archive and not rebuild:
-        raise usage("--archive goes with --rebuild", cause="A decider that runs reads the topics only.")
+        raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")
     set_up_logging(log_level)
     config = DeciderConfig(
         kafka=session.config.kafka(),
@@ -115,17 +124,19 @@ def run_decider(
 
 @run.command("all")
 @click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider"]))
-@click.option("--sample-topic", "sample_topics", multiple=True, help="A further topic with samples; may be repeated.")
-@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; may be repeated.")
-@click.option("--prove-native-absent", is_flag=True, help="Prove with a canary HPA that no native controller runs.")
+@click.option("--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable.")
+@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
+@click.option(
+    "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
+)
 @click.option("--instance", default="", metavar="NAME", help="The observer's name over restarts [default: the host's].")
 @_clusters
 @_common
 @command_options()
 def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> int:
-    """Run every part: ingest, observer and reconciler in this process, the decider as a child that is kept running.
+    """Run everything: ingest, observer and reconciler in this process, the decider as a child that is restarted.
 
-    --web-port is ingest's; observer, reconciler and decider take the three after it.
+    --web-port is the port of ingest; observer, reconciler and decider use the three ports after it.
     """
     makers: dict[str, Callable[..., Any]] = {
         "ingest": ingest_part,

@@ -8,7 +8,7 @@ import click
 
 from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("cluster")
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]…")
-@click.option("--remove", is_flag=True, help="Take all settings of the cluster away.")
+@click.option("--remove", is_flag=True, help="Remove all settings of the cluster.")
 @write_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def settings(
     session: Session, /, cluster: str, changes: tuple[str, ...], remove: bool, output: str, **written: Any
 ) -> int:
-    """Show the settings of CLUSTER ('*': the defaults of all), or change them.
+    """Show or change the settings of CLUSTER; '*' names the defaults of all clusters.
 
-    NAME= or NAME=default takes a setting away: what '*' says holds again, else upstream's default.
+    NAME= or NAME=default removes a setting; then the one of '*' applies, or else upstream's default.
 
     Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
     sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every,
@@ -39,7 +39,7 @@ def settings(
     from schemas.settings import ClusterSettings
 
     if remove and changes:
-        raise usage("--remove excludes changes", cause="It takes all settings away.")
+        raise usage("--remove excludes changes", cause="--remove removes all settings.")
     if not (remove or changes):
         return _show(session, cluster, output)
     wanted = parse_changes(changes)
@@ -53,12 +53,14 @@ def settings(
 def _change(
     session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, written: dict[str, Any]
 ) -> int:
-    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.foresight import Present, concerns
     from fleethpa.cli.common.writer import open_writer
     from schemas.settings import ClusterSettings, SettingsSet
 
     async def work() -> int:
-        state = await fleet_now(session)
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
         _check_known(session, state, cluster, wanted, written["yes"])
         if remove:
             _check_removal(state, cluster, written["yes"])
@@ -71,8 +73,15 @@ def _change(
             unset=wanted.unset_names(held),
         )
         writes = [Write(subject, body, cluster)]
+        foresight = present.foresee(writes)
+        found = concerns("settings", foresight, writes)
         if written["dry_run"]:
+            show(session, found)
             return dry_run(session, writes)
+        if foresight.changed_modes() or any(concern.harmful for concern in found):
+            confirm(session, found, written["yes"], "settings")
+        else:
+            show(session, found)
         async with open_writer(session.config) as writer:
             return await write_all(session, writer, writes, written["wait"])
 
@@ -92,12 +101,12 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
     if not (wanted.values or any(wanted.members.values())):
         raise no_such_cluster(cluster, state)
     if yes:
-        session.warn(f"cluster {cluster} has not been heard of yet: the settings wait for its observer")
+        session.warn(f"cluster {cluster} has not reported yet: the settings apply once its observer runs")
         return
     raise usage(
         f"no cluster {cluster} is known",
         cause=nearest_cluster(cluster, state.clusters),
-        next_step="check the name; add --yes for a cluster whose observer is still to come",
+        next_step="check the name; add --yes if its observer will be started later",
     )
 
 
@@ -112,9 +121,9 @@ def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
     count = sum(cluster in (EVERY_CLUSTER, hpa.cluster) for hpa in state.hpas)
     if count and not yes:
         raise usage(
-            f"{counted(count, 'HPA')} would follow other settings",
-            cause="Modes, guards and the proof that the native controller is absent go too.",
-            next_step="take single settings away with NAME=, or add --yes",
+            f"{counted(count, 'HPA')} would get other settings",
+            cause="That includes modes, guards and the proof that the native controller is absent.",
+            next_step="remove single settings with NAME=, or add --yes",
         )
 
 
@@ -138,7 +147,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     if output == "table":
         rows = [("SETTING", "VALUE"), *written_settings(effective)]
         session.out("\n".join(layout(rows)))
-        session.note("What is not listed has upstream's default.")
+        session.note("Settings that are not listed have upstream's default.")
     else:
         session.out(one("Settings", {"cluster": cluster, "settings": body}, output))
     return 0

@@ -25,9 +25,15 @@ _SHOWN: Final = 10
 @click.command("shadow-report")
 @click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="From then on.")
-@click.option("--until", metavar="1h|TIME", help="Until then [default: now].")
-@click.option("--differences", type=click.IntRange(min=0), default=_SHOWN, show_default=True, help="How many to show.")
+@click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@click.option(
+    "--differences",
+    type=click.IntRange(min=0),
+    default=_SHOWN,
+    show_default=True,
+    help="Number of differences to show.",
+)
 @output_option(formats=("table", "wide", "name", "json", "yaml", "jsonl", "csv"))
 @command_options(reads=True)
 def shadow_report(
@@ -35,7 +41,7 @@ def shadow_report(
 ) -> int:
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
 
-    Each difference is put in a class and explained: timing (the two evaluate at other moments), metric (the native
+    Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
     """
     from fleethpa.cli.common.filters import closed_window
@@ -65,8 +71,8 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
     found = [report for view in views if (report := made[view.id]) is not None]
     if not found:
         raise not_found(
-            f"no HPA of {selection} was in shadow beside a native controller in this window",
-            cause="Shadow compares with HPA objects of member clusters (origin cluster, mode shadow).",
+            f"no HPA of {selection} ran in shadow beside a native controller in this window",
+            cause="The report compares HPAs of member clusters that fleethpa runs in mode shadow.",
             next_step="fleethpa get hpa -A",
         )
     return found

@@ -10,6 +10,7 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.problems import Problem, by_cause
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.output.table import layout
@@ -26,26 +27,30 @@ EVERY_S: Final = 1.0
 @click.option("-w", "--watch", is_flag=True, help="Wait until all have what they want; see --timeout.")
 @command_options(reads=True)
 def status(session: Session, selection: Selection, watch: bool) -> int:
-    """Say whether HPAs have what they want: replicas as desired, and scaling active. Exit 1 where one has not."""
+    """Report whether HPAs have what they want: replicas as desired, and nothing that keeps them from being scaled.
+
+    Exit 1 where one has not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
+    with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
+    """
     from fleethpa.cli.common.finding import chosen, nothing_found
     from fleethpa.cli.common.fleetstate import read_state, remark
 
     async def work() -> int:
-        told: list[str] = []
+        shown: list[str] = []
         async with session.past(watching=watch) as past:
             while True:
                 state = await read_state(past)
-                if not told:
+                if not shown:
                     remark(session, past, state)
-                rows = [(view, unsettled(view)) for view in chosen(state, selection)]
-                if not rows and not told:
+                views = chosen(state, selection)
+                if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))
                     return OK
-                lines = layout([(str(view.id), why or "ok") for view, why in rows])
-                if lines != told:
-                    session.out("\n".join(line for line in lines if line not in told))
-                    told = lines
-                waiting = any(why for _, why in rows)
+                lines = layout(rows(views))
+                if lines != shown:
+                    session.out("\n".join(line for line in lines if line not in shown))
+                    shown = lines
+                waiting = any(map(unsettled, views))
                 if not (watch and waiting):
                     return ANSWER_IS_NO if waiting else OK
                 await asyncio.sleep(EVERY_S)
@@ -53,14 +58,35 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
     return session.run(work(), brief=not watch)
 
 
+def rows(views: list[HpaView]) -> list[tuple[str, str]]:
+    """Name and state of each HPA, and of all HPAs of a cluster that share the cause of a problem."""
+    own, shared = by_cause(views)
+    listed = [(str(view.id), _row(view, own[view.id])) for view in views if view.id in own]
+    return listed + [(group.name, group.text) for group in shared]
+
+
 def unsettled(view: HpaView) -> str:
-    """What an HPA still lacks, in words; empty: nothing."""
+    """What keeps an HPA from having what it wants, in words; empty: nothing."""
+    return _waits(view, view.problems)
+
+
+def _row(view: HpaView, own: list[Problem]) -> str:
+    texts = "; ".join(problem.text for problem in own if not problem.waits)
+    # One that also has a shared problem is not ok, and its replicas are not as desired because of that.
+    if len(own) < len(view.problems):
+        return _texts(own)
+    return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
+
+
+def _waits(view: HpaView, problems: list[Problem]) -> str:
+    if waits := [problem for problem in problems if problem.waits]:
+        return _texts(waits)
     status = view.status
-    conditions = {c.get("type"): c for c in status.get("conditions") or []}
-    for name in ("AbleToScale", "ScalingActive"):
-        if conditions.get(name, {}).get("status") == "False":
-            return f"{name} is False: {conditions[name].get('reason')}"
-    if not conditions:
+    if not status.get("conditions"):
         return "not evaluated yet"
     current, desired = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
     return f"{current} replicas, {desired} desired" if current != desired else ""
+
+
+def _texts(problems: list[Problem]) -> str:
+    return "; ".join(problem.text for problem in problems)

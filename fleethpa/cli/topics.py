@@ -15,7 +15,7 @@ from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from runtime.topicadmin import Difference, WantedTopic
+    from runtime.topicadmin import TopicDifference, WantedTopic
 
 R = TypeVar("R")
 COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
@@ -25,17 +25,18 @@ def _shape(function: Callable[..., R]) -> Callable[..., R]:
     function = click.option(
         "--partitions",
         type=click.IntRange(1),
-        help=f"Fixed for life. [default: as the topics that exist have it, else {DEFAULT_PARTITIONS}]",
+        help="Number of partitions; it can never be changed. "
+        f"[default: that of the existing topics, or else {DEFAULT_PARTITIONS}]",
     )(function)
     function = click.option(
         "--replication-factor",
         type=click.IntRange(1),
-        help="Replicas of each partition. [default: as the topics that exist have it, else 3]",
+        help="Replicas of each partition. [default: that of the existing topics, or else 3]",
     )(function)
-    function = click.option("--strimzi-cluster", default="kafka", show_default=True, help="Kafka's name, for -o yaml.")(
-        function
-    )
-    function = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")(function)
+    function = click.option(
+        "--strimzi-cluster", default="kafka", show_default=True, help="Name of the Kafka resource, for -o yaml."
+    )(function)
+    function = click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")(function)
     return click.option("-o", "--output", type=click.Choice(["text", "yaml"]), default="text", show_default=True)(
         function
     )
@@ -69,16 +70,16 @@ def init(session: Session, /, **options: Any) -> int:
 
 
 @topics.command("check")
-@click.option("--fix", is_flag=True, help="Create what is missing and set what differs.")
+@click.option("--fix", is_flag=True, help="Create missing topics and correct settings that differ.")
 @_shape
 @command_options()
 def check(session: Session, /, fix: bool, **options: Any) -> int:
-    """Compare the topics with what fleethpa needs; exit code 1 when they differ."""
+    """Compare the topics with what fleethpa needs; exit 1 if they differ."""
     if options["output"] == "yaml":
         return _print_manifests(session, options)
     want, found = _compared(session, options)
     for one in found:
-        session.out(f"{one}{'' if one.fixable else ' (cannot be changed: make the topic anew)'}")
+        session.out(f"{one}{'' if one.fixable else ' (cannot be changed: create the topic again)'}")
     if not found:
         session.out("all topics are as they should be")
         return OK
@@ -94,10 +95,10 @@ def check(session: Session, /, fix: bool, **options: Any) -> int:
 
 @topics.command("acls")
 @click.argument("component", type=click.Choice(COMPONENTS), required=False)
-@click.option("--principal", default="User:fleethpa-{component}", show_default=True, help="Who gets them.")
+@click.option("--principal", default="User:fleethpa-{component}", show_default=True, help="Who gets the permissions.")
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:
-    """Print the least permissions of each component, as arguments of kafka-acls.sh."""
+    """Print the smallest set of permissions of each component, as arguments of kafka-acls.sh."""
     from runtime.acls import Component, acl_commands
 
     for name in get_args(Component):
@@ -173,12 +174,12 @@ def _print_manifests(session: Session, options: dict[str, Any]) -> int:
     return OK
 
 
-def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[Difference]]:
+def _compared(session: Session, options: dict[str, Any]) -> tuple[list[WantedTopic], list[TopicDifference]]:
     from runtime.topicadmin import check_beside
 
     settings = client_settings(session.config)
 
-    async def ask() -> tuple[list[WantedTopic], list[Difference]]:
+    async def ask() -> tuple[list[WantedTopic], list[TopicDifference]]:
         async with connecting(settings.bootstrap_servers):
             return await check_beside(settings, options["partitions"], options["replication_factor"])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleethpa.cli.common.decisionids import AskedId, asked_id, only
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import one
@@ -15,28 +15,29 @@ if TYPE_CHECKING:
     from streams.history.onedecision import Derived
     from streams.history.past import Past
 
-_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
-
 
 @click.command()
 @click.argument("id_", metavar="ID")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def verify(session: Session, id_: str, output: str) -> int:
-    """Make one decision again from the log and compare it byte for byte; exit 1 if it differs."""
+    """Re-derive one decision from the log and compare it byte for byte; exit 1 if it differs.
+
+    ID may be short, as lists of decisions print it.
+    """
     from fleethpa.cli.common.sources import past_of
 
-    match = _ID.fullmatch(id_)
-    if match is None:
-        raise usage(f"{id_!r} is no decision id", next_step="fleethpa decisions -A -o wide")
+    asked = asked_id(id_)
+    if asked is None:
+        raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
     past = past_of(session)
-    derived = session.run(_derive(session, past, id_, int(match[1])))
+    derived = session.run(_derive(session, past, asked))
     found = _document(past, derived)
     session.out(_text(found) if output == "table" else one("DecisionVerification", found, output))
     return OK if found["identical"] else ANSWER_IS_NO
 
 
-async def _derive(session: Session, past: Past, id_: str, partition: int) -> Derived:
+async def _derive(session: Session, past: Past, asked: AskedId) -> Derived:
     from fleethpa.cli.common.brokerconnection import connecting
     from streams.archive.segments import ArchiveError
     from streams.history.onedecision import derive
@@ -44,14 +45,18 @@ async def _derive(session: Session, past: Past, id_: str, partition: int) -> Der
 
     async with connecting(session.config.servers):
         try:
-            if partition >= await past.partitions():
-                raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
-            derived = await derive(past, partition, id_)
+            if asked.partition >= await past.partitions():
+                raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+            derived = await derive(past, asked.partition, asked.text, lambda ids: only(asked, ids))
         except (ArchiveError, CoreError) as error:
-            raise usage(f"decision {id_} cannot be made again: {error}", next_step="fleethpa audit verify") from error
+            raise usage(
+                f"decision {asked.text} cannot be re-derived: {error}", next_step="fleethpa audit verify"
+            ) from error
     if derived.standing is None and derived.made is None:
         raise not_found(
-            f"no decision {id_}", cause="Neither the decisions nor the log know it.", next_step="fleethpa decisions -A"
+            f"no decision {asked.text}",
+            cause="Neither the decisions nor the log hold it.",
+            next_step="fleethpa decisions -A",
         )
     return derived
 
@@ -95,6 +100,6 @@ def _text(found: dict[str, Any]) -> str:
     if not found["recorded"]:
         return "\n".join([*lines, "MISSING    it follows from the log, but is not among the decisions"])
     if not found["recomputed"]:
-        return "\n".join([*lines, "INVENTED   it stands among the decisions, but does not follow from the log"])
+        return "\n".join([*lines, "EXTRA      it is recorded, but does not follow from the log"])
     shown = [f"DIFFERS    {each['text']}" for each in found["differences"]]
     return "\n".join([*lines, *(shown or ["DIFFERS    in its bytes, though not in their meaning"])])

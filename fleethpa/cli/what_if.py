@@ -34,9 +34,19 @@ _UNASKED: Final = "metrics ignored: replicas are 0, unknown or out of bounds"
 @click.option("-n", "--namespace", help="Namespace [default: default].")
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE|DIR|-", help="A manifest of the HPA to try.")
 @validate_option
-@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="maxReplicas=16, cpu=80%, scaleDown.…=…")
 @click.option(
-    "--metric", "values", multiple=True, metavar="NAME=VALUE", help="queue_depth=+30%, cpu=90%, or a quantity."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change a field: maxReplicas=16, cpu=80%, scaleDown.stabilizationWindowSeconds=60.",
+)
+@click.option(
+    "--metric",
+    "values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a metric's value: queue_depth=+30%, cpu=90%, or a quantity.",
 )
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
@@ -52,7 +62,7 @@ def what_if(
 ) -> None:
     """Evaluate once more on the inputs of a decision, with another spec (-f, --set) or other metric values (--metric).
 
-    Nothing is written anywhere. Memory, pods and everything else are as they were for that decision.
+    Nothing is written. Earlier recommendations, pods and everything else are as they were for that decision.
     """
     if not (files or settings or values):
         step = "-f hpa.yaml, --set maxReplicas=16, or --metric cpu=+30%"

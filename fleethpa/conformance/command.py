@@ -10,7 +10,7 @@ import orjson
 
 from fleethpa.cli.common import failures
 from fleethpa.cli.output.table import layout
-from fleethpa.conformance.runner import FileReport, Report, Shown, run
+from fleethpa.conformance.runner import ConformanceReport, FileReport, Shown, run
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError
 
 _HEADER = ("FILE", "KIND", "CASES", "EQUAL", "DIFFERENT", "TICKS/S", "EXPLAINED")
@@ -19,9 +19,9 @@ _WIDTH = 300
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes [default: one per core].")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N cases of each file.")
-@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="First differences to print.")
+@click.option("--show", type=click.IntRange(0), default=10, show_default=True, help="Number of differences to print.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def conformance(
@@ -29,7 +29,7 @@ def conformance(
 ) -> None:
     """Compare the engine with upstream's recorded answers.
 
-    FILES hold cases of any kind (told by content), or the syncs of a recording (NAME-syncs.jsonl.gz, its siblings
+    FILES hold cases of any kind (recognized by content), or the syncs of a recording (NAME-syncs.jsonl.gz, its siblings
     beside it). Exit 1 when any case differs.
     """
     try:
@@ -44,7 +44,7 @@ def conformance(
         context.exit(failures.ANSWER_IS_NO)
 
 
-def to_json(report: Report) -> str:
+def to_json(report: ConformanceReport) -> str:
     """Render a report for programs."""
     body: dict[str, Any] = {"files": [_file(each) for each in report.files], "different": report.different}
     return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
@@ -62,7 +62,7 @@ def _file(report: FileReport) -> dict[str, Any]:
     }
 
 
-def to_text(report: Report) -> str:
+def to_text(report: ConformanceReport) -> str:
     """Render a report for people: a table, then the first differences."""
     rows = [_HEADER, *(_row(each) for each in report.files)]
     lines = layout(rows)

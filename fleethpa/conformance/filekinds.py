@@ -5,7 +5,7 @@ from typing import Any
 
 from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
 from fleethpa.conformance.compare import Difference
-from fleethpa.conformance.vectorerrors import UnknownKindError
+from fleethpa.conformance.vectorerrors import UnknownFileKindError
 
 Json = dict[str, Any]
 Check = Callable[[Iterable[Json]], Iterator[tuple[int, list[Difference]]]]
@@ -44,7 +44,9 @@ def kind_of(first: Json, second: Json | None) -> str:
 def _recording(second: Json | None) -> str:
     if second is not None and second.get("type") == "sync":
         return RECORDING
-    raise UnknownKindError("this is a part of a recording; give its NAME-syncs.jsonl.gz, the others are read beside it")
+    raise UnknownFileKindError(
+        "this is a part of a recording; give its NAME-syncs.jsonl.gz, the others are read beside it"
+    )
 
 
 def _api(first: Json) -> str:
@@ -60,4 +62,4 @@ def _api(first: Json) -> str:
         return "quantity"
     if isinstance(first.get("in"), dict) and "out" in first:
         return "defaulting"
-    raise UnknownKindError(f"no known kind of case: its first line has the keys {', '.join(sorted(first))}")
+    raise UnknownFileKindError(f"no known kind of case: its first line has the keys {', '.join(sorted(first))}")

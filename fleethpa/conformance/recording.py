@@ -47,7 +47,7 @@ NOT_ASKED = MetricFailure("(the controller did not ask)")
 _EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
 
 
-class Derived(Struct, frozen=True):
+class DerivedSync(Struct, frozen=True):
     """What the engine makes of a sync."""
 
     asked: int | None
@@ -128,7 +128,7 @@ class Replay:
         moment = self.moment(sync)
         return View(moment, moment, self._scale_read(sync), None)
 
-    def _explained(self, sync: Json, derived: Derived) -> str | None:
+    def _explained(self, sync: Json, derived: DerivedSync) -> str | None:
         if self._is_cut_off(sync, derived):
             return openpoints.CUT_OFF
         if asked_of(sync) != derived.asked:
@@ -138,13 +138,15 @@ class Replay:
         names = [row.name for row in derived.pods.rows]
         return openpoints.explain(derived.before, self._recorded(sync), derived.result.status, names, span)
 
-    def _is_cut_off(self, sync: Json, derived: Derived) -> bool:
+    def _is_cut_off(self, sync: Json, derived: DerivedSync) -> bool:
         """Tell whether the controller (or the recording) ended in the middle of this sync, so far equal to ours."""
         if sync.get("status") is not None or asked_of(sync) not in (None, derived.asked):
             return False
         return any(sync["t"] <= end <= sync["t"] + CUT_S for end in self.tapes.ends)
 
-    def _seen_otherwise(self, sync: Json, history: History, view: View, first: Derived) -> tuple[Derived, str | None]:
+    def _seen_otherwise(
+        self, sync: Json, history: History, view: View, first: DerivedSync
+    ) -> tuple[DerivedSync, str | None]:
         """Try what the controller may have seen up to 50 ms before or after the recorder, one change at a time."""
         for reason, other_history, other in self._otherwise(sync, history, view):
             derived = self._derive(sync, other_history, other)
@@ -180,7 +182,7 @@ class Replay:
         near = sorted({each for each in changes if abs(each - moment) <= LAG_S})
         return [moved for each in near for moved in (each - 1e-6, each)]
 
-    def _differences(self, sync: Json, derived: Derived) -> list[Difference]:
+    def _differences(self, sync: Json, derived: DerivedSync) -> list[Difference]:
         asked, recorded = asked_of(sync), self._recorded(sync)
         ours = derived.result.status if derived.result.status_changed else None
         if asked == derived.asked and recorded == ours:
@@ -200,7 +202,7 @@ class Replay:
         full: Json = self.tapes.calls[status["id"]]["status"]
         return full
 
-    def _derive(self, sync: Json, history: History, view: View) -> Derived:
+    def _derive(self, sync: Json, history: History, view: View) -> DerivedSync:
         hpa = self._hpa(sync, view.hpa_at)
         before = hpa.get("status") or _EMPTY_STATUS
         autoscaler = self._compile(hpa)
@@ -211,11 +213,11 @@ class Replay:
         if evaluation.pending is None:
             if evaluation.result is None:
                 raise ValueError("an evaluation must end or want a write")
-            return Derived(None, evaluation.result, pods, before)
+            return DerivedSync(None, evaluation.result, pods, before)
         write = self.tapes.calls.get((sync.get("write") or {}).get("id"))
         written_ms = time_ms(write["done"]) if write else now_ms
         result = complete(evaluation.pending, before, evaluation.history, outcome_of(sync), written_ms)
-        return Derived(evaluation.pending.desired_replicas, result, pods, before)
+        return DerivedSync(evaluation.pending.desired_replicas, result, pods, before)
 
     def _hpa(self, sync: Json, at: float | None) -> Json:
         known = sync.get("hpaResourceVersion") or "0"

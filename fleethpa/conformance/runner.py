@@ -20,7 +20,7 @@ from msgspec import Struct
 from fleethpa.conformance import recording
 from fleethpa.conformance.compare import Difference, broken
 from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
-from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownKindError
+from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class FileReport(Struct, frozen=True, kw_only=True):
     first: tuple[Shown, ...] = ()
 
 
-class Report(Struct, frozen=True):
+class ConformanceReport(Struct, frozen=True):
     """All files."""
 
     files: tuple[FileReport, ...]
@@ -78,7 +78,7 @@ _Chunk = tuple[int, list[bytes]]
 _Apply = Callable[[Callable[[_Chunk], _Part], Iterable[_Chunk]], Iterable[_Part]]
 
 
-def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10) -> Report:
+def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None, show: int = 10) -> ConformanceReport:
     """Check files.
 
     Args:
@@ -97,7 +97,7 @@ def run(files: Sequence[Path], jobs: int | None = None, limit: int | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
             apply = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context)).map
-        return Report(tuple(_check_file(Path(file), jobs, limit, show, apply) for file in files))
+        return ConformanceReport(tuple(_check_file(Path(file), jobs, limit, show, apply) for file in files))
 
 
 def _check_file(path: Path, jobs: int, limit: int | None, show: int, apply: _Apply) -> FileReport:
@@ -144,12 +144,12 @@ def _lines(path: Path) -> list[bytes]:
 
 def _kind(path: Path, lines: list[bytes]) -> str:
     if not lines:
-        raise UnknownKindError(f"{path}: is empty")
+        raise UnknownFileKindError(f"{path}: is empty")
     first, *rest = [_decode(path, number, line) for number, line in enumerate(lines[:2], 1)]
     try:
         return kind_of(first, rest[0] if rest else None)
-    except UnknownKindError as error:
-        raise UnknownKindError(f"{path}: {error}") from error
+    except UnknownFileKindError as error:
+        raise UnknownFileKindError(f"{path}: {error}") from error
 
 
 def _decode(path: Path | str, number: int, line: bytes) -> Json:
@@ -212,7 +212,7 @@ def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, sho
     from fleethpa.conformance.api import API_CHECKS
 
     if kind not in API_KINDS or kind not in API_CHECKS:
-        raise UnknownKindError(f"{path}: cases of kind {kind} cannot be checked")
+        raise UnknownFileKindError(f"{path}: cases of kind {kind} cannot be checked")
     cases = [_decode(path, number, line) for number, line in enumerate(lines, 1)]
     if limit is not None:
         cases = cases[: limit + (kind == "selectors")]

@@ -9,5 +9,5 @@ class MissingFileError(InputError):
     """There is no such file."""
 
 
-class UnknownKindError(InputError):
+class UnknownFileKindError(InputError):
     """The content is of no known kind."""

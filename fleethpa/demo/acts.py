@@ -7,7 +7,7 @@ from typing import Final
 
 from fleethpa.demo.reports import Told, missing_held, until
 from fleethpa.demo.scene import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
-from fleethpa.simulator.loadcurve import Constant
+from fleethpa.simulator.loadcurve import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.simulatedfleet import Fleet
 from schemas.keys import HpaId
@@ -122,7 +122,7 @@ ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
 
 def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
     """Give a workload another load from now on."""
-    fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, Constant(units))
+    fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
 
 
 def _settled(told: Told, hpa: HpaId, mark: int) -> bool:

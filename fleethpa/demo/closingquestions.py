@@ -54,7 +54,7 @@ async def _explained(told: Told, past: Past) -> None:
 async def _tried(told: Told, past: Past) -> None:
     from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
     from fleethpa.cli.common.changes import changed_spec, checked
-    from fleethpa.cli.output.backtestpage import page
+    from fleethpa.cli.output.backtestpage import Reported, page
     from streams.analysis.openloop import open_loop
     from streams.history.evaluationinputs import Evaluated
 
@@ -64,10 +64,10 @@ async def _tried(told: Told, past: Past) -> None:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
     body = {"metadata": {"name": EAST.name, "namespace": EAST.namespace}, "spec": spec}
-    wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")})
+    wish = Wish(EAST, body | {"spec": checked(body, changed_spec(spec, (CHANGE,)), "--set")}, spec)
     result = run([wish], events, "closed")[0]
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
-    for line in page(result, notes(result), plot=True, width=width):
+    for line in page(Reported(result, wish.changes, notes(result)), plot=True, width=width):
         told.screen.plain(f"     {line}")
     compared = open_loop(events[EAST], None)
     told.promise(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fleethpa.simulator import resources
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 Document = dict[str, Any]
 
@@ -41,7 +41,7 @@ def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Doc
     elif parts[:2] == ["openapi", "v3"]:
         found = _openapi(parts[2:])
     if found is None:
-        raise ApiError(404, "the server could not find the requested resource")
+        raise StatusError(404, "the server could not find the requested resource")
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 ACTIONS: Final = ("status", "hang", "drop", "none")
 
@@ -96,7 +96,7 @@ class Denial:
 
 
 @dataclass
-class Access:
+class TokenAccess:
     """Who may do what."""
 
     tokens: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Access:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
-            raise ApiError(401, "Unauthorized")
+            raise StatusError(401, "Unauthorized")
         return user
 
     def allows(self, user: str, verb: str, resource: str, namespace: str) -> bool:
@@ -134,7 +134,9 @@ class Access:
         where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
         what = f'cannot {verb} resource "{resource}" in API group "{group}" {where}'
         subject = f"{resource}.{group}" if group else resource
-        raise ApiError(403, f'{subject} is forbidden: User "{user}" {what}', details={"kind": resource, "group": group})
+        raise StatusError(
+            403, f'{subject} is forbidden: User "{user}" {what}', details={"kind": resource, "group": group}
+        )
 
 
 def fault_from(document: Mapping[str, Any]) -> Fault:

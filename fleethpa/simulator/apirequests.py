@@ -10,8 +10,8 @@ import orjson
 import yaml
 
 from fleethpa.simulator import patching, protobuf
-from fleethpa.simulator.apistatus import ApiError
-from fleethpa.simulator.ownership import Writer
+from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.ownership import FieldWriter
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -78,10 +78,10 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> Ask | None:
     return Ask(method, group, version, namespace, tuple(rest), query)
 
 
-def writer_of(ask: Ask, user_agent: str) -> Writer:
+def writer_of(ask: Ask, user_agent: str) -> FieldWriter:
     """Return the hand behind a write."""
     manager = ask.query.get("fieldManager") or user_agent.partition("/")[0] or "unknown"
-    return Writer(manager, subresource="status" if ask.subresource == "status" else "")
+    return FieldWriter(manager, subresource="status" if ask.subresource == "status" else "")
 
 
 def parse_body(content_type: str, raw: bytes) -> Any:
@@ -99,7 +99,7 @@ def parse_body(content_type: str, raw: bytes) -> Any:
             return yaml.safe_load(raw)
         return orjson.loads(raw)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
-        raise ApiError(400, f"the body is neither JSON nor YAML: {error}") from error
+        raise StatusError(400, f"the body is neither JSON nor YAML: {error}") from error
 
 
 def patch_type(content_type: str) -> str:

@@ -26,7 +26,7 @@ _REASONS = {
 }
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """A request that fails with a Kubernetes Status."""
 
     def __init__(
@@ -66,40 +66,40 @@ def _details(resource: str, name: str) -> Document:
     return {"name": name, "kind": plural} | ({"group": group} if group else {})
 
 
-def not_found(resource: str, name: str) -> ApiError:
+def not_found(resource: str, name: str) -> StatusError:
     """`resource` is the plural with its group, e.g. deployments.apps."""
-    return ApiError(404, f'{resource} "{name}" not found', details=_details(resource, name))
+    return StatusError(404, f'{resource} "{name}" not found', details=_details(resource, name))
 
 
-def already_exists(resource: str, name: str) -> ApiError:
+def already_exists(resource: str, name: str) -> StatusError:
     """The name is taken."""
     message = f'{resource} "{name}" already exists'
-    return ApiError(409, message, reason="AlreadyExists", details=_details(resource, name))
+    return StatusError(409, message, reason="AlreadyExists", details=_details(resource, name))
 
 
-def conflict(resource: str, name: str) -> ApiError:
+def conflict(resource: str, name: str) -> StatusError:
     """A write carried a resource version that is no longer the newest."""
     text = "the object has been modified; please apply your changes to the latest version and try again"
     message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
-    return ApiError(409, message, details=_details(resource, name))
+    return StatusError(409, message, details=_details(resource, name))
 
 
-def uid_conflict(resource: str, name: str, wanted: str, found: str) -> ApiError:
+def uid_conflict(resource: str, name: str, wanted: str, found: str) -> StatusError:
     """A write carried the uid of another object of this name."""
     text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
-    return ApiError(409, message, details=_details(resource, name))
+    return StatusError(409, message, details=_details(resource, name))
 
 
-def invalid(kind: str, group: str, name: str, problems: Sequence[FieldError]) -> ApiError:
+def invalid(kind: str, group: str, name: str, problems: Sequence[FieldError]) -> StatusError:
     """An object that breaks rules of its type."""
     subject = f"{kind}.{group}" if group else kind
     causes = [{"reason": problem.type, "message": problem.body, "field": problem.field} for problem in problems]
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
     text = aggregate([problem.string for problem in problems])
-    return ApiError(422, f'{subject} "{name}" is invalid: {text}', details=details)
+    return StatusError(422, f'{subject} "{name}" is invalid: {text}', details=details)
 
 
-def expired(asked: int, oldest: int) -> ApiError:
+def expired(asked: int, oldest: int) -> StatusError:
     """A watch asked for history that is gone."""
-    return ApiError(410, f"too old resource version: {asked} ({oldest})")
+    return StatusError(410, f"too old resource version: {asked} ({oldest})")

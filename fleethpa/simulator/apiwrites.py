@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.simulator import apistatus, hpa_api, ownership, patching
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.objectstore import Key, Store
-from fleethpa.simulator.ownership import Writer
+from fleethpa.simulator.ownership import FieldWriter
 from fleethpa.simulator.requestselectors import selector_string
 from fleethpa.simulator.resources import ResourceType
 from schemas.kubernetes import fielderrors
@@ -61,7 +61,7 @@ class Writes:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(
-        self, resource: ResourceType, namespace: str, body: Document, writer: Writer, *, dry: bool = False
+        self, resource: ResourceType, namespace: str, body: Document, writer: FieldWriter, *, dry: bool = False
     ) -> Document:
         """Create an object.
 
@@ -79,7 +79,14 @@ class Writes:
         return document if dry else self._store.put(key, document)
 
     def update(
-        self, resource: ResourceType, namespace: str, name: str, body: Document, writer: Writer, *, dry: bool = False
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        body: Document,
+        writer: FieldWriter,
+        *,
+        dry: bool = False,
     ) -> Document:
         """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
 
@@ -101,7 +108,7 @@ class Writes:
         namespace: str,
         name: str,
         change: tuple[str, Any],
-        writer: Writer,
+        writer: FieldWriter,
         *,
         dry: bool = False,
         force: bool = False,
@@ -109,7 +116,7 @@ class Writes:
         """Patch an object or its status; `change` is (content type, patch). An apply creates what is missing."""
         content_type, body = change
         if content_type == patching.APPLY_PATCH:
-            writer = Writer(writer.manager, "Apply", writer.subresource)
+            writer = FieldWriter(writer.manager, "Apply", writer.subresource)
             if self._store.get(_key(resource, namespace, name)) is None:
                 return self.create(resource, namespace, body, writer, dry=dry)
             if not force:
@@ -119,7 +126,14 @@ class Writes:
         return self.update(resource, namespace, name, patched(shown, content_type, body), writer, dry=dry)
 
     def write_scale(
-        self, resource: ResourceType, namespace: str, name: str, body: Document, writer: Writer, *, dry: bool = False
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        body: Document,
+        writer: FieldWriter,
+        *,
+        dry: bool = False,
     ) -> Document:
         """Write spec.replicas through a Scale and return the Scale after it.
 
@@ -129,13 +143,15 @@ class Writes:
         current = self.read(resource, namespace, name)
         replicas = (body.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
-            raise ApiError(400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer")
+            raise StatusError(
+                400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer"
+            )
         if replicas < 0:
             raise apistatus.invalid("Scale", "autoscaling", name, [_negative(replicas)])
         self._check_preconditions(resource, current, body.get("metadata") or {})
         document = current | {"spec": current["spec"] | {"replicas": replicas}}
         if not _same(document, current):
-            self._sign(document, current, resource, Writer(writer.manager, writer.operation, "scale"))
+            self._sign(document, current, resource, FieldWriter(writer.manager, writer.operation, "scale"))
             document = document if dry else self._store.put(_key(resource, namespace, name), document)
         return self.scale_of(resource, document)
 
@@ -169,10 +185,10 @@ class Writes:
 
     def _incoming(self, resource: ResourceType, received: Any) -> Document:
         if not isinstance(received, dict) or not isinstance(received.get("metadata", {}), dict):
-            raise ApiError(400, f"the body is not a {resource.kind}: send a JSON object with metadata")
+            raise StatusError(400, f"the body is not a {resource.kind}: send a JSON object with metadata")
         kind = received.get("kind", resource.kind)
         if kind != resource.kind:
-            raise ApiError(400, f"{kind} in the body does not match the resource {resource.qualified}")
+            raise StatusError(400, f"{kind} in the body does not match the resource {resource.qualified}")
         body: Document = {"metadata": {}} | received | {"kind": kind, "apiVersion": resource.group_version}
         return hpa_api.decoded(body) if resource.group == "autoscaling" else body
 
@@ -182,7 +198,9 @@ class Writes:
             problem = fielderrors.required("metadata.name", "name or generateName is required")
             raise apistatus.invalid(resource.kind, resource.group, "", [problem])
         if resource.namespaced and given.get("namespace", namespace) != namespace:
-            raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
+            raise StatusError(
+                400, "the namespace of the provided object does not match the namespace sent on the request"
+            )
         if resource.namespaced and self._store.get(("namespaces", "", namespace)) is None:
             raise apistatus.not_found("namespaces", namespace)
         own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
@@ -201,7 +219,7 @@ class Writes:
         if version != metadata["resourceVersion"]:
             raise apistatus.conflict(resource.qualified, metadata["name"])
 
-    def _joined(self, resource: ResourceType, current: Document, body: Document, writer: Writer) -> Document:
+    def _joined(self, resource: ResourceType, current: Document, body: Document, writer: FieldWriter) -> Document:
         """Return the object after the write: what the client may set from the body, the rest from the stored one."""
         if writer.subresource == "status":
             status = {"status": body.get("status") or {}}
@@ -226,7 +244,7 @@ class Writes:
             return document | {"spec": {"replicas": 1} | spec}
         return document
 
-    def _sign(self, document: Document, old: Document | None, resource: ResourceType, writer: Writer) -> None:
+    def _sign(self, document: Document, old: Document | None, resource: ResourceType, writer: FieldWriter) -> None:
         """Set generation and managedFields of a document that is about to be stored."""
         metadata = dict(document["metadata"])
         part = "status" if writer.subresource == "status" else "spec"
@@ -250,7 +268,7 @@ def patched(document: Document, content_type: str, body: Any) -> Document:
     """
     if content_type == patching.JSON_PATCH:
         if not isinstance(body, list):
-            raise ApiError(400, "a JSON patch is a list of operations")
+            raise StatusError(400, "a JSON patch is a list of operations")
         result = patching.json_patch(document, body)
     elif content_type == patching.MERGE_PATCH:
         result = patching.merge(document, body)
@@ -261,9 +279,9 @@ def patched(document: Document, content_type: str, body: Any) -> Document:
         message = (
             f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
         )
-        raise ApiError(415, message)
+        raise StatusError(415, message)
     if not isinstance(result, dict):
-        raise ApiError(400, "the patch does not leave an object")
+        raise StatusError(400, "the patch does not leave an object")
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleethpa.simulator.apistatus import ApiError, invalid
+from fleethpa.simulator.apistatus import StatusError, invalid
 from schemas.kubernetes import versions
 from schemas.kubernetes.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
 from schemas.kubernetes.validation import validate_create, validate_update
@@ -23,7 +23,7 @@ def decoded(body: Document) -> Document:
     try:
         return convert_to_v2(decode_and_default(body))
     except ManifestError as error:
-        raise ApiError(400, f"HorizontalPodAutoscaler cannot be read: {error}") from error
+        raise StatusError(400, f"HorizontalPodAutoscaler cannot be read: {error}") from error
 
 
 def stored(hpa: Document) -> Document:

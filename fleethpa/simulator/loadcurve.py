@@ -18,7 +18,7 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantLoad:
     """Always the same load."""
 
     value: float = 0.0
@@ -28,7 +28,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepLoad:
     """`before` until `at_s`, `after` from then on."""
 
     before: float
@@ -40,7 +40,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Ramp:
+class RampLoad:
     """From `start` to `end` in a straight line over `over_s` seconds that begin at `from_s`."""
 
     start: float
@@ -54,7 +54,7 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True)
-class Sine:
+class SineLoad:
     """`base` plus or minus `amplitude`, never below nothing; begins at `base`, rising."""
 
     base: float
@@ -66,7 +66,7 @@ class Sine:
 
 
 @dataclass(frozen=True, slots=True)
-class Spike:
+class SpikeLoad:
     """`base`, but `peak` for `duration_s` seconds from `at_s`; again every `every_s`, if that is set."""
 
     base: float
@@ -83,7 +83,7 @@ class Spike:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class PointsLoad:
     """A recorded load: (seconds, units per second), times rising; straight lines between, flat outside."""
 
     points: tuple[tuple[float, float], ...]
@@ -100,21 +100,21 @@ class Points:
         return before[1]
 
 
-def _points(points: list[list[float]]) -> Points:
+def _points(points: list[list[float]]) -> PointsLoad:
     if not points:
         raise ValueError("points: at least one [seconds, units per second] is needed")
     pairs = tuple((float(second), float(value)) for second, value in points)
     if any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(pairs)):
         raise ValueError("points: times must rise")
-    return Points(pairs)
+    return PointsLoad(pairs)
 
 
 SHAPES: dict[str, Callable[..., Load]] = {
-    "constant": Constant,
-    "step": Step,
-    "ramp": Ramp,
-    "sine": Sine,
-    "spike": Spike,
+    "constant": ConstantLoad,
+    "step": StepLoad,
+    "ramp": RampLoad,
+    "sine": SineLoad,
+    "spike": SpikeLoad,
     "points": _points,
 }
 
@@ -126,7 +126,7 @@ def parse_load(document: Mapping[str, Any] | float | int) -> Load:
         ValueError: Unknown shape, unknown or missing field, or a period that is not positive.
     """
     if isinstance(document, int | float):
-        return Constant(float(document))
+        return ConstantLoad(float(document))
     fields = dict(document)
     shape = fields.pop("shape", "constant")
     if shape not in SHAPES:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet, Running
-from fleethpa.simulator.model import PodUsage, Sample
+from fleethpa.simulator.model import Sample, SimulatedUsage
 from fleethpa.simulator.objectstore import Store
 from fleethpa.simulator.requestselectors import label_matcher
 from fleethpa.simulator.resources import metrics_entry
-from fleethpa.simulator.simulation import Series
+from fleethpa.simulator.simulation import SimulatedSeries
 from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
@@ -93,7 +93,7 @@ class MetricsApi:
         if path[:1] == ["nodes"]:
             return {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": []}
         if path[:1] != ["pods"]:
-            raise ApiError(404, "the server could not find the requested resource")
+            raise StatusError(404, "the server could not find the requested resource")
         fault = self._fault(namespace, "resource")
         items = [
             self._pod_metrics(*found, fault) for found in self._pods(namespace, query.get("labelSelector", ""), fault)
@@ -102,10 +102,12 @@ class MetricsApi:
             return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
         named = [item for item in items if item["metadata"]["name"] == path[1]]
         if not named:
-            raise ApiError(404, f'podmetrics.metrics.k8s.io "{namespace}/{path[1]}" not found')
+            raise StatusError(404, f'podmetrics.metrics.k8s.io "{namespace}/{path[1]}" not found')
         return named[0]
 
-    def _pod_metrics(self, pod: Document, sample: Sample, usage: PodUsage, fault: MetricsFault | None) -> Document:
+    def _pod_metrics(
+        self, pod: Document, sample: Sample, usage: SimulatedUsage, fault: MetricsFault | None
+    ) -> Document:
         names = [container["name"] for container in pod["spec"]["containers"]]
         cpu, memory = usage.cpu_milli, usage.memory_bytes
         if fault is not None and fault.kind == "fixed":
@@ -135,7 +137,7 @@ class MetricsApi:
         if len(path) == 2 and path[0] == "metrics":
             path = ["namespaces", namespace, path[1]]
         if len(path) != 3:
-            raise ApiError(404, "the server could not find the requested resource")
+            raise StatusError(404, "the server could not find the requested resource")
         resource, name, metric = path
         fault = self._fault(namespace, metric)
         if resource == "pods":
@@ -148,7 +150,7 @@ class MetricsApi:
             for s in run.simulation.series
         )
         if not items and not known:
-            raise ApiError(
+            raise StatusError(
                 404, f"the server could not find the metric {metric} for {resource}{'' if name == '*' else ' ' + name}"
             )
         return {
@@ -210,7 +212,7 @@ class MetricsApi:
                 }
                 items.append(item)
         if not known:
-            raise ApiError(404, f"the server could not find the metric {metric}")
+            raise StatusError(404, f"the server could not find the metric {metric}")
         version = "external.metrics.k8s.io/v1beta1"
         return {"kind": "ExternalMetricValueList", "apiVersion": version, "metadata": {}, "items": items}
 
@@ -221,7 +223,7 @@ class MetricsApi:
         for fault in reversed(self.faults):
             if fnmatchcase(namespace, fault.namespace) and fnmatchcase(metric, fault.metric):
                 if fault.kind == "error":
-                    raise ApiError(fault.status, fault.message)
+                    raise StatusError(fault.status, fault.message)
                 return fault
         return None
 
@@ -236,7 +238,7 @@ class MetricsApi:
 
     def _pods(
         self, namespace: str, selector: str, fault: MetricsFault | None, *, metric: str | None = None
-    ) -> Iterator[tuple[Document, Sample, PodUsage]]:
+    ) -> Iterator[tuple[Document, Sample, SimulatedUsage]]:
         """Go through the pods that the selector matches and the sample has, with the metric if one is named."""
         matches, found = label_matcher(selector), []
         for key, run in self._kubelet.workloads(namespace):
@@ -253,13 +255,13 @@ class MetricsApi:
         partial = fault is not None and fault.kind == "partial"
         yield from found[: int(len(found) * fault.share)] if fault is not None and partial else found
 
-    def _series(self, namespace: str, kind: str) -> Iterator[tuple[Series, Running]]:
+    def _series(self, namespace: str, kind: str) -> Iterator[tuple[SimulatedSeries, Running]]:
         for _, run in self._kubelet.workloads(namespace):
             for series in run.simulation.series:
                 if series.type == kind:
                     yield series, run
 
-    def _signal(self, series: Series, sample: Sample, fault: MetricsFault | None) -> float:
+    def _signal(self, series: SimulatedSeries, sample: Sample, fault: MetricsFault | None) -> float:
         if fault is not None and fault.kind == "fixed":
             return fault.value
         return sample.queue if series.signal == "queue" else sample.total_load

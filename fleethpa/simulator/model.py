@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fleethpa.simulator.loadcurve import Constant, Load
+from fleethpa.simulator.loadcurve import ConstantLoad, Load
 
 SAMPLES_KEPT: Final = 240
 
@@ -72,7 +72,7 @@ class SimulatedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class PodUsage:
+class SimulatedUsage:
     """What one pod used at the time of a sample; `load` is its share, in units per second."""
 
     cpu_milli: int
@@ -85,7 +85,7 @@ class Sample:
     """What a metrics server saw at `time_ms`; pods that do not run are absent."""
 
     time_ms: int
-    pods: dict[str, PodUsage]
+    pods: dict[str, SimulatedUsage]
     total_load: float
     queue: float
 
@@ -105,7 +105,7 @@ class SimulatedWorkload:
     name: str
     now_ms: int
     replicas: int = 1
-    load: Load = field(default_factory=Constant)
+    load: Load = field(default_factory=ConstantLoad)
     profile: PodProfile = field(default_factory=PodProfile)
     revision: str = "1"
     ordinals: bool = False
@@ -219,14 +219,14 @@ class SimulatedWorkload:
         capacity = (self.profile.capacity or 0.0) * len(self.ready_pods())
         self.queue = max(0.0, self.queue + (self.total_load() - capacity) * span_ms / 1000)
 
-    def _usage(self, pod: SimulatedPod, share: float) -> PodUsage:
+    def _usage(self, pod: SimulatedPod, share: float) -> SimulatedUsage:
         profile = self.profile
         cpu = profile.idle_cpu_milli + profile.cpu_milli_per_unit * share
         if self.now_ms < pod.running_ms + profile.startup_ms:
             cpu += profile.startup_cpu_milli
         factor = 1.0 + profile.noise * _jitter(pod.name, self.now_ms)
         memory = profile.idle_memory_bytes + profile.memory_bytes_per_unit * share
-        return PodUsage(min(profile.cpu_limit_milli, round(cpu * factor)), round(memory), share * factor)
+        return SimulatedUsage(min(profile.cpu_limit_milli, round(cpu * factor)), round(memory), share * factor)
 
     def _remove_gone(self) -> None:
         gone = [name for name, pod in self.pods.items() if pod.gone_ms is not None and pod.gone_ms <= self.now_ms]

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.apistatus import ApiError, expired
+from fleethpa.simulator.apistatus import StatusError, expired
 
 Document = dict[str, Any]
 Key = tuple[str, str, str]
@@ -33,7 +33,7 @@ class Store:
         self._objects: dict[str, dict[tuple[str, str], Document]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._forgotten = 0
-        self._watchers: set[asyncio.Queue[Change | ApiError | None]] = set()
+        self._watchers: set[asyncio.Queue[Change | StatusError | None]] = set()
 
     def get(self, key: Key) -> Document | None:
         """Return an object, or None."""
@@ -77,20 +77,20 @@ class Store:
         if version > self.version:
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
             message = f"Timeout: Too large resource version: {version}, current: {self.version}"
-            raise ApiError(504, message, details={"causes": [cause], "retryAfterSeconds": 1})
+            raise StatusError(504, message, details={"causes": [cause], "retryAfterSeconds": 1})
         return [change for change in self._history if change.version > version]
 
-    def subscribe(self) -> asyncio.Queue[Change | ApiError | None]:
+    def subscribe(self) -> asyncio.Queue[Change | StatusError | None]:
         """Return a queue of all later changes; None in it is the end, an error the end with that error."""
-        queue: asyncio.Queue[Change | ApiError | None] = asyncio.Queue()
+        queue: asyncio.Queue[Change | StatusError | None] = asyncio.Queue()
         self._watchers.add(queue)
         return queue
 
-    def unsubscribe(self, queue: asyncio.Queue[Change | ApiError | None]) -> None:
+    def unsubscribe(self, queue: asyncio.Queue[Change | StatusError | None]) -> None:
         """Stop filling a queue."""
         self._watchers.discard(queue)
 
-    def end_watches(self, error: ApiError | None = None) -> None:
+    def end_watches(self, error: StatusError | None = None) -> None:
         """End every open watch, as an API server does that shuts down; with an error if one is given."""
         for queue in self._watchers:
             queue.put_nowait(error)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FieldWriter:
     """The hand behind a write: `manager` is ?fieldManager=, else the User-Agent up to its first slash."""
 
     manager: str
@@ -37,7 +37,9 @@ def changed(old: Document | None, new: Document, part: str) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-def record(entries: Iterable[Document], fields: dict[str, set[str]], writer: Writer, entry: Document) -> list[Document]:
+def record(
+    entries: Iterable[Document], fields: dict[str, set[str]], writer: FieldWriter, entry: Document
+) -> list[Document]:
     """Return managedFields after `writer` has set `fields` (part of the object: members)."""
     kept, own = [], entry | {"fieldsV1": {}}
     for old in entries:
@@ -60,7 +62,7 @@ def _without(entry: Document, fields: dict[str, set[str]]) -> Document | None:
     return entry | {"fieldsV1": left} if left else None
 
 
-def refuse_conflicts(current: Document, applied: Document, writer: Writer) -> None:
+def refuse_conflicts(current: Document, applied: Document, writer: FieldWriter) -> None:
     """Check a server-side apply without force.
 
     Raises:
@@ -80,4 +82,4 @@ def refuse_conflicts(current: Document, applied: Document, writer: Writer) -> No
         plural = "conflict" if len(causes) == 1 else "conflicts"
         listed = "; ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
         message = f"Apply failed with {len(causes)} {plural}: {listed}"
-        raise ApiError(409, message, details={"causes": causes})
+        raise StatusError(409, message, details={"causes": causes})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -79,7 +79,9 @@ def json_patch(target: Any, operations: list[dict[str, Any]]) -> Any:
         try:
             result = _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise ApiError(422, f"the server rejected our request due to an error in our request: {error}") from error
+            raise StatusError(
+                422, f"the server rejected our request due to an error in our request: {error}"
+            ) from error
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 Document = dict[str, Any]
 
@@ -37,17 +37,17 @@ def decode(raw: bytes) -> Document:
         ApiError: 400, broken bytes; 415, a kind that is not known here.
     """
     if not raw.startswith(_MAGIC):
-        raise ApiError(400, "the body does not begin as a Kubernetes protobuf message does")
+        raise StatusError(400, "the body does not begin as a Kubernetes protobuf message does")
     try:
         envelope = dict(_fields(raw[len(_MAGIC) :]))
         kind_of = _message(envelope[1], {1: ("apiVersion", "text"), 2: ("kind", "text")})
         layout = _MESSAGES.get((kind_of["apiVersion"], kind_of["kind"]))
         if layout is None:
             text = f"simulated clusters read {kind_of['kind']} as JSON or YAML only, not as protobuf"
-            raise ApiError(415, text)
+            raise StatusError(415, text)
         return kind_of | {"metadata": {}} | _message(envelope[2], layout)
     except (IndexError, KeyError, UnicodeDecodeError, TypeError) as error:
-        raise ApiError(400, f"the protobuf body cannot be read: {error!r}") from error
+        raise StatusError(400, f"the protobuf body cannot be read: {error!r}") from error
 
 
 def _message(raw: bytes, layout: dict[int, tuple[str, Any]]) -> Document:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 
 Document = Mapping[str, Any]
 Matcher = Callable[[Document], bool]
@@ -50,7 +50,7 @@ def _label_term(term: str, selector: str) -> Matcher:
     if found := _EXISTS.match(term):
         key, wanted = found["key"], not found["not"]
         return lambda labels: (key in labels) is wanted
-    raise ApiError(400, f"unable to parse requirement: {selector!r} is not a label selector")
+    raise StatusError(400, f"unable to parse requirement: {selector!r} is not a label selector")
 
 
 def field_matcher(selector: str) -> Matcher:
@@ -63,7 +63,7 @@ def field_matcher(selector: str) -> Matcher:
     for term in selector.split(","):
         found = re.match(r"^([A-Za-z.]+)(==|=|!=)(.*)$", term.strip())
         if term.strip() and not found:
-            raise ApiError(400, f"invalid field selector {selector!r}: use field=value or field!=value")
+            raise StatusError(400, f"invalid field selector {selector!r}: use field=value or field!=value")
         if found:
             terms.append((found[1].split("."), found[2] != "!=", found[3]))
 

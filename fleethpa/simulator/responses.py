@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.requestselectors import field_matcher, label_matcher
 
 Document = dict[str, Any]
@@ -23,7 +23,7 @@ def json(document: Document | str, code: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=code, content_type="application/json")
 
 
-def failure(error: ApiError) -> web.Response:
+def failure(error: StatusError) -> web.Response:
     """Return a Status."""
     response = json(error.status(), error.code)
     if error.retry_after_s:
@@ -70,4 +70,4 @@ def _read_token(token: str) -> tuple[int, int]:
         version, _, start = base64.urlsafe_b64decode(token).decode().partition(":")
         return int(version), int(start)
     except ValueError as error:
-        raise ApiError(410, "The provided continue parameter is too old or was not made by this server") from error
+        raise StatusError(410, "The provided continue parameter is too old or was not made by this server") from error

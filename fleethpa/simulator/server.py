@@ -12,9 +12,9 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator import apidiscovery, apirequests, resources, responses, tables, watching
-from fleethpa.simulator.apifaults import Access, Fault, Faults
+from fleethpa.simulator.apifaults import Fault, Faults, TokenAccess
 from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.apiwrites import Writes, patched
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.metricsapi import MetricsApi
@@ -36,10 +36,10 @@ class Audit:
     code: int
 
 
-class ApiServer:
+class SimulatedApiServer:
     """Answers requests from the parts of one cluster."""
 
-    def __init__(self, store: Store, writes: Writes, metrics: MetricsApi, clock: SimClock, access: Access) -> None:
+    def __init__(self, store: Store, writes: Writes, metrics: MetricsApi, clock: SimClock, access: TokenAccess) -> None:
         self._store, self._writes, self._metrics, self._clock, self._access = store, writes, metrics, clock, access
         self.faults = Faults()
         self.audit: deque[Audit] = deque(maxlen=10_000)
@@ -69,7 +69,7 @@ class ApiServer:
             self._transports.add(transport)
         try:
             return await self._with_faults(request)
-        except ApiError as error:
+        except StatusError as error:
             self._record(request, error.code)
             return responses.failure(error)
         finally:
@@ -91,7 +91,7 @@ class ApiServer:
 
     async def _fail(self, request: web.Request, fault: Fault) -> web.StreamResponse:
         if fault.action == "status":
-            raise ApiError(fault.status, fault.message, retry_after_s=fault.retry_after_s)
+            raise StatusError(fault.status, fault.message, retry_after_s=fault.retry_after_s)
         if request.transport is not None and isinstance(request.transport, asyncio.WriteTransport):
             request.transport.abort()
         return web.Response(status=503)
@@ -115,7 +115,7 @@ class ApiServer:
             return responses.json(found)
         resource = resources.by_path(ask.group, ask.version, ask.plural)
         if resource is None:
-            raise ApiError(404, "the server could not find the requested resource")
+            raise StatusError(404, "the server could not find the requested resource")
         if resource.plural == "selfsubjectaccessreviews":
             return await self._review(request, user)
         self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace)
@@ -142,7 +142,7 @@ class ApiServer:
         if ask.subresource == "scale" and resource.scale:
             return responses.json(self._write_scale(request, ask, resource, body))
         if ask.subresource not in ("", "status"):
-            raise ApiError(404, "the server could not find the requested resource")
+            raise StatusError(404, "the server could not find the requested resource")
         writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
         place = (resource, ask.namespace, ask.name)
         if request.method == "POST" and not ask.name:
@@ -154,7 +154,7 @@ class ApiServer:
             change = (apirequests.patch_type(request.headers.get("Content-Type", "")), body)
             force = ask.query.get("force") == "true"
             return self._one(request, resource, self._writes.patch(*place, change, writer, dry=ask.dry, force=force))
-        raise ApiError(405, "the server does not allow this method on the requested resource")
+        raise StatusError(405, "the server does not allow this method on the requested resource")
 
     def _read(self, request: web.Request, ask: Ask, resource: ResourceType) -> web.Response:
         if not ask.name:
@@ -163,7 +163,7 @@ class ApiServer:
         if ask.subresource == "scale" and resource.scale:
             return responses.json(self._writes.scale_of(resource, document))
         if ask.subresource not in ("", "status"):
-            raise ApiError(404, "the server could not find the requested resource")
+            raise StatusError(404, "the server could not find the requested resource")
         return self._one(request, resource, document)
 
     def _write_scale(self, request: web.Request, ask: Ask, resource: ResourceType, body: Any) -> Document:

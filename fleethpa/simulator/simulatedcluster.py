@@ -13,16 +13,16 @@ import yaml
 from aiohttp import web
 
 from fleethpa.simulator import resources
-from fleethpa.simulator.apifaults import Access, Denial, Fault
-from fleethpa.simulator.apistatus import ApiError, expired
+from fleethpa.simulator.apifaults import Denial, Fault, TokenAccess
+from fleethpa.simulator.apistatus import StatusError, expired
 from fleethpa.simulator.apiwrites import Writes
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet
 from fleethpa.simulator.loadcurve import Load
 from fleethpa.simulator.metricsapi import MetricsApi, MetricsFault
 from fleethpa.simulator.objectstore import Store
-from fleethpa.simulator.ownership import Writer
-from fleethpa.simulator.server import ApiServer
+from fleethpa.simulator.ownership import FieldWriter
+from fleethpa.simulator.server import SimulatedApiServer
 from fleethpa.simulator.tls import local_identity
 
 Document = dict[str, Any]
@@ -58,8 +58,8 @@ class SimulatedCluster:
         self.writes = Writes(self.store, self.clock)
         self.kubelet = Kubelet(self.store, self.clock, sample_ms=sample_ms)
         self.metrics = MetricsApi(self.kubelet, self.store, self.clock, sample_ms=sample_ms)
-        self.access = Access({self.token: "fleethpa"})
-        self.api = ApiServer(self.store, self.writes, self.metrics, self.clock, self.access)
+        self.access = TokenAccess({self.token: "fleethpa"})
+        self.api = SimulatedApiServer(self.store, self.writes, self.metrics, self.clock, self.access)
         self.writes.delete_pod = self.kubelet.delete_pod
         self._port = port
         self._runner: web.AppRunner | None = None
@@ -171,8 +171,8 @@ class SimulatedCluster:
             self.create_namespace(namespace)
         key = (resource.stored_as, namespace, metadata["name"])
         if self.store.get(key) is None:
-            return self.writes.create(resource, namespace, manifest, Writer(manager))
-        return self.writes.update(resource, namespace, metadata["name"], manifest, Writer(manager))
+            return self.writes.create(resource, namespace, manifest, FieldWriter(manager))
+        return self.writes.update(resource, namespace, metadata["name"], manifest, FieldWriter(manager))
 
     def apply_yaml(self, text: str) -> None:
         """Apply every document of a YAML text.
@@ -248,5 +248,5 @@ class SimulatedCluster:
         self.store.end_watches(_gone(self.store.version))
 
 
-def _gone(version: int) -> ApiError:
+def _gone(version: int) -> StatusError:
     return expired(version - 1, version)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from fleethpa.simulator.loadcurve import Constant, Load, parse_load
+from fleethpa.simulator.loadcurve import ConstantLoad, Load, parse_load
 from fleethpa.simulator.model import PodProfile, with_profile
 
 ANNOTATION: Final = "fleethpa.dev/simulation"
@@ -25,7 +25,7 @@ SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SimulatedSeries:
     """A metric that the workload's environment offers."""
 
     type: str
@@ -40,9 +40,9 @@ class Series:
 class Simulation:
     """Load, pod profile and metrics of a workload."""
 
-    load: Load = field(default_factory=Constant)
+    load: Load = field(default_factory=ConstantLoad)
     profile: PodProfile = field(default_factory=PodProfile)
-    series: tuple[Series, ...] = ()
+    series: tuple[SimulatedSeries, ...] = ()
 
 
 def parse_simulation(text: str) -> Simulation:
@@ -62,7 +62,7 @@ def parse_simulation(text: str) -> Simulation:
     return Simulation(parse_load(document.get("load", 0)), profile, series)
 
 
-def _series(entry: dict[str, Any]) -> Series:
+def _series(entry: dict[str, Any]) -> SimulatedSeries:
     kind = entry.get("type", "")
     if kind not in SIGNALS or "name" not in entry:
         raise ValueError(f"annotation {ANNOTATION}: metric {entry} needs a name and type Pods, Object or External")
@@ -70,7 +70,7 @@ def _series(entry: dict[str, Any]) -> Series:
     signal = entry.get("signal", SIGNALS[kind])
     if signal not in SIGNALS.values():
         raise ValueError(f"annotation {ANNOTATION}: signal {signal!r} is unknown: use share, total or queue")
-    return Series(
+    return SimulatedSeries(
         kind,
         entry["name"],
         signal,

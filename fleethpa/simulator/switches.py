@@ -28,7 +28,7 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator.apifaults import Denial, fault_from
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.loadcurve import parse_load
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
@@ -164,7 +164,7 @@ class ControlServer:
             return _answer(await action(cluster, orjson.loads(raw) if raw else {}))
         except KeyError as error:
             return _answer({"error": f"{request.path}: not there, or missing in the body: {error}"}, 400)
-        except (ValueError, TypeError, ApiError) as error:
+        except (ValueError, TypeError, StatusError) as error:
             return _answer({"error": f"{request.path}: {error}"}, 400)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.objectstore import Change, Store
 from fleethpa.simulator.resources import ResourceType
 
@@ -81,7 +81,7 @@ class Watch:
                 continue
             if change is None:
                 return
-            if isinstance(change, ApiError):
+            if isinstance(change, StatusError):
                 yield {"type": "ERROR", "object": change.status()}
                 return
             shown = visible(change, self._ask, self._resource, self._matches)
@@ -91,7 +91,7 @@ class Watch:
 
 def _version(text: str) -> int:
     if not text.isdecimal():
-        raise ApiError(400, f"invalid resource version {text!r}: it is not a number")
+        raise StatusError(400, f"invalid resource version {text!r}: it is not a number")
     return int(text)
 
 

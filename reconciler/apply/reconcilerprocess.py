@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
 
 from reconciler.apply import reconcilerkafka
 from reconciler.apply.actuate import Actuator
@@ -175,7 +175,13 @@ class Reconciler:
                 clusters=sorted(self._lanes),
                 problems={name: text for name, text in troubles.items() if text},
             )
-            await self._publisher.send(SCALES, "", "", [body], self._config.clock())
+            try:
+                await self._publisher.send(SCALES, "", "", [body], self._config.clock())
+            except TopicAuthorizationFailedError:
+                raise
+            except KafkaError as error:
+                # The brokers are away: no decision is read either, and readers rightly find this reconciler silent.
+                log.warning("the clusters served could not be reported", extra={"error": repr(error)})
             await asyncio.sleep(self._config.heartbeat_ms / 1000)
 
     # --- reading ------------------------------------------------------------------------------------------------------

@@ -17,24 +17,25 @@ CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
 """Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
 
 
-LARGEST_ANSWER_BYTES = MAX_LOG_RECORD_BYTES - 4_096
-"""An answer stands for itself, so one above it would fit into no record: some 4,000 pods of one target."""
 _SURELY_FITS = 50
 """Items of an answer that need not be measured."""
 
 
-def answer_parts(found: Iterable[MetricAnswer]) -> list[list[MetricAnswer]]:
-    """Answers in parts that fit into a record; one that fits into none is told as an error in its place."""
-    return list(split(map(_fitting, found)))
+def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
+    """Answers in lists that each fit into a record; one that fits into none comes in parts of `answer_id`."""
+    return list(split(part for answer in found for part in _parts(answer, answer_id)))
 
 
-def _fitting(answer: MetricAnswer) -> MetricAnswer:
-    items = len(answer.usages) + len(answer.values) + len(answer.items)
-    size = len(encode(answer)) if items > _SURELY_FITS else 0
-    if size <= LARGEST_ANSWER_BYTES:
-        return answer
-    told = f"the answer has {size} bytes for {items} items, more than the {LARGEST_ANSWER_BYTES} that a record holds"
-    return structs.replace(answer, usages=[], values=[], items=[], error=f"{told}: push samples of it instead")
+def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
+    lists: dict[str, list[Any]] = {"usages": answer.usages, "values": answer.values, "items": answer.items}
+    field, items = max(lists.items(), key=lambda named: len(named[1]))
+    if len(items) <= _SURELY_FITS or len(encode(answer)) <= CHUNK_BYTES:
+        return [answer]
+    empty = structs.replace(answer, usages=[], values=[], items=[], answer_id=answer_id, part=99_999, parts=99_999)
+    shares = list(split(items, CHUNK_BYTES - len(encode(empty))))
+    return [
+        structs.replace(empty, part=number, parts=len(shares), **{field: share}) for number, share in enumerate(shares)
+    ]
 
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:

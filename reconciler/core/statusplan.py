@@ -25,12 +25,17 @@ _QUANTITIES = frozenset({"value", "averageValue"})
 
 def wants_status(decision: Decision) -> bool:
     """Whether this decision is to be shown in its HPA's status."""
-    return decision.mode == "enforce" and decision.origin == "cluster" and decision.status is not None
+    return _speaks(decision) and decision.origin == "cluster" and decision.status is not None
 
 
 def wants_events(decision: Decision) -> bool:
     """Whether this decision's events are to be written: on the HPA, or on the target of a central one."""
-    return decision.mode == "enforce" and bool(decision.events)
+    return _speaks(decision) and bool(decision.events)
+
+
+def _speaks(decision: Decision) -> bool:
+    """Whether status and Events of the HPA are fleethpa's to write."""
+    return decision.mode == "enforce" or decision.shows_refusal
 
 
 def status_update(decision: Decision, live: Json) -> dict[str, Any] | None:

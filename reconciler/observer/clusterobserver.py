@@ -71,7 +71,7 @@ class ClusterObserver:
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note, self._sight = ClusterState(self._troubles), note, Sight()
-        self._lists = 0
+        self._lists = self._answers = 0
         self._asked_for: set[tuple[str, Target, str]] = set()
         self._soon: set[str] = set()
         self._limits = Limits(config.list_limit, config.watch_s)
@@ -324,7 +324,9 @@ class ClusterObserver:
         if not asked:
             return
         found = await self._poller.ask(namespace, asked)
-        bodies: list[Body] = [Answers(items=part, session=self.session) for part in chunks.answer_parts(found)]
+        self._answers += 1
+        records = chunks.answer_records(found, f"{self.session}-{self._answers}")
+        bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
         await self._outlet.put(SAMPLES, self.name, namespace, bodies)
 
     async def _report(self) -> None:

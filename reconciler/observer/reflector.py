@@ -25,6 +25,8 @@ Json = dict[str, Any]
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+LONGEST_BLIND_PAUSE_S = 5.0
+"""While an API server does not answer at all and nothing of it can be seen: when it comes up, that is to be noticed."""
 LONGEST_RETRY_AFTER_S = 300.0
 """What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0
@@ -226,7 +228,8 @@ class Reflector:
     def _pause(self, error: ClusterError) -> float:
         """How long to wait now, and twice as long the next time; a server that names a longer time gets it."""
         asked_ms = error.retry_after_ms if isinstance(error, ApiError) else None
-        pause_s = self._pause_s * random.uniform(0.8, 1.2)
+        is_away = isinstance(error, UnreachableError) and self._sight.is_blind
+        pause_s = min(self._pause_s, LONGEST_BLIND_PAUSE_S if is_away else LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         return max(pause_s, min((asked_ms or 0) / 1000, LONGEST_RETRY_AFTER_S))
 

@@ -12,6 +12,7 @@ from streams.analysis.measures import Measures, Moment, measure
 from streams.analysis.openloop import open_loop
 from streams.analysis.podstartup import StartUp, start_up
 from streams.analysis.recordedload import need, serving_at
+from streams.analysis.scores import Scores, scores
 from streams.history.evaluationinputs import Evaluated, Event
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
@@ -24,7 +25,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
     """What a candidate would have done for one HPA.
 
     `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
-    replicas against the deployed targets; None where these are the same. `agreed`: evaluations with the recorded
+    replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
+    literature. `agreed`: evaluations with the recorded
     answer (open loop). `deployed`: the deployed spec in the closed loop, which shows the model's own error.
     """
 
@@ -35,9 +37,12 @@ class Backtest(Struct, frozen=True, kw_only=True):
     until_ms: int
     recorded: Measures
     candidate: Measures
+    recorded_scores: Scores
+    candidate_scores: Scores
     recorded_moments: list[Moment]
     candidate_moments: list[Moment]
     candidate_at_recorded_target: Measures | None = None
+    candidate_scores_at_recorded_target: Scores | None = None
     agreed: int = 0
     deployed: Measures | None = None
     start_up: StartUp | None = None
@@ -78,25 +83,11 @@ def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
 
 def _closed(inputs: Sequence[EvaluationInputs], tried: Candidate) -> Backtest:
     begin = start_up(inputs)
-    last = inputs[-1]
     recorded = recorded_moments(inputs)
-    moments = ClosedLoop(tried, begin.ms).run(inputs)
     deployed = ClosedLoop(None, begin.ms).run(inputs)
-    own = _tolerance(tried.on(last))
-    return Backtest(
-        hpa=tried.hpa,
-        model="closed",
-        evaluations=len(recorded),
-        since_ms=inputs[0].now_ms,
-        until_ms=last.now_ms,
-        recorded=measure(recorded, _tolerance(last), last.period_ms),
-        candidate=measure(moments, own, last.period_ms),
-        recorded_moments=recorded,
-        candidate_moments=moments,
-        candidate_at_recorded_target=_at_recorded(inputs, tried, recorded, moments),
-        deployed=measure(deployed, _tolerance(last), last.period_ms),
-        start_up=begin,
-    )
+    made = _compared("closed", inputs, tried, recorded, ClosedLoop(tried, begin.ms).run(inputs), begin.ms)
+    last = inputs[-1]
+    return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
 
 
 def _open(events: Sequence[Event], tried: Candidate) -> Backtest:
@@ -110,30 +101,49 @@ def _open(events: Sequence[Event], tried: Candidate) -> Backtest:
         final, wanted = each.recorded.final, each.candidate.final
         recorded.append(Moment(now_ms, final, final, load, final >= inputs.autoscaler.max_replicas))
         moments.append(Moment(now_ms, wanted, wanted, own, wanted >= changed.autoscaler.max_replicas))
-    last = compared[-1].inputs
+    made = _compared("open", [each.inputs for each in compared], tried, recorded, moments, 0)
+    return structs.replace(made, agreed=sum(each.agrees for each in compared))
+
+
+def _compared(
+    model: Model,
+    inputs: Sequence[EvaluationInputs],
+    tried: Candidate,
+    recorded: list[Moment],
+    moments: list[Moment],
+    start_up_ms: int,
+) -> Backtest:
+    """What both models have in common: measures and scores of two series."""
+    last = inputs[-1]
+    own, was = tried.autoscaler, last.autoscaler
+    at_recorded = _at_recorded(last, tried, recorded, moments)
     return Backtest(
         hpa=tried.hpa,
-        model="open",
-        evaluations=len(compared),
-        since_ms=compared[0].inputs.now_ms,
+        model=model,
+        evaluations=len(recorded),
+        since_ms=inputs[0].now_ms,
         until_ms=last.now_ms,
         recorded=measure(recorded, _tolerance(last), last.period_ms),
         candidate=measure(moments, _tolerance(tried.on(last)), last.period_ms),
+        recorded_scores=scores(recorded, last.period_ms, was.min_replicas, was.max_replicas, start_up_ms),
+        candidate_scores=scores(moments, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms),
         recorded_moments=recorded,
         candidate_moments=moments,
-        candidate_at_recorded_target=_at_recorded([each.inputs for each in compared], tried, recorded, moments),
-        agreed=sum(each.agrees for each in compared),
+        candidate_at_recorded_target=measure(at_recorded, _tolerance(last), last.period_ms) if at_recorded else None,
+        candidate_scores_at_recorded_target=(
+            scores(at_recorded, last.period_ms, own.min_replicas, own.max_replicas, start_up_ms)
+            if at_recorded
+            else None
+        ),
     )
 
 
 def _at_recorded(
-    inputs: Sequence[EvaluationInputs], tried: Candidate, recorded: Sequence[Moment], moments: Sequence[Moment]
-) -> Measures | None:
+    last: EvaluationInputs, tried: Candidate, recorded: Sequence[Moment], moments: Sequence[Moment]
+) -> list[Moment] | None:
     """The candidate's replicas under the load as the deployed targets count it; None: the targets are the same."""
-    last = inputs[-1]
     if sorted((m.name, m.target) for m in last.autoscaler.metrics) == sorted(
         (m.name, m.target) for m in tried.autoscaler.metrics
     ):
         return None
-    same = [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]
-    return measure(same, _tolerance(last), last.period_ms)
+    return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]

@@ -46,7 +46,7 @@ def measure(moments: Sequence[Moment], tolerance: float, period_ms: int) -> Meas
     """Sum up; each moment holds until the next. Above target: beyond `tolerance`, as the controller sees it."""
     hours = replica = above = at_max = unknown = 0.0
     worst = 0.0
-    for moment, span_ms in zip(moments, _spans(moments, period_ms), strict=True):
+    for moment, span_ms in zip(moments, spans_ms(moments, period_ms), strict=True):
         overload = moment.overload
         hours += span_ms
         replica += moment.replicas * span_ms
@@ -69,7 +69,8 @@ def measure(moments: Sequence[Moment], tolerance: float, period_ms: int) -> Meas
     )
 
 
-def _spans(moments: Sequence[Moment], period_ms: int) -> Iterable[int]:
+def spans_ms(moments: Sequence[Moment], period_ms: int) -> Iterable[int]:
+    """How long each moment holds, in milliseconds: until the next, but one period only where a gap follows."""
     for number, moment in enumerate(moments):
         span_ms = moments[number + 1].time_ms - moment.time_ms if number + 1 < len(moments) else period_ms
         yield span_ms if span_ms <= GAP_PERIODS * period_ms else period_ms

@@ -5,16 +5,21 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.hpa import metric_name, metric_source
 from streams.analysis.candidate import metric_key
 from streams.archive.segments import PlainRecord
+from streams.state.guards import asked_mode
 from streams.state.partition import Partition
 
 _WORDS = (b'"autoscaler', b'"command"')
+
+
+What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume"]
+"""What happened. `adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it."""
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -23,7 +28,7 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     `author`: who told fleethpa. `manager`: the field manager that wrote the spec in the cluster, as its API shows it.
     """
 
-    what: Literal["created", "spec", "deleted", "mode", "pause", "resume"]
+    what: What
     time: int
     offset: int
     generation: int = 0
@@ -43,6 +48,8 @@ class _Spec(Struct, frozen=True):
     author: str
     reason: str
     origin: str
+    asked: Mode
+    """The mode asked for: its own, or that of its surroundings."""
 
 
 def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
@@ -59,8 +66,8 @@ def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) ->
         revision = _change(before, after, now_ms, offset)
         if revision is not None:
             found.append(_attributed(revision, entries, hpa))
+        found += _commands(entries, now_ms, offset, hpa, before)
         before = after
-        found += _commands(entries, now_ms, offset, hpa)
     return found
 
 
@@ -71,6 +78,10 @@ def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: 
         return Revision(what="deleted", time=now_ms, offset=offset, uid=before.uid, origin=before.origin)
     if before is None or before.uid != after.uid:
         return _revision("created", now_ms, offset, after, [])
+    if after.origin != before.origin:
+        what: What = "adopted" if after.origin == "central" else "released"
+        moved = f"origin {before.origin}→{after.origin}"
+        return _revision(what, now_ms, offset, after, [moved, *differences(before.spec, after.spec)])
     if after.spec != before.spec:
         return _revision("spec", now_ms, offset, after, differences(before.spec, after.spec))
     return None
@@ -86,8 +97,9 @@ def _attributed(revision: Revision, entries: list[Entry], hpa: HpaId) -> Revisio
     """With who made the change, as the record says that brought it."""
     for entry in entries:
         body = entry.body
-        if revision.what == "deleted":
-            if isinstance(body, AutoscalerDeleted) and (body.name, body.origin) == (hpa.name, revision.origin):
+        if revision.what in ("deleted", "released"):
+            gone = "central" if revision.what == "released" else revision.origin
+            if isinstance(body, AutoscalerDeleted) and (body.name, body.origin) == (hpa.name, gone):
                 return structs.replace(revision, author=body.author, reason=body.reason)
         elif revision.origin == "cluster":
             revision = structs.replace(revision, manager=_manager(body, hpa.name) or revision.manager)
@@ -104,13 +116,12 @@ def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
     known = partition.state.hpas.get(hpa)
     if known is None or known.row.gone or known.row.deleted:
         return None
-    row = known.row
-    return _Spec(row.uid, row.generation, known.spec, row.author, row.change_reason, row.origin)
+    row, state = known.row, partition.state
+    asked = asked_mode(state.namespace(hpa.cluster, hpa.namespace), hpa.name, state.settings(hpa.cluster))
+    return _Spec(row.uid, row.generation, known.spec, row.author, row.change_reason, row.origin, asked)
 
 
-def _revision(
-    what: Literal["created", "spec"], time_ms: int, offset: int, after: _Spec, changes: list[str]
-) -> Revision:
+def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list[str]) -> Revision:
     return Revision(
         what=what,
         time=time_ms,
@@ -125,9 +136,20 @@ def _revision(
     )
 
 
-def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
+def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before: "_Spec | None") -> Iterator[Revision]:
     for entry in entries:
         body = entry.body
+        if isinstance(body, AutoscalerSet) and body.mode is not None and body.hpa["metadata"]["name"] == hpa.name:
+            asked = before.asked if before is not None else None
+            if body.mode != asked:
+                yield Revision(
+                    what="mode",
+                    time=now_ms,
+                    offset=offset,
+                    author=body.author,
+                    reason=body.reason,
+                    changes=[f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"],
+                )
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
             yield Revision(
                 what=body.command,
@@ -148,7 +170,7 @@ def _concerns(key: str, body: Command, hpa: HpaId) -> bool:
 def _said(body: Command, hpa: HpaId) -> str:
     scope = "" if body.name else f" of cluster {body.cluster}" if body.cluster else f" of namespace {hpa.namespace}"
     if body.command == "mode":
-        return f"mode{scope} → {body.mode or 'as its surroundings'}"
+        return f"mode{scope} → {body.mode or 'as set for its namespace or cluster'}"
     kind = "" if body.pause_kind == "all" else f" {body.pause_kind}"
     return f"{body.command}{kind}{scope}"
 

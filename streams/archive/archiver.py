@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from streams.archive.layout import DECISIONS, LOG, create
-from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.archive.segmentwriter import PartitionWriter
@@ -117,7 +117,7 @@ class Fold:
             self.fault = str(error)
             log.error("no more snapshots of log partition %d: %s", self.number, error)
 
-    def close(self, manifest: Manifest) -> None:
+    def close(self, manifest: SegmentManifest) -> None:
         """Store a snapshot of the rows at a segment's end, and go on from it."""
         if self.fault or self.partition.applied_offset != manifest.last_offset:
             return

@@ -8,7 +8,7 @@ from schemas.codec import encode
 from streams.archive.archiver import is_written
 from streams.archive.durable import UNFINISHED, read_small
 from streams.archive.layout import DECISIONS, LOG, open_archive
-from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Manifest
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes
 from streams.archive.signing import Heads
@@ -86,7 +86,7 @@ def check_segments(root: Path, topic: str, partition: int, wanted: Wanted, since
     return checked
 
 
-def _check_names(reader: PartitionReader, manifests: list[Manifest]) -> None:
+def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> None:
     """An archive that nobody writes holds no file that its HEAD does not name."""
     wanted = {HEAD_FILE, OPEN_FILE}
     for manifest in manifests:
@@ -122,7 +122,7 @@ def _check_open(
     return last
 
 
-def _check_heads(reader: PartitionReader, manifest: Manifest, head: bytes, wanted: Wanted) -> None:
+def _check_heads(reader: PartitionReader, manifest: SegmentManifest, head: bytes, wanted: Wanted) -> None:
     """Compare the chain head after each signed offset of a closed segment."""
     if any(manifest.first_offset <= at <= manifest.last_offset for at in wanted):
         for record in reader.segment(manifest):

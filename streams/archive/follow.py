@@ -69,7 +69,7 @@ def checkpoint_writer(config: ArchiveConfig) -> CheckpointWriter | None:
     return None if config.key is None else CheckpointWriter(config.root, read_private(config.key))
 
 
-class Health:
+class ArchiverHealth:
     """What the archiver tells of itself."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ async def run_archive(
         auto_offset_reset="none",
         fetch_max_wait_ms=FETCH_MS,
     )
-    health = Health()
+    health = ArchiverHealth()
     try:
         await consumer.start()
         async with AsyncExitStack() as exits:
@@ -122,7 +122,9 @@ async def run_archive(
 
 
 class _Follower:
-    def __init__(self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event, health: Health) -> None:
+    def __init__(
+        self, config: ArchiveConfig, consumer: AIOKafkaConsumer, stop: asyncio.Event, health: ArchiverHealth
+    ) -> None:
         self._health = health
         self._config, self._consumer, self._stop = config, consumer, stop
 

@@ -12,7 +12,7 @@ OPEN_FILE = "open.seg"
 HEAD_FILE = "HEAD.json"
 
 
-class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
+class SegmentManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a closed segment holds. `head`: chain head (hex) after its last record; `previous`: SHA-256 of the
     manifest before it, empty for the first.
 
@@ -41,7 +41,7 @@ class Head(Struct, frozen=True, kw_only=True, rename="camel"):
     last_offset: int
 
 
-def head_of(manifests: list[Manifest]) -> Head:
+def head_of(manifests: list[SegmentManifest]) -> Head:
     """What HEAD says of these closed segments, oldest first."""
     if not manifests:
         return Head(segments=0, manifest="", last_offset=-1)
@@ -67,7 +67,7 @@ class Tally:
             self.last = record
             self.records += 1
 
-    def manifest(self, topic: str, partition: int, previous: Manifest | None) -> Manifest:
+    def manifest(self, topic: str, partition: int, previous: SegmentManifest | None) -> SegmentManifest:
         """The manifest of a segment of these records.
 
         Raises:
@@ -75,7 +75,7 @@ class Tally:
         """
         if self.first is None or self.last is None:
             raise ArchiveError(f"{topic}-{partition}: a segment without records")
-        return Manifest(
+        return SegmentManifest(
             topic=topic,
             partition=partition,
             segment=previous.segment + 1 if previous else 0,

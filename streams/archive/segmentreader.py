@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from schemas.codec import encode
 from streams.archive.durable import read_small, sha256_hex, struct_in
-from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Head, Manifest, Tally, head_of
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Head, SegmentManifest, Tally, head_of
 from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
 
 
@@ -37,7 +37,7 @@ class PartitionReader:
         self.topic, self.partition = topic, partition
         self._checked = checked
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[SegmentManifest]:
         """The manifests of the closed segments, oldest first.
 
         Raises:
@@ -52,12 +52,12 @@ class PartitionReader:
             raise ArchiveError(f"{head_path}: names {head.segments} segments ending at another manifest than found")
         return manifests
 
-    def _chain(self) -> list[Manifest]:
-        manifests: list[Manifest] = []
+    def _chain(self) -> list[SegmentManifest]:
+        manifests: list[SegmentManifest] = []
         previous = ""
         for number, path in enumerate(sorted(self.folder.glob("[0-9]*.json"))):
             data = read_small(path)
-            manifest = struct_in(path, data, Manifest)
+            manifest = struct_in(path, data, SegmentManifest)
             if (manifest.topic, manifest.partition) != (self.topic, self.partition):
                 raise ArchiveError(f"{path}: is the manifest of {manifest.topic}-{manifest.partition}")
             if manifest.segment != number or manifest.previous != previous:
@@ -117,7 +117,7 @@ class PartitionReader:
             if len(self.manifests()) == len(manifests):
                 return
 
-    def open_records(self, listed: list[Manifest]) -> Iterator[ArchivedRecord]:
+    def open_records(self, listed: list[SegmentManifest]) -> Iterator[ArchivedRecord]:
         """The records of the open segment, or of one whose close was cut short or is under way: HEAD names neither."""
         try:
             yield from _records(self.folder / OPEN_FILE, torn_end_ok=True)
@@ -144,11 +144,11 @@ class PartitionReader:
             if not last or records[0].offset < last[0].offset:
                 yield records
 
-    def _opened_after(self, time_ms: int, listed: list[Manifest]) -> bool:
+    def _opened_after(self, time_ms: int, listed: list[SegmentManifest]) -> bool:
         first = next(self.open_records(listed), None)
         return first is not None and first.timestamp_ms > time_ms
 
-    def segment(self, manifest: Manifest) -> Iterator[ArchivedRecord]:
+    def segment(self, manifest: SegmentManifest) -> Iterator[ArchivedRecord]:
         """The records of a closed segment.
 
         Raises:
@@ -160,7 +160,7 @@ class PartitionReader:
         records = _records(path, torn_end_ok=False)
         return _as_named(records, manifest, path) if self._checked else records
 
-    def first_seq(self, manifest: Manifest) -> int:
+    def first_seq(self, manifest: SegmentManifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
         record = next(self.segment(manifest))
         try:
@@ -168,7 +168,7 @@ class PartitionReader:
         except BAD_JSON as error:
             raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
 
-    def verify_segment(self, manifest: Manifest, head: bytes) -> bytes:
+    def verify_segment(self, manifest: SegmentManifest, head: bytes) -> bytes:
         """Check one closed segment against its manifest: the chain head after it.
 
         Args:
@@ -196,7 +196,7 @@ class PartitionReader:
         return tally.head
 
 
-def _as_named(records: Iterable[ArchivedRecord], manifest: Manifest, path: Path) -> Iterator[ArchivedRecord]:
+def _as_named(records: Iterable[ArchivedRecord], manifest: SegmentManifest, path: Path) -> Iterator[ArchivedRecord]:
     tally = Tally(GENESIS)
     for record in records:
         tally.add((record,))

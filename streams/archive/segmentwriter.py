@@ -6,7 +6,7 @@ from pathlib import Path
 
 from schemas.codec import encode
 from streams.archive.durable import sync_folder, write_atomically
-from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Manifest, Tally, head_of
+from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, SegmentManifest, Tally, head_of
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, frame, read_frames
 
@@ -28,7 +28,7 @@ class PartitionWriter:
         self._recover_open()
 
     @property
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[SegmentManifest]:
         """The closed segments, oldest first."""
         return self._manifests
 
@@ -110,7 +110,7 @@ class PartitionWriter:
             for _, records in read_frames(path, torn_end_ok=True):
                 yield from records
 
-    def close_segment(self) -> Manifest | None:
+    def close_segment(self) -> SegmentManifest | None:
         """Close the open segment with all that is on disk; None when it holds nothing."""
         if not self._tally.records:
             return None
@@ -124,7 +124,7 @@ class PartitionWriter:
     def _closed_head(self) -> bytes:
         return bytes.fromhex(self._manifests[-1].head) if self._manifests else GENESIS
 
-    def _list(self, manifest: Manifest) -> None:
+    def _list(self, manifest: SegmentManifest) -> None:
         write_atomically(self.folder / manifest.file.replace(".seg", ".json"), encode(manifest))
         self._manifests.append(manifest)
         write_atomically(self.folder / HEAD_FILE, encode(head_of(self._manifests)))

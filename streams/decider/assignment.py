@@ -10,7 +10,7 @@ from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
-from streams.decider.recordedtail import Head, StandingError
+from streams.decider.recordedtail import StandingError, TailHead
 from streams.decider.tail import Bounds, TailReader
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
@@ -117,7 +117,7 @@ class Assignment:
     ) -> OwnedPartition:
         partition = await asyncio.to_thread(restored, number, rows)  # seconds with thousands of HPAs; the loop turns
         check_log(partition, reader.log_bounds(number), empty=not rows)
-        standing = reader.standing(number, Head(partition.seq, partition.prev))
+        standing = reader.standing(number, TailHead(partition.seq, partition.prev))
         try:
             await standing.at(-1)  # a short tail is read whole here, a long one as the fold reaches it
         except StandingError as error:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from runtime.kafkaclients import read_range
 from schemas.chain import links_of
 from streams.decider.exits import Exit
-from streams.decider.recordedtail import Head
+from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
 from streams.history.past import LogGoneError, Past
@@ -27,7 +27,7 @@ class ArchivedState(NamedTuple):
 
     rows: Mapping[bytes, bytes]
     applied_offset: int
-    head: Head
+    head: TailHead
 
 
 async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
@@ -42,10 +42,10 @@ async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
     except LogGoneError as error:
         raise StartError(Exit.NEEDS_OPERATOR, f"{error}; {WITHOUT}") from error
     partition = folded.partition
-    return ArchivedState(folded.rows(), partition.applied_offset, Head(partition.seq, partition.prev))
+    return ArchivedState(folded.rows(), partition.applied_offset, TailHead(partition.seq, partition.prev))
 
 
-def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newest: Head) -> None:
+def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newest: TailHead) -> None:
     """Check that the log goes on where the archived state ends, and that the state knows of no lost decision.
 
     Raises:

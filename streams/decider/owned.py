@@ -4,7 +4,7 @@ import time
 from typing import Protocol
 
 from streams.decider.exits import Exit, die
-from streams.decider.recordedtail import Standing
+from streams.decider.recordedtail import RecordedTail
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 
@@ -25,7 +25,7 @@ class LogRecordLike(Protocol):
 class OwnedPartition:
     """A partition between its assignment and its revocation; dropped as a whole, never handed on."""
 
-    def __init__(self, partition: Partition, standing: Standing, decisions_offset: int) -> None:
+    def __init__(self, partition: Partition, standing: RecordedTail, decisions_offset: int) -> None:
         self.partition = partition
         self.standing = standing
         self.decisions_offset = decisions_offset

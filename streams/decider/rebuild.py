@@ -26,7 +26,7 @@ from streams.decider.checkpoint import own_row
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit
 from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
-from streams.decider.recordedtail import Head
+from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
 from streams.history.archivepast import ArchivePast
@@ -50,7 +50,7 @@ class Tail(NamedTuple):
     `log_offset`: of the log record that the newest decision follows from; -1: there is none.
     """
 
-    newest: Head
+    newest: TailHead
     offset: int
     ids: frozenset[str]
     log_offset: int = -1
@@ -191,11 +191,11 @@ async def _mark_restart(config: DeciderConfig, number: int, first: int, producer
 
 
 async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> Tail:
-    newest, offset, log_offset, ids = Head(0, ""), bounds.first, -1, set()
+    newest, offset, log_offset, ids = TailHead(0, ""), bounds.first, -1, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
         links = links_of(record.value)
         ids.add(links.id)
         if links.seq > newest.seq:
-            newest, offset = Head(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
+            newest, offset = TailHead(links.seq, hashlib.sha256(record.value).hexdigest()), record.offset
             log_offset = log_offset_of(links.id)
     return Tail(newest, offset, frozenset(ids), log_offset)

@@ -25,14 +25,14 @@ Fetch = Callable[[], Awaitable[Sequence[DecisionOnTopic]]]
 """The next records of the decisions partition, in order; waits for them."""
 
 
-class Head(NamedTuple):
+class TailHead(NamedTuple):
     """The newest decision of the chain: its number and the SHA-256 (hex) of its value."""
 
     seq: int
     digest: str
 
 
-class Standing:
+class RecordedTail:
     """Decisions of one partition after `recovered`, by the log offset that caused them.
 
     Nothing is read before it is needed, so a long replay holds few decisions in memory.
@@ -43,26 +43,26 @@ class Standing:
         end: offset after the last record that stood when the partition was taken over.
     """
 
-    def __init__(self, partition: int, recovered: Head, first: int, end: int, fetch: Fetch) -> None:
+    def __init__(self, partition: int, recovered: TailHead, first: int, end: int, fetch: Fetch) -> None:
         self._partition = partition
         self._recovered = recovered
         self._position = first
         self._end = end
         self._fetch = fetch
-        self._head: Head | None = None
+        self._head: TailHead | None = None
         self._digests: dict[int, str] = {}
         self._newest_log_offset = -1
         self._by_offset: dict[int, dict[str, bytes]] = {}
         self.duplicates = 0
 
     @classmethod
-    def none(cls, partition: int) -> "Standing":
+    def none(cls, partition: int) -> "RecordedTail":
         """Nothing stands."""
 
         async def fetch() -> Sequence[DecisionOnTopic]:
             return ()
 
-        return cls(partition, Head(0, ""), 0, 0, fetch)
+        return cls(partition, TailHead(0, ""), 0, 0, fetch)
 
     @property
     def exhausted(self) -> bool:
@@ -111,7 +111,7 @@ class Standing:
             raise StandingError(f"{self._where(offset)}: number {links.seq} does not name the record before it")
         if links.seq == self._recovered.seq and digest != self._recovered.digest:
             raise StandingError(f"{self._where(offset)}: number {links.seq} is not the one that the state follows from")
-        self._head = Head(links.seq, digest)
+        self._head = TailHead(links.seq, digest)
         self._digests[links.seq] = digest
         self._digests.pop(links.seq - REMEMBERED, None)
         return links.seq > self._recovered.seq

@@ -33,7 +33,7 @@ class _Seen(Struct, frozen=True, rename="camel"):
     newest: list[int | None] = []
 
 
-class Result(Struct, frozen=True, gc=False):
+class EvaluationResult(Struct, frozen=True, gc=False):
     """Labels of a decision."""
 
     action: str = "none"
@@ -69,13 +69,13 @@ class Results:
             buckets=LAG_SECONDS,
             registry=registry,
         )
-        self._full: dict[bytes, Result] = {}
+        self._full: dict[bytes, EvaluationResult] = {}
 
     def count(self, decision: DecisionRecord, now_s: float | None = None) -> str:
         """Count one published decision; gives its kind."""
         kind, seen = kind_of(decision), _SEEN.decode(decision.value)
         subject = dict(decision.headers)["ce_subject"]
-        result = self._full.get(subject, Result()) if kind == "short" else _result(seen)
+        result = self._full.get(subject, EvaluationResult()) if kind == "short" else _result(seen)
         if kind == "full":
             self._full[subject] = result
         self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
@@ -86,10 +86,10 @@ class Results:
         return kind
 
 
-def _result(seen: _Seen) -> Result:
+def _result(seen: _Seen) -> EvaluationResult:
     # The selector of a metric says little, is long, and would make a series of its own.
     reason = _SELECTOR.sub("", seen.reason)
-    return Result(ACTIONS.get(seen.direction, "none"), reason, ",".join(seen.constraints_applied), seen.mode)
+    return EvaluationResult(ACTIONS.get(seen.direction, "none"), reason, ",".join(seen.constraints_applied), seen.mode)
 
 
 def _newest(times: Iterable[int | None]) -> int | None:

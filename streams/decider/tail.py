@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runtime.kafkaclients import aiokafka_kwargs
 from schemas.connection import KafkaSettings
-from streams.decider.recordedtail import Fetch, Head, Standing
+from streams.decider.recordedtail import Fetch, RecordedTail, TailHead
 
 FETCH_MS = 1_000
 
@@ -30,7 +30,7 @@ class TailReader:
         self._decisions_topic = decisions_topic
         self._log: dict[int, Bounds] = {}
         self._decisions: dict[int, Bounds] = {}
-        self._standing: list[Standing] = []
+        self._standing: list[RecordedTail] = []
 
     async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int]) -> None:
         """Connect, and begin to read the decisions from these offsets, or from the first that is left."""
@@ -67,10 +67,12 @@ class TailReader:
         """What the log partition holds."""
         return self._log[number]
 
-    def standing(self, number: int, recovered: Head) -> Standing:
+    def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         """The decisions that stand beyond `recovered`."""
         first, end = self._decisions[number]
-        standing = Standing(number, recovered, first, end, self._fetch(TopicPartition(self._decisions_topic, number)))
+        standing = RecordedTail(
+            number, recovered, first, end, self._fetch(TopicPartition(self._decisions_topic, number))
+        )
         self._standing.append(standing)
         return standing
 

@@ -1,5 +1,6 @@
 """One decision derived again: from the newest snapshot before its log record, or from the log's start."""
 
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -25,8 +26,12 @@ class Derived:
     made: DecisionRecord | None
 
 
-async def derive(past: Past, partition: int, decision_id: str) -> Derived:
-    """Make one decision again.
+async def derive(
+    past: Past, partition: int, decision_id: str, named: Callable[[Iterable[str]], str | None] = lambda _: None
+) -> Derived:
+    """Re-derive one decision.
+
+    `named`: picks the ID that a short form means from those of its log record; None: `decision_id` is whole.
 
     Raises:
         ArchiveError: the source is damaged, or no longer reaches back far enough.
@@ -39,6 +44,8 @@ async def derive(past: Past, partition: int, decision_id: str) -> Derived:
         async for record in records:
             decisions = state.apply(record.offset, record.timestamp_ms, record.value)
             folded += 1
+            if record.offset == offset:
+                decision_id = named(decision.id for decision in decisions) or decision_id
             made = next((decision for decision in decisions if decision.id == decision_id), None)
             if made is not None:
                 break

@@ -37,7 +37,7 @@ class Recorded:
         return parse_time_ms(self.decision.time)
 
 
-class Place(msgspec.Struct, frozen=True):
+class RecordedPlace(msgspec.Struct, frozen=True):
     """Number and log time of a decision record. Its time on the topic is another: the decider may lag hours behind."""
 
     seq: int
@@ -49,7 +49,7 @@ class Place(msgspec.Struct, frozen=True):
         return parse_time_ms(self.time)
 
 
-def place_of(partition: int, offset: int, value: bytes) -> Place:
+def place_of(partition: int, offset: int, value: bytes) -> RecordedPlace:
     """Read number and time of a record, short or full, and nothing more.
 
     Raises:
@@ -61,7 +61,7 @@ def place_of(partition: int, offset: int, value: bytes) -> Place:
         raise WireError(f"decision at {partition}@{offset}: {error}") from error
 
 
-_PLACES: Final = msgspec.json.Decoder(Place)
+_PLACES: Final = msgspec.json.Decoder(RecordedPlace)
 
 
 class Expander:
@@ -112,9 +112,3 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
     expander = Expander()
     taken = [expander.take(partition, offset, value) for offset, value in records]
     return expander, [recorded for recorded in taken if recorded]
-
-
-def expand_all(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[list[Recorded], bool]:
-    """Expand a stretch of one partition; the flag says whether earlier records are needed to expand all of it."""
-    expander, found = expanded(partition, records)
-    return found, bool(expander.lacking)

@@ -29,7 +29,7 @@ MAX_NAMED_NAMESPACES = 20
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """Where a body came: the topic, the cluster and the namespace of its record (both empty: everywhere)."""
 
     topic: str
@@ -37,7 +37,7 @@ class Place:
     namespace: str
 
 
-def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Piece:
+def normalize(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Piece:
     """Check one body of a record of ours and give the piece for the log.
 
     Args:
@@ -60,14 +60,14 @@ def normalize(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Pi
     return Piece(place.cluster, place.namespace, _checked(body, place, refuse))
 
 
-def _check_kind(kind: str, place: Place) -> None:
+def _check_kind(kind: str, place: SourcePlace) -> None:
     allowed = topickinds.KINDS.get(place.topic, topickinds.SAMPLE_KINDS)
     if kind not in allowed:
         wanted = " or ".join(topickinds.topics_of(kind))
         raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
 
 
-def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Body:
+def _checked(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Body:
     match body:
         case Answers() | Samples():
             check_answers(body)
@@ -94,14 +94,14 @@ def _checked(body: Body, place: Place, refuse: Callable[[Refusal], None]) -> Bod
     return body
 
 
-def _autoscaler_set(body: AutoscalerSet, place: Place) -> Body:
+def _autoscaler_set(body: AutoscalerSet, place: SourcePlace) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
     return structs.replace(body, hpa=checked_hpa(body.hpa, place.namespace))
 
 
-def _autoscaler_list(body: AutoscalerList, place: Place, refuse: Callable[[Refusal], None]) -> Body:
+def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
     rivals = [_rival(rival, f"rivals[{index}]") for index, rival in enumerate(body.rivals)]
     for name, (_, when) in body.managers.items():
@@ -109,7 +109,9 @@ def _autoscaler_list(body: AutoscalerList, place: Place, refuse: Callable[[Refus
     return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
 
 
-def _good_hpas(hpas: list[dict[str, Any]], place: Place, refuse: Callable[[Refusal], None]) -> Iterator[dict[str, Any]]:
+def _good_hpas(
+    hpas: list[dict[str, Any]], place: SourcePlace, refuse: Callable[[Refusal], None]
+) -> Iterator[dict[str, Any]]:
     """One HPA that cannot be used is refused by itself: the others of the list are as good as ever."""
     for hpa in hpas:
         try:
@@ -132,7 +134,7 @@ def _only(found: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-def _command(body: Command, place: Place) -> None:
+def _command(body: Command, place: SourcePlace) -> None:
     if body.command == "mode" and body.mode is None:
         raise Refusal("invalid", "command mode needs mode: off, shadow or enforce")
     if body.name:

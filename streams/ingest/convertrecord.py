@@ -6,7 +6,7 @@ from typing import Any
 from schemas import topics
 from schemas.samples import Point, Samples
 from streams.ingest import messageformats, otlp, otlp_json, own, prometheus, topickinds
-from streams.ingest.bodies import Place, normalize
+from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
 from streams.ingest.samplechecks import check_point
@@ -51,7 +51,7 @@ def _record(document: dict[str, Any], raw: RawRecord, found: Conversion) -> None
     if not 0 <= record.time <= MAX_TIME_MS:
         raise Refusal("badTime", f"time is {record.time}: expected milliseconds since 1970, up to the year 9999")
     found.time_ms = record.time or found.time_ms
-    place = Place(raw.topic, record.cluster, record.namespace)
+    place = SourcePlace(raw.topic, record.cluster, record.namespace)
     for index, body in enumerate(record.entries):
         try:
             piece = normalize(body, place, found.refuse)

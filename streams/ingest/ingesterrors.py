@@ -9,7 +9,7 @@ class IngestError(Exception):
     """Ingest cannot go on; the text says why and what to do."""
 
 
-class UnreachableError(IngestError):
+class BrokersUnreachableError(IngestError):
     """Kafka does not answer."""
 
 
@@ -28,7 +28,7 @@ def explained(error: kafka.KafkaError, settings: KafkaSettings) -> IngestError:
         case kafka.ClusterAuthorizationFailedError():
             return IngestError(f"Kafka at {where} denies writing: {text}. Next: grant WRITE on fleethpa.log")
         case kafka.KafkaConnectionError():
-            return UnreachableError(
+            return BrokersUnreachableError(
                 f"cannot reach Kafka at {where} ({text}). Next: check the address, TLS and credentials"
             )
         case kafka.UnknownTopicOrPartitionError():

@@ -33,7 +33,7 @@ from streams.ingest.logwriter import LogWriter
 from streams.ingest.mapping import Resolver
 from streams.ingest.merge import Merge
 from streams.ingest.pieces import Conversion, RawRecord, Refusal
-from streams.ingest.progress import Place, commits, made_again, starting_places
+from streams.ingest.progress import PartitionProgress, commits, made_again, starting_places
 from streams.ingest.reject import Rejected, rejected
 
 log = logging.getLogger("fleethpa.ingest")
@@ -98,7 +98,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._held_bytes: dict[TopicPartition, int] = {}
         self._may_hold_bytes = MOST_HELD_BYTES
         self._read_to: dict[TopicPartition, int] = {}
-        self._places: dict[TopicPartition, Place] | None = None
+        self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
         self._waiting_since: float | None = None
         self._appended_at: dict[int, float] = {}
@@ -210,7 +210,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, places: dict[TopicPartition, Place]) -> None:
+    async def _write(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         await self._look(places)
         taken = self._take(places)
         batcher = Batcher(self._partitions, by_time=self._config.is_playback)
@@ -235,7 +235,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._appended_at[number] = now
                 yield Batch(number, WHOLE_PARTITION_KEY, int(time.time() * 1000), BEAT, 0)
 
-    async def _look(self, places: dict[TopicPartition, Place]) -> None:
+    async def _look(self, places: dict[TopicPartition, PartitionProgress]) -> None:
         """Bring up to date how far each partition is read and where it ends."""
         for tp, place in places.items():
             end = self._consumer.highwater(tp)
@@ -245,7 +245,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
                 place.next = await self._consumer.position(tp)
             self._metrics.lag.labels(tp.topic, tp.partition).set(max(place.end - place.written, 0))
 
-    def _take(self, places: dict[TopicPartition, Place]) -> list[tuple[TopicPartition, Item]]:
+    def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         behind = {tp: place.is_behind for tp, place in places.items()}
         missing = self._merge.missing(behind) if len(self._merge) else []
         if not missing:
@@ -258,7 +258,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._give_up(missing, places)
         return list(islice(self._merge.take(behind, force=True), MAX_TAKEN))
 
-    def _give_up(self, missing: list[TopicPartition], places: dict[TopicPartition, Place]) -> None:
+    def _give_up(self, missing: list[TopicPartition], places: dict[TopicPartition, PartitionProgress]) -> None:
         for tp in missing:
             places[tp].is_given_up = True
         self._waiting_since = None
@@ -285,7 +285,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             return None
         return rejected(raw, found.code, found.reason(), found.format)
 
-    def _written(self, tp: TopicPartition, item: Item, place: Place) -> None:
+    def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
         place.written = item.raw.offset + 1
         self._held_bytes[tp] -= len(item.raw.value or b"")
         if self._held_bytes[tp] <= self._may_hold_bytes // 2 and tp in self._consumer.paused():

@@ -12,7 +12,7 @@ log = logging.getLogger("fleethpa.ingest")
 
 
 @dataclass(slots=True)
-class Place:
+class PartitionProgress:
     """One source partition: the next offset to read, the end that was seen, what is written and what is committed."""
 
     next: int
@@ -28,7 +28,9 @@ class Place:
         return self.next < self.end and not self.is_given_up
 
 
-async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Place]:
+async def starting_places(
+    consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionProgress]:
     """Where reading starts in freshly assigned partitions.
 
     Raises:
@@ -38,13 +40,13 @@ async def starting_places(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartiti
     if not tps:
         return {}
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    places: dict[TopicPartition, Place] = {}
+    places: dict[TopicPartition, PartitionProgress] = {}
     for tp in tps:
         committed = await consumer.committed(tp)
         _check_committed(tp, committed, ends[tp])
         _tell_expired(tp, committed, begins[tp])
         start = max(committed or 0, begins[tp])
-        places[tp] = Place(start, ends[tp], start, start)
+        places[tp] = PartitionProgress(start, ends[tp], start, start)
     return places
 
 
@@ -71,6 +73,6 @@ def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
     )
 
 
-def commits(places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
+def commits(places: Mapping[TopicPartition, PartitionProgress]) -> dict[TopicPartition, int]:
     """The offsets that are written and not yet committed."""
     return {tp: place.written for tp, place in places.items() if place.written > place.committed}

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from schemas.samples import Answers, MetricAnswer, Point, Samples
 from streams.ingest.keynames import check_namespace, check_object, check_text
-from streams.ingest.numberchecks import MAX_I64, check_i64, check_moment, check_range
+from streams.ingest.numberchecks import MAX_CHUNKS, MAX_I64, check_i64, check_moment, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 from streams.ingest.points import check_time
 
@@ -41,6 +41,10 @@ def _answer(answer: MetricAnswer) -> None:
         check_text(answer.object, "object")
         check_i64(answer.milli, "milli")
         check_moment(answer.time, "time")
+    if answer.parts != 1 or answer.part:
+        check_text(answer.answer_id, "answerId")
+        check_range(answer.parts, "parts", 1, MAX_CHUNKS)
+        check_range(answer.part, "part", 0, answer.parts - 1)
     for usage in answer.usages:
         _sample_of_pod(usage.pod, usage.time, usage.window_ms)
         for container, amounts in usage.containers:

@@ -22,6 +22,7 @@ from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, Guards
+from streams.state.refusals import show_refusal
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
 from streams.state.shadow import attribute
@@ -71,7 +72,7 @@ class Evaluator:
         """Evaluate and give the record."""
         row, state = self.row, self.state
         restart = take_restart(state, self.hpa)
-        follows_native = row.origin == "cluster" and self.standing.mode != "enforce"
+        follows_native = row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
         if follows_native:
             row.status = None
         status = own_status(self.hpa)
@@ -220,7 +221,9 @@ class Evaluator:
         if pending is None:
             if evaluation.result is None:
                 raise StateError(f"HPA {self.hpa.id}: an evaluation gave neither a result nor a write")
-            return None, evaluation.result
+            return None, self._with_refusal(evaluation.result, status)
+        if self.standing.shown:
+            return None, self._with_refusal(self._kept(pending, status), status)
         if self.standing.mode != "enforce":
             return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
         self._hold(evaluation, pending)
@@ -228,6 +231,12 @@ class Evaluator:
             return None, self._kept(pending, status)
         pending = self._within_step(pending)
         return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
+
+    def _with_refusal(self, result: Result, before: dict[str, Any]) -> Result:
+        """Show in the HPA's own conditions and Events why nothing is written, where that is for fleethpa to say."""
+        if not self.standing.shown:
+            return result
+        return show_refusal(result, before, self.standing.refused, self.now_ms)
 
     def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
         """Find what keeps a wanted write from being made."""
@@ -325,6 +334,7 @@ class Evaluator:
             "paused": self.paused,
             "refused": self.standing.refused,
             "labels": labels(result) if wanted is None else {},
+            "shows_refusal": self.standing.shown,
         }
 
     def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:

@@ -70,7 +70,9 @@ class EntryFold(Folding):
             row = AnswerRow(answer, time_ms, position)
             query = query_key(row.answer)
             namespace.put_answer(query, row)
-            self.state.notify(namespace, query)
+            # Of an answer in parts the last one counts, whatever became of the others: it depends on this record alone.
+            if answer.part == answer.parts - 1:
+                self.state.notify(namespace, query)
 
     def samples(self, body: Samples) -> None:
         """Take pushed samples; counters become rates."""

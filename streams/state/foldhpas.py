@@ -5,13 +5,14 @@ mode and windows, and back to the cluster's when the central one is deleted.
 """
 
 import orjson
+from msgspec import structs
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
 from streams.state.foldcontext import Folding
 from streams.state.guards import standing
 from streams.state.hpastate import Hpa, made_uid
-from streams.state.namespace import advance
+from streams.state.namespace import Namespace, advance
 from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetKey
 from streams.state.shadow import take_native_status
 
@@ -26,7 +27,9 @@ def autoscaler_set(fold: Folding, body: AutoscalerSet) -> None:
 
 def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     namespace, name = fold.namespace, body.hpa["metadata"]["name"]
-    key = DirectoryKey(name, body.origin)
+    key, uid, replaced = DirectoryKey(name, body.origin), _cluster_uid(body), _replaced(namespace, name)
+    if uid and uid == replaced:
+        return
     hpa = fold.state.hpa(HpaId(namespace.cluster, namespace.name, name))
     if not fold.state.holds(hpa, namespace):
         if namespace.is_hidden(key):
@@ -36,10 +39,20 @@ def _take_hpa(fold: Folding, body: AutoscalerSet, mark: str) -> None:
     else:
         # After a crash the row may be ahead of its namespace: its scale is known from this record on, not before.
         fold.state.refresh(hpa)
-    uid = str(body.hpa["metadata"].get("uid") or "") if body.origin == "cluster" else ""
-    namespace.enter_hpa(key, DirectoryEntry(_target(body), body.origin, mark, uid))
+    kept = replaced if body.origin == "central" else ""
+    namespace.enter_hpa(key, DirectoryEntry(_target(body), body.origin, mark, uid, kept))
     if body.mode is not None:
         _set_command(fold, name, body.mode, None)
+
+
+def _cluster_uid(body: AutoscalerSet) -> str:
+    return str(body.hpa["metadata"].get("uid") or "") if body.origin == "cluster" else ""
+
+
+def _replaced(namespace: Namespace, name: str) -> str:
+    """Give the uid of the cluster's object that the central HPA of this name was adopted from; empty: none."""
+    central = namespace.directory.get(DirectoryKey(name, "central"))
+    return central.replaced if central is not None else ""
 
 
 def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
@@ -84,6 +97,16 @@ def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
     if body.origin == "cluster" and not fold.follows("autoscalers", body.session):
         return
     _delete_hpa(fold, body.name, body.origin, body.uid)
+    if body.origin == "cluster" and body.uid and not body.session:
+        _note_adoption(fold.namespace, body)
+
+
+def _note_adoption(namespace: Namespace, body: AutoscalerDeleted) -> None:
+    """Whoever adopts an HPA deletes the object and reports it: what an observer saw of it before arrives later."""
+    key = DirectoryKey(body.name, "central")
+    central = namespace.directory.get(key)
+    if central is not None:
+        namespace.enter_hpa(key, structs.replace(central, replaced=body.uid))
 
 
 def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None:

@@ -20,6 +20,10 @@ class Standing(Struct, frozen=True):
     mode: Mode
     """What is in force: `shadow` also where enforcing was asked for and refused."""
     refused: str = ""
+    remedy: str = ""
+    """The command that removes the reason of the refusal; `refused` ends with it."""
+    shown: bool = False
+    """Refused where no native controller looks after the HPA's status: fleethpa says so there."""
 
 
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
@@ -37,33 +41,38 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
     mode = asked_mode(namespace, hpa.id.name, settings)
     if mode != "enforce":
         return Standing(mode)
-    refused = _refusal(namespace, hpa, settings)
-    return Standing("shadow", refused) if refused else Standing("enforce")
+    reason, remedy = _refusal(namespace, hpa, settings)
+    if not reason:
+        return Standing("enforce")
+    shown = hpa.row.origin == "cluster" and settings.native_absent
+    return Standing("shadow", f"{reason}: {remedy}", remedy, shown)
 
 
-def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> str:
+def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:
+    """Say why an HPA must not write, and which command changes that; both empty: it may."""
     cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
     if origin == "cluster" and settings.native_evidence:
         return (
             f"a native HPA controller runs in cluster {cluster}: {settings.native_evidence}; switch it off there and "
-            "prove it with: fleethpa run observer --prove-native-absent, "
-            f"or take this HPA over: fleethpa adopt {hpa.id}"
+            "prove it with: fleethpa run observer --prove-native-absent, or take this HPA over",
+            f"fleethpa adopt {hpa.id}",
         )
     if origin == "cluster" and not settings.native_absent:
         return (
-            f"enforcing needs proof that no native HPA controller runs in cluster {cluster}: "
-            f"switch it off there, then: fleethpa settings {cluster} native-controller=absent"
+            f"enforcing needs proof that no native HPA controller runs in cluster {cluster}; "
+            "where it has been switched off",
+            f"fleethpa settings {cluster} native-controller=absent",
         )
     own = DirectoryKey(hpa.id.name, origin)
     others = namespace.by_target.get(target, set()) - {own}
     rivals = sorted(other for other in others if _stops(namespace, other, own, settings))
     if rivals:
-        return _too(_describe_hpa(namespace, rivals[0]), target, _deletion(namespace, rivals[0]))
+        return _too(_describe_hpa(namespace, rivals[0]), target), _deletion(namespace, rivals[0])
     for rival in namespace.rivals:
         if _target_of(rival) == target:
             kind, name = str(rival.get("kind", "object")), str(rival.get("name", ""))
-            return _too(f"{kind} {namespace.name}/{name}", target, _kubectl_deletion(namespace, kind.lower(), name))
-    return ""
+            return _too(f"{kind} {namespace.name}/{name}", target), _kubectl_deletion(namespace, kind.lower(), name)
+    return "", ""
 
 
 def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, settings: Effective) -> bool:
@@ -80,8 +89,8 @@ def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, setting
     return asked_mode(namespace, other.name, settings) == "enforce"
 
 
-def _too(rival: str, target: TargetKey, deletion: str) -> str:
-    return f"{rival} drives {_print(target)} too: delete one of them, for example: {deletion}"
+def _too(rival: str, target: TargetKey) -> str:
+    return f"{rival} drives {_print(target)} too, and one of them must go, for example"
 
 
 def _describe_hpa(namespace: Namespace, key: DirectoryKey) -> str:

@@ -15,6 +15,7 @@ from schemas.pods import Pod, PodList
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
 from streams.hpa.observation import MetricAnswer as Answer
+from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.membership import Membership, canonical_selector
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
@@ -41,12 +42,13 @@ _EMPTY_MAP: Mapping[str, SampleRow] = {}
 
 
 class AnswerState:
-    """An answer and what was compiled from it."""
+    """The answer in force, the parts in which it came, and what was compiled from it."""
 
-    __slots__ = ("compiled", "row")
+    __slots__ = ("compiled", "parts", "row")
 
-    def __init__(self, row: AnswerRow) -> None:
-        self.row = row
+    def __init__(self, parts: list[AnswerRow]) -> None:
+        self.parts = parts
+        self.row = joined(parts)
         self.compiled: dict[Any, Answer] = {}
 
 
@@ -65,6 +67,8 @@ class Namespace:
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
         self.answers: dict[QueryKey, AnswerState] = {}
+        """Answers of which all parts have come; made from the slots."""
+        self.answer_slots: dict[QueryKey, Slots] = {}
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.pod_lists: list[ListProgress] = [ListProgress()]
@@ -161,9 +165,21 @@ class Namespace:
     # --- answers and samples ----------------------------------------------------------------------------------------
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
-        """Replace the answer to a query."""
-        if self._touch(self.part_of("|".join(query))):
-            self.answers[query] = AnswerState(row)
+        """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
+        if self._touch(self._part_of_answer(query, row.answer.part)):
+            self.answer_slots[query] = with_part(self.answer_slots.get(query, {}), row)
+            self._choose_answer(query)
+
+    def _part_of_answer(self, query: QueryKey, part: int) -> int:
+        return self.part_of("|".join((*query, str(part)) if part else query))
+
+    def _choose_answer(self, query: QueryKey) -> None:
+        """Find out anew which answer to a query is in force."""
+        parts, held = in_force(self.answer_slots[query]), self.answers.get(query)
+        if not parts:
+            self.answers.pop(query, None)
+        elif held is None or [id(part) for part in held.parts] != [id(part) for part in parts]:
+            self.answers[query] = AnswerState(parts)
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""
@@ -240,8 +256,8 @@ class Namespace:
     def tidy(self, now_ms: int) -> None:
         """Drop what no evaluation can see any more; done with every row, so it must not change a decision."""
         oldest_ms = now_ms - REMEMBERED_MS
-        for query in [query for query, state in self.answers.items() if state.row.time_ms < oldest_ms]:
-            del self.answers[query]
+        for query in [query for query, slots in self.answer_slots.items() if _oldest_ms(slots) < oldest_ms]:
+            self._tidy_answer(query, oldest_ms)
         for key, samples in list(self.series.items()):
             for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
                 del samples[name]
@@ -250,6 +266,16 @@ class Namespace:
         for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
             del self.arrivals[question]
         self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
+
+    def _tidy_answer(self, query: QueryKey, oldest_ms: int) -> None:
+        kept = {
+            number: tuple(row for row in slot if row.time_ms >= oldest_ms)
+            for number, slot in self.answer_slots[query].items()
+        }
+        self.answer_slots[query] = {number: slot for number, slot in kept.items() if slot}
+        self._choose_answer(query)
+        if not self.answer_slots[query]:
+            del self.answer_slots[query]
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -265,9 +291,10 @@ class Namespace:
         for name, entry in self.pods.items():
             if (row := made.get(self.part_of(name))) is not None:
                 row.pods[name] = entry
-        for query, state in self.answers.items():
-            if (row := made.get(self.part_of("|".join(query)))) is not None:
-                row.answers.append(state.row)
+        for query, slots in self.answer_slots.items():
+            for number, slot in slots.items():
+                if (row := made.get(self._part_of_answer(query, number))) is not None:
+                    row.answers.extend(slot)
         for key, samples in self.series.items():
             self._spread(made, key, samples)
         for question, arrival in self.arrivals.items():
@@ -307,13 +334,17 @@ class Namespace:
         self.pod_lists = [rows[part][1].pod_list if part in rows else ListProgress() for part in range(parts)]
         for part in sorted(set(rows) & set(range(parts))):
             self._load_part(rows[part][1])
+        for query in self.answer_slots:
+            self._choose_answer(query)
 
     def _load_part(self, row: NamespaceRow) -> None:
         self.pods |= row.pods
         for entry in row.pods.values():
             self.membership.put(entry.pod)
         for answer in row.answers:
-            self.answers[query_key(answer.answer)] = AnswerState(answer)
+            query, number = query_key(answer.answer), answer.answer.part
+            slots = self.answer_slots.get(query, {})
+            self.answer_slots[query] = {**slots, number: (*slots.get(number, ()), answer)}
         for key, samples in row.samples:
             self.series.setdefault(key, {}).update(samples)
         self.arrivals.update(row.arrivals)
@@ -334,6 +365,10 @@ def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> Lis
     if progress.list_id == list_id and progress.next_chunk == chunk:
         return ListProgress(list_id, chunk + 1, progress.mark)
     return ListProgress(list_id, -1, progress.mark)
+
+
+def _oldest_ms(slots: Slots) -> int:
+    return min(row.time_ms for slot in slots.values() for row in slot)
 
 
 def target_key(target: Target) -> TargetKey:

@@ -18,8 +18,13 @@ class ScaleTarget(NamedTuple):
     namespace: str
     target: TargetKey
 
+    @property
+    def short(self) -> str:
+        """Kind and name, as in `Deployment/checkout`."""
+        return f"{self.target[1]}/{self.target[2]}"
+
     def __str__(self) -> str:
-        return f"{self.target[1]}/{self.target[2]} in {self.cluster}/{self.namespace}"
+        return f"{self.short} in {self.cluster}/{self.namespace}"
 
 
 class Holder(NamedTuple):
@@ -35,6 +40,7 @@ class Claim(NamedTuple):
     asked: Mode
     mode: Mode
     refused: str
+    remedy: str
     origin: str
     target: ScaleTarget
 
@@ -79,7 +85,7 @@ def _add(
         return
     in_force = standing(namespace, hpa, settings)
     asked = asked_mode(namespace, key.name, settings)
-    claims[name] = Claim(asked, in_force.mode, in_force.refused, key.origin, target)
+    claims[name] = Claim(asked, in_force.mode, in_force.refused, in_force.remedy, key.origin, target)
     if in_force.mode == "enforce":
         holders.setdefault(target, []).append(Holder(name, native=False))
 

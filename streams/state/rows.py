@@ -157,6 +157,8 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, gc=False):
     """Full list that named it last."""
     uid: str = ""
     """uid of the cluster's object; empty: not known, or a central one."""
+    replaced: str = ""
+    """uid of the cluster's object that was deleted when this central HPA adopted it: late news of it is ignored."""
 
 
 class ScaleRow(Struct, array_like=True, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.loadcurve import Load, Points, Ramp, Sine, Spike, Step
+from fleethpa.simulator.loadcurve import Load, PointsLoad, RampLoad, SineLoad, SpikeLoad, StepLoad
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate, candidate
@@ -34,7 +34,7 @@ HPA = HpaId("bench", "shop", "web")
 TEMPLATE = PodTemplate([Container("main", {"cpu": f"{REQUEST_MILLI}m"})])
 PROFILE = PodProfile(schedule_ms=2_000, ready_ms=28_000, stop_ms=5_000, noise=0.03)
 
-DAY = Points(
+DAY = PointsLoad(
     tuple(
         (minute * 60.0, value)
         for minute, value in (
@@ -51,10 +51,10 @@ DAY = Points(
     )
 )
 SHAPES: dict[str, Load] = {
-    "step": Step(150, 520, 900),
-    "ramp": Ramp(100, 800, 2_700, 600),
-    "sine": Sine(400, 250, 1_800),
-    "spike": Spike(150, 600, 600, 240, 1_200),
+    "step": StepLoad(150, 520, 900),
+    "ramp": RampLoad(100, 800, 2_700, 600),
+    "sine": SineLoad(400, 250, 1_800),
+    "spike": SpikeLoad(150, 600, 600, 240, 1_200),
     "day": DAY,
 }
 

@@ -12,7 +12,7 @@ from fleethpa.cli.common import failures
 from fleethpa.conformance import calculatorcases, scenarios
 from fleethpa.conformance.command import conformance, to_json, to_text
 from fleethpa.conformance.runner import run
-from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownKindError
+from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
 DATA = Path(__file__).parent / "data"
 STANDALONE = ("controller-boundary", "controller-random", "controller-trace", "calculator", "metrics-client")
@@ -137,12 +137,12 @@ def test_the_command_exits_1_on_a_difference(tmp_path: Path) -> None:
     ("content", "error"),
     [
         pytest.param(None, MissingFileError, id="a missing file"),
-        pytest.param(b"", UnknownKindError, id="an empty file"),
+        pytest.param(b"", UnknownFileKindError, id="an empty file"),
         pytest.param(b"\x1f\x8bnot gzip", InputError, id="a broken gzip file"),
         pytest.param(b"hello\n", InputError, id="a text"),
         pytest.param(b"[1]\n", InputError, id="JSON that is no object"),
-        pytest.param(b'{"a":1}\n', UnknownKindError, id="an object of no known kind"),
-        pytest.param(b'{"type":"header"}\n{"type":"watch"}\n', UnknownKindError, id="a recording's other part"),
+        pytest.param(b'{"a":1}\n', UnknownFileKindError, id="an object of no known kind"),
+        pytest.param(b'{"type":"header"}\n{"type":"watch"}\n', UnknownFileKindError, id="a recording's other part"),
         pytest.param(b'{"type":"header"}\n{"type":"sync"}\n', InputError, id="syncs under a foreign name"),
     ],
 )

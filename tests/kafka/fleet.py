@@ -16,7 +16,7 @@ from aiokafka import ConsumerRecord
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.writer import open_writer
 from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.loadcurve import Constant, Load
+from fleethpa.simulator.loadcurve import ConstantLoad, Load
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from fleethpa.simulator.simulatedfleet import Fleet
 from runtime import topicadmin as admin
@@ -99,7 +99,7 @@ class World:
         By default one that asks for 4 replicas from every count, well away from where the tolerance (10 %) would keep
         another one until noise (1 %) moves it: 3 pods are at 73 % of a target of 60, 4 at 55 %.
         """
-        self.load(Constant(units))
+        self.load(ConstantLoad(units))
 
     def load(self, load: Load) -> None:
         """Put every workload under this load."""

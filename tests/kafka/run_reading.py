@@ -21,8 +21,8 @@ from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.settings import Restart
 from streams.decider.rebuild import Tail, continue_chain
-from streams.decider.recordedtail import Head
-from streams.history.recorded import Recorded, expand_all
+from streams.decider.recordedtail import TailHead
+from streams.history.recorded import Recorded, expanded
 from streams.ingest.convertrecord import convert
 from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
@@ -138,7 +138,7 @@ class Run:
         return [
             one
             for number, records in self.decided.items()
-            for one in expand_all(number, [(record.offset, record.value) for record in records])[0]
+            for one in expanded(number, [(record.offset, record.value) for record in records])[1]
         ]
 
     def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int) -> list[str]:
@@ -229,7 +229,7 @@ def rebuilt(number: int, log: Sequence[ConsumerRecord], decided: Sequence[bytes]
     """The state that `decider --rebuild` makes of what is left of the log and of the decisions that stand."""
     partition = Partition.empty(number)
     apply(partition, log)
-    newest = Head(len(decided), hashlib.sha256(decided[-1]).hexdigest() if decided else "")
+    newest = TailHead(len(decided), hashlib.sha256(decided[-1]).hexdigest() if decided else "")
     continue_chain(partition, Tail(newest, 0, frozenset(orjson.loads(value)["id"] for value in decided)))
     return Partition.restore(number, dict(partition.checkpoint()))
 

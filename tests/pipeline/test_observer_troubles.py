@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.apifaults import Denial, Fault
-from fleethpa.simulator.ownership import Writer
+from fleethpa.simulator.ownership import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
@@ -201,7 +201,7 @@ async def test_a_native_controller_that_writes_after_its_absence_was_proven_with
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        native = Writer("kube-controller-manager", subresource="status")
+        native = FieldWriter("kube-controller-manager", subresource="status")
 
         def native_writes(replicas: int) -> None:
             live = sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, "web"))

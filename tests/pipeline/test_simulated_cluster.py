@@ -20,7 +20,7 @@ from kubernetes.aio.watch import Watch
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubeconfig import write_kubeconfig
-from fleethpa.simulator.loadcurve import Constant
+from fleethpa.simulator.loadcurve import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from fleethpa.simulator.simulatedfleet import Fleet, default_fleet
@@ -367,7 +367,7 @@ async def test_metrics_show_the_load_of_each_pod(cluster):
 
 
 async def test_metrics_change_with_load_at_the_next_sample_only(cluster):
-    cluster.set_load("shop", "web", Constant(200))
+    cluster.set_load("shop", "web", ConstantLoad(200))
     assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "120"
     cluster.advance(5)
     assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "200"
@@ -386,7 +386,7 @@ async def test_metrics_change_with_load_at_the_next_sample_only(cluster):
     ],
 )
 async def test_metrics_go_wrong_as_told(cluster, fault, status, values):
-    cluster.set_load("shop", "web", Constant(200))
+    cluster.set_load("shop", "web", ConstantLoad(200))
     cluster.advance(5)
     cluster.set_metrics_faults([fault])
     code, found = await raw(cluster, CUSTOM + "/pods/*/rps")
@@ -397,7 +397,7 @@ async def test_metrics_go_wrong_as_told(cluster, fault, status, values):
 async def test_frozen_metrics_keep_value_and_time(cluster):
     cluster.freeze_metrics(metric="resource")
     before = (await raw(cluster, METRICS))[1]["items"][0]
-    cluster.set_load("shop", "web", Constant(900))
+    cluster.set_load("shop", "web", ConstantLoad(900))
     cluster.advance(60)
     after = (await raw(cluster, METRICS))[1]["items"][0]
     assert (after["timestamp"], after["containers"]) == (before["timestamp"], before["containers"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from click.testing import CliRunner, Result
 
@@ -19,7 +19,7 @@ from schemas.scales import Heartbeat, ScaleSet, Target
 from schemas.settings import ClusterSettings, SettingsSet
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
-from streams.history.recorded import Recorded, expand_all
+from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from tests.memorypast import MemoryPast
 
@@ -66,11 +66,13 @@ class Fleet:
     def key(self) -> str:
         return f"{self.cluster}/{self.namespace}"
 
-    def append(self, *bodies: Body, key: str | None = None, after_ms: int = 100) -> None:
-        """Append one log record and fold it."""
+    def append(
+        self, *bodies: Body, key: str | None = None, after_ms: int = 100, by: Literal["", "ingest"] = ""
+    ) -> None:
+        """Append one log record and fold it; without bodies a tick, or (`by`) an empty record of ingest."""
         self.now_ms += after_ms
         entries = [Entry(key=key or self.key, body=body) for body in bodies]
-        value, offset = encode(LogRecord(v=1, entries=entries)), len(self.log)
+        value, offset = encode(LogRecord(v=1, entries=entries, by=by)), len(self.log)
         self.log.append((offset, self.now_ms, value))
         self.values += [record.value for record in self.partition.apply(offset, self.now_ms, value)]
 
@@ -133,8 +135,8 @@ class Fleet:
 
     def decisions(self) -> list[Recorded]:
         """Every decision made, whole."""
-        found, lacking = expand_all(0, enumerate(self.values))
-        assert not lacking
+        expander, found = expanded(0, enumerate(self.values))
+        assert not expander.lacking
         return found
 
     def past(self, at_ms: int | None = None) -> FleetPast:
@@ -160,7 +162,14 @@ class Cli:
 
     def __init__(self, monkeypatch: Any, fleet: Fleet | None = None) -> None:
         self.fleet = fleet
-        for name in ("FLEETHPA_BROKERS", "FLEETHPA_CONFIG", "NO_COLOR", "FLEETHPA_KAFKA_CONFIG", "KUBECONFIG"):
+        for name in (
+            "COLUMNS",
+            "FLEETHPA_BROKERS",
+            "FLEETHPA_CONFIG",
+            "NO_COLOR",
+            "FLEETHPA_KAFKA_CONFIG",
+            "KUBECONFIG",
+        ):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("USER", "anna")
         if "FLEETHPA_RUNTIME_DIR" not in os.environ:

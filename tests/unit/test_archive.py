@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.archive.layout import LOG, create, open_archive
-from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError
 from streams.archive.segmentwriter import PartitionWriter
@@ -83,7 +83,7 @@ class Interrupted(PartitionReader):
         super().__init__(root, LOG, 0)
         self._writer: PartitionWriter | None = writer
 
-    def _chain(self) -> list[Manifest]:
+    def _chain(self) -> list[SegmentManifest]:
         found = super()._chain()
         if self._writer is not None:
             self._writer.close_segment()

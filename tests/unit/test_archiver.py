@@ -7,7 +7,7 @@ import pytest
 
 from streams.archive.archiver import Archiver, Limits, is_written, torn
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segmentmanifests import Manifest
+from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import CheckpointWriter, make_key, read_private, read_public
@@ -59,7 +59,7 @@ def test_an_archive_that_grows_while_it_is_verified_is_found_right(
 
     verify_segment = PartitionReader.verify_segment
 
-    def meanwhile(reader: PartitionReader, manifest: Manifest, head: bytes) -> bytes:
+    def meanwhile(reader: PartitionReader, manifest: SegmentManifest, head: bytes) -> bytes:
         grow(20)
         return verify_segment(reader, manifest, head)
 

@@ -1,13 +1,17 @@
 """A central HPA over a cluster's HPA of the same name or target: who is evaluated, who writes, what is kept."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList
 from schemas.entries import Body
 from schemas.keys import HpaId
+from streams.analysis.revisions import history
 from streams.state import rows
 from streams.state.ownership import ownership
+from streams.state.partition import Partition
 from streams.state.rows import DirectoryEntry, DirectoryKey, NamespaceRow
 from tests.central_kit import ABSENT, PRESENT, SCALE, TARGET, UNDO, WEB, central, evaluate, mode, native, world
 from tests.partition_kit import KEY, LogBuilder
@@ -85,6 +89,15 @@ def test_a_hidden_hpa_that_was_replaced_in_the_cluster_comes_back_as_the_new_one
     assert holders(log) == [("web", False)]
 
 
+def test_late_news_of_an_adopted_hpa_is_ignored() -> None:
+    log = world(ABSENT, native(), mode("enforce"), central())
+    log.add(AutoscalerDeleted(name="web", uid="uid-web"))  # without a session: from the command that adopted it
+    log.add(native(), AutoscalerList(list_id="l", hpas=[native().hpa]), central(maxReplicas=12), native())
+    assert set(log.partition.state.namespaces[KEY].directory) == {CENTRAL}
+    log.add(native(uid="uid-2"))
+    assert set(log.partition.state.namespaces[KEY].directory) == {CENTRAL, CLUSTERS}
+
+
 def test_a_full_list_without_a_hidden_hpa_removes_it_and_leaves_the_central_one() -> None:
     log = world(ABSENT, native(), central(wanted="enforce"))
     log.add(AutoscalerList(list_id="l", hpas=[]))
@@ -135,3 +148,63 @@ def test_rows_of_older_versions_are_read() -> None:
     parts = msgspec.msgpack.decode(rows.encode_row(5, old)[8:])
     shorter = msgspec.msgpack.decode(msgspec.msgpack.encode(parts[:-1]), type=NamespaceRow)
     assert shorter.all_autoscalers() == read.all_autoscalers()
+
+
+def test_history_shows_who_adopted_an_hpa_and_who_gave_it_back() -> None:
+    log = world(ABSENT, native())
+    log.add(central(wanted="enforce", maxReplicas=12))
+    log.add(AutoscalerDeleted(name="web", origin="central", author="ben", reason="PAY-2"))
+    found = history(Partition.empty(0), log.records, WEB)
+    assert [(each.what, each.author, each.reason, each.changes) for each in found] == [
+        ("created", "", "", []),
+        ("adopted", "anna", "PAY-1", ["origin cluster→central", "maxReplicas 10→12"]),
+        ("mode", "anna", "PAY-1", ["mode shadow→enforce"]),
+        ("released", "ben", "PAY-2", ["origin central→cluster", "maxReplicas 12→10"]),
+    ]
+
+
+def test_two_hpas_of_a_cluster_on_one_target_say_so_in_their_own_status_and_events() -> None:
+    log = world(ABSENT, native(), native("old", "uid-old"), mode("enforce"), mode("enforce", "old"))
+    evaluate(log)
+    shown = [expanded_by(log, decision) for decision in evaluate(log)]
+    assert {full["name"] for full in shown} == {"old", "web"}
+    for full in shown:
+        other = {"old": "web", "web": "old"}[full["name"]]
+        assert "wants" not in full
+        assert full["showsRefusal"]
+        conditions = {each["type"]: each for each in full["status"]["conditions"]}
+        able = conditions["AbleToScale"]
+        assert (able["status"], able["reason"]) == ("False", "EnforcingRefused")
+        assert f"the cluster's HPA shop/{other} drives Deployment/web too" in able["message"]
+        assert conditions["ScalingActive"]["reason"] == "AmbiguousSelector"
+        assert ["Warning", "EnforcingRefused", able["message"]] in full["events"]
+        assert full["status"]["desiredReplicas"] in (0, 2)
+
+
+def test_a_refusal_that_stays_keeps_its_transition_time_and_ends_with_its_reason() -> None:
+    rival = {"kind": "ScaledObject", "name": "k", "target": dict(zip(("group", "kind", "name"), TARGET, strict=True))}
+    log = world(ABSENT, AutoscalerList(list_id="l", hpas=[native().hpa], rivals=[rival]), mode("enforce"))
+    first = evaluate(log)[0]
+    moments = {able(first)["lastTransitionTime"]}
+    assert first["status"]["desiredReplicas"] == first["status"]["currentReplicas"] == 2
+    for _ in range(3):
+        (decision,) = evaluate(log)
+        assert decision.get("sameAs") == first["id"], "nothing but values has changed"
+        moments.add(able(log.partition.state.hpas[WEB].row.status)["lastTransitionTime"])
+    assert len(moments) == 1
+    log.add(AutoscalerList(list_id="m", hpas=[native().hpa]))
+    wanted = evaluate(log)[0]
+    assert (wanted["wants"], wanted.get("refused", "")) == (4, "")
+    log.add(PRESENT)
+    assert not [each for each in evaluate(log, after_ms=60_000) if each.get("showsRefusal")]
+
+
+def able(body: Any) -> Any:
+    conditions = (body.get("status") or body)["conditions"]
+    return next(each for each in conditions if each["type"] == "AbleToScale")
+
+
+def expanded_by(log: LogBuilder, decision: Any) -> Any:
+    """The full record that a short one repeats, or the record itself."""
+    known = {made.id: msgspec.json.decode(made.value) for made in log.decisions}
+    return known[decision.get("sameAs", decision["id"])]

@@ -307,7 +307,7 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["replay", "--hpa", "c0/ns0/nobody"], 4, "no decision of c0/ns0/nobody", id="replay of an unknown HPA"
         ),
-        pytest.param(["replay", "--hpa", "app0"], 2, "names no HPA", id="replay of half a name"),
+        pytest.param(["replay", "--hpa", "app0"], 2, "is not the name of an HPA", id="replay of half a name"),
         pytest.param(["replay", "--since", "2030-01-01T00:00:00Z"], 4, "in the window", id="a window after the end"),
         pytest.param(["replay", "--since", "1m", "--until", "2m"], 2, "window is empty", id="a window that ends first"),
         pytest.param(
@@ -316,19 +316,22 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
         pytest.param(
             ["audit", "verify", "--since", "2030-01-01T00:00:00Z"], 2, "window is empty", id="verify the future"
         ),
-        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is no time", id="no time"),
+        pytest.param(["audit", "verify", "--since", "yesterday"], 2, "is not a valid time", id="no time"),
         pytest.param(["audit", "verify", "--public-key", "/no/key"], 2, "no such file", id="no public key"),
         pytest.param(["verify", "0-99999-uid"], 4, "no decision", id="verify an unknown decision"),
         pytest.param(["verify", "77-1-uid"], 4, "no partition 77", id="verify in an unknown partition"),
-        pytest.param(["verify", "hello"], 2, "is no decision id", id="verify what is no id"),
+        pytest.param(["verify", "hello"], 2, "is not the ID of a decision", id="verify what is no id"),
         pytest.param(["get", "hpa", "-A", "--at", "5h"], 4, "nothing as old as", id="before the log began"),
-        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is no time", id="at no time"),
+        pytest.param(["get", "hpa", "-A", "--at", "noon"], 2, "is not a valid time", id="at no time"),
         pytest.param(
             ["get", "hpa", "-A", "--at", "99999999d"], 4, "nothing as old as 1970", id="before time itself began"
         ),
         pytest.param(["replay", "--until", "99999999d"], 4, "in the window", id="a window before time itself began"),
         pytest.param(
-            ["audit", "list", "-A", "--since", "9999-12-31T23:59:59-10:00"], 2, "is no time", id="after the year 9999"
+            ["audit", "list", "-A", "--since", "9999-12-31T23:59:59-10:00"],
+            2,
+            "is not a valid time",
+            id="after the year 9999",
         ),
         pytest.param(
             ["get", "hpa", "-A", "--at", "2026-01-01T00:01:00"], 2, "with its zone", id="at a time of no zone"
@@ -337,13 +340,15 @@ def test_decisions_whose_topic_times_are_not_their_log_times_are_found_all_the_s
             ["get", "hpa", "-A", "-C", "mars*,x"], 0, "no cluster matches mars*,x; known are c0", id="no cluster"
         ),
         pytest.param(["decisions", "-A", "--limited-by", "Nope"], 2, "is not one of", id="no limit of that name"),
-        pytest.param(["decisions", "-A", "--since", "soon"], 2, "is no time", id="decisions since no time"),
+        pytest.param(["decisions", "-A", "--since", "soon"], 2, "is not a valid time", id="decisions since no time"),
         pytest.param(["decisions", "-A", "--reason", "Nope"], 0, "No decisions of any namespace match", id="no such"),
-        pytest.param(["explain", "c0/ns0/app0@"], 2, "names no time", id="explain at nothing"),
+        pytest.param(["explain", "c0/ns0/app0@"], 2, "has no time after the @", id="explain at nothing"),
         pytest.param(["explain", "c0/ns0/app0@1m", "--at", "2m"], 2, "exclude each other", id="explain at two moments"),
-        pytest.param(["what-if", "c0/ns0/app0@noon", "--set", "maxReplicas=9"], 2, "is no time", id="what-if then"),
-        pytest.param(["explain", "0-10-x", "--at", "1m"], 2, "names one decision", id="explain an id at a moment"),
-        pytest.param(["explain", "0-10-x", "--change"], 2, "names one decision", id="explain an id that changed"),
+        pytest.param(
+            ["what-if", "c0/ns0/app0@noon", "--set", "maxReplicas=9"], 2, "is not a valid time", id="what-if then"
+        ),
+        pytest.param(["explain", "0-10-x", "--at", "1m"], 2, "is the ID of a decision", id="explain an id at a moment"),
+        pytest.param(["explain", "0-10-x", "--change"], 2, "is the ID of a decision", id="explain an id that changed"),
         pytest.param(["get", "hpa", "-A", "--at", "1m", "-w"], 2, "exclude each other", id="watching the past"),
         pytest.param(["export", "decisions", "--partition-by", "moon", "--out", "x"], 2, "unknown", id="unknown key"),
         pytest.param(["export", "decisions", "--out", "/no/such/dir/x"], 2, "/no/such/dir/x", id="no place to write"),

@@ -52,7 +52,7 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
         pytest.param(["get", "hpa", "--bad"], 2, "No such option", id="an unknown flag is a usage error"),
         pytest.param(["get", "hpa", "-o", "xml"], 2, "'xml' is not one of", id="an unknown format is a usage error"),
         pytest.param(["get", "hpa", "-A"], 2, "no Kafka brokers are known", id="no brokers is a usage error"),
-        pytest.param(["get", "hpa", "a/b/c/d"], 2, "names no HPA", id="four parts name nothing"),
+        pytest.param(["get", "hpa", "a/b/c/d"], 2, "is not the name of an HPA", id="four parts name nothing"),
         pytest.param(["get", "hpa", "-A", "-n", "x"], 2, "exclude each other", id="-n and -A exclude each other"),
         pytest.param(["get", "hpa", "-A", "--timeout", "soon"], 2, "not a duration", id="a timeout is a duration"),
         pytest.param(["get", "hpa", "-A", "--from", "/nowhere"], 2, "no such folder", id="--from needs a folder"),
@@ -147,7 +147,7 @@ def test_contexts_are_those_of_the_kubeconfig_that_their_place_had_in_mind(tmp_p
     ("text", "said"),
     [
         pytest.param("brokers: [a]", "brokers must be a text", id="a value of the wrong type"),
-        pytest.param("broker: a", "broker is no setting", id="an unknown key"),
+        pytest.param("broker: a", "broker is not a setting", id="an unknown key"),
         pytest.param("- a", "must be a mapping", id="a list"),
         pytest.param("a: b: c", "is not YAML", id="no YAML"),
     ],

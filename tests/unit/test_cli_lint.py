@@ -176,7 +176,7 @@ def test_a_difference_is_shown_as_lines_and_as_json(beside: Cli) -> None:
     assert done.exit_code == 1
     assert "-maxReplicas: 20" in done.stdout
     assert "+maxReplicas: 16" in done.stdout
-    assert "--- east/shop/checkout (as it stands)" in done.stdout
+    assert "--- east/shop/checkout (in force)" in done.stdout
     assert "fleethpa backtest -f all.yaml" in done.stderr
     item = fits("DifferenceList", beside("diff", "-f", "all.yaml", "-o", "json").stdout)["items"][0]
     assert (item["what"], item["changes"]) == ("changed", ["maxReplicas 20→16"])

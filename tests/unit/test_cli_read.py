@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fleethpa.cli.common.decisionids import asked_id, only, short_id, short_ids
+from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.output.explanation import explanation
+from fleethpa.cli.output.table import Column, Widths, table
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.history.recorded import Expander, Recorded
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, FleetPast, hpa
 
-HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE"
+HEADER = "NAMESPACE  NAME  CLUSTER  REFERENCE  TARGETS  MINPODS  MAXPODS  REPLICAS  MODE  AGE  PROBLEM"
 CHECKOUT = HpaId("east", "shop", "checkout")
 
 
@@ -106,12 +112,12 @@ def test_a_name_that_is_not_there_exits_4_and_points_at_the_nearest(run: Cli, na
 
 def test_a_silent_cluster_keeps_its_rows_and_exits_5(run: Cli, fleet: Fleet) -> None:
     for _ in range(5):
-        fleet.append(after_ms=10_000)
+        fleet.append(after_ms=10_000, by="ingest")
     fleet.checkpoint()
     result = run("get", "hpa", "-A")
     assert result.exit_code == 5
     assert "checkout" in result.stdout
-    assert "cluster east has not been heard for" in result.stderr
+    assert "cluster east: its observer has been silent since" in result.stderr
 
 
 def test_get_clusters(run: Cli, fleet: Fleet) -> None:
@@ -181,6 +187,85 @@ def test_a_paused_hpa_shows_in_mode_and_problems(run: Cli, fleet: Fleet) -> None
     assert "enforce (paused)" in run("get", "hpa", "-A", "--problem").stdout
 
 
+def test_problem_lists_each_problem_with_its_cause(run: Cli, fleet: Fleet) -> None:
+    fleet.append(after_ms=16_000)
+    fleet.observe(5, 100, error="the server is currently unable to handle the request (get pods.metrics.k8s.io)")
+    text = run("get", "hpa", "-A", "--problem").stdout
+    assert text.splitlines()[1].endswith(
+        "no metrics: the server is currently unable to handle the request (get pods.metrics.k8s.io)"
+    ), text
+    assert run("get", "hpa", "-A").stdout.splitlines()[1].endswith("  no metrics")
+    document = fits("HpaList", run("get", "hpa", "-A", "-o", "json").stdout)
+    assert document["items"][0]["problems"][0].startswith("no metrics: the server")
+
+
+def test_hpas_of_a_cluster_with_the_same_cause_share_a_line(run: Cli, fleet: Fleet) -> None:
+    names = ["checkout", *(f"web-{number}" for number in range(40))]
+    fleet.append(AutoscalerList(list_id="many", hpas=[hpa(name) for name in names], session="s"))
+    fleet.append(*[Command(command="mode", name=name, mode="off", author="anna") for name in names])
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-42"))
+    status = run("status", "-A")
+    assert status.exit_code == 1
+    assert "east (41 HPAs)" in status.stdout, status.stdout
+    assert "mode off: nothing is decided" in status.stdout
+    assert len(status.stdout.splitlines()) == 2
+    problems = run("get", "hpa", "-A", "--problem").stdout.splitlines()
+    assert [line for line in problems if "mode off" in line] == ["east (41 HPAs): mode off: nothing is decided"]
+    assert [line.split()[1] for line in problems if "INC-42" in line] == ["checkout"]
+    assert len(run("get", "hpa", "-A", "--problem", "-o", "wide").stdout.splitlines()) == 42
+
+
+@pytest.mark.parametrize("width", [80, 90, 110, 200])
+def test_the_table_fits_the_terminal_and_keeps_what_tells_the_state(
+    run: Cli, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("get", "hpa", "-A").stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    assert {"NAMESPACE", "NAME", "CLUSTER", "TARGETS", "REPLICAS", "MODE", "PROBLEM"} <= set(lines[0].split())
+    assert ("REFERENCE" in lines[0]) == (width > 110)
+    assert "REFERENCE" in run("get", "hpa", "-A", "-o", "wide").stdout
+
+
+def test_lines_of_a_watch_stay_under_each_other() -> None:
+    columns = [Column[tuple[str, str]]("NAME", lambda each: each[0]), Column("STATE", lambda each: each[1])]
+    widths = Widths()
+    first = table([("a", "up"), ("longer-name", "up")], columns, widths=widths)
+    later = table([("b", "down")], columns, headers=False, widths=widths)
+    assert first[0].index("STATE") == later[0].index("down")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["hpas", "-A"], id="the plural"),
+        pytest.param(["horizontalpodautoscalers", "-A"], id="the whole word"),
+        pytest.param(["HPA", "-A"], id="upper case"),
+        pytest.param(["hpa/checkout", "-n", "shop"], id="type and name with a slash"),
+        pytest.param(["hpa/east/shop/checkout"], id="as -o name prints it"),
+        pytest.param(["hpa", "hpa/east/shop/checkout"], id="as -o name prints it, behind the type"),
+    ],
+)
+def test_get_takes_types_as_kubectl_writes_them(run: Cli, words: list[str]) -> None:
+    made = run("get", *words, "-o", "name")
+    assert (made.exit_code, made.stdout) == (0, "hpa/east/shop/checkout\n"), made.output
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        ("pods", "Next: kubectl --context CLUSTER get pods"),
+        ("hpaa", "Did you mean `hpa`?"),
+        ("clustres", "Next: fleethpa get clusters"),
+        ("decisions", "Next: fleethpa decisions -A"),
+    ],
+)
+def test_get_of_another_type_says_what_lists_it(run: Cli, type_: str, said: str) -> None:
+    made = run("get", type_, "-A")
+    assert (made.exit_code, made.stdout) == (2, "")
+    assert said in made.stderr
+
+
 # --- describe ---------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +274,7 @@ def test_describe_is_kubectls_page_and_ours(run: Cli) -> None:
     head, _, tail = text.partition("\n\n")
     assert head.startswith("Name:")
     assert "Conditions:" in head
+    assert re.search(r"(?m)^  TIME +REPLICAS +ID +WHY$", tail)
     for word in (
         "Cluster:",
         "Mode:",
@@ -257,6 +343,59 @@ def test_an_expander_skips_repeats_and_tells_what_it_lacks(fleet: Fleet) -> None
     short = next(r for r in taken if r.short)
     assert late.take(0, short.offset, short.value) is None
     assert late.lacking
+
+
+@pytest.mark.parametrize("verb", ["explain", "what-if"])
+def test_explain_and_what_if_take_short_ids(run: Cli, fleet: Fleet, verb: str) -> None:
+    evaluation = next(r.decision.id for r in fleet.decisions() if r.decision.kind == "evaluation")
+    more = ["--set", "maxReplicas=9"] if verb == "what-if" else []
+    for asked in (short_id(evaluation), evaluation[:6], f"decision/{evaluation}"):
+        made = run(verb, asked, *more)
+        assert evaluation in made.output, made.output
+
+
+def test_lists_print_short_ids_and_csv_whole_ones(run: Cli, fleet: Fleet) -> None:
+    ids = [r.decision.id for r in fleet.decisions()]
+    shown = run("decisions", "-A").stdout
+    assert all(short_id(id_) in shown for id_ in ids)
+    assert all(id_ in run("decisions", "-A", "-o", "csv").stdout for id_ in ids)
+
+
+ONE, OTHER = "1-82-763c32fd-de02-44c1", "1-82-763c32fd-ffff-44c1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "found"),
+    [
+        pytest.param("1-82-763c32fd", [ONE, f"{ONE}-c"], ONE, id="the evaluation rather than the end of its write"),
+        pytest.param("1-82-763c32fd-c", [ONE, f"{ONE}-c"], f"{ONE}-c", id="the end of a write"),
+        pytest.param("1-82-763c32fd", [f"{ONE}-c"], f"{ONE}-c", id="the end of a write, where nothing else is there"),
+        pytest.param(ONE, [ONE, f"{ONE}1"], ONE, id="a whole ID that another begins with"),
+        pytest.param("1-82-7", [ONE, "2-82-7aaa", "1-8-7aaa"], ONE, id="another place"),
+        pytest.param("1-82-8", [ONE], None, id="none"),
+    ],
+)
+def test_a_short_id_names_one_decision(asked: str, known: list[str], found: str | None) -> None:
+    read = asked_id(asked)
+    assert read is not None
+    assert only(read, known) == found
+
+
+def test_an_ambiguous_id_lists_its_candidates() -> None:
+    read = asked_id("1-82-763c")
+    assert read is not None
+    with pytest.raises(CommandError) as raised:
+        only(read, [ONE, OTHER])
+    assert raised.value.code == 2
+    assert raised.value.cause.splitlines() == ["1-82-763c32fd-d", "1-82-763c32fd-f"]
+
+
+@given(st.sets(st.from_regex(r"[01]-[0-3]-[ab]{1,12}(-c)?", fullmatch=True), min_size=1))
+def test_short_ids_of_a_list_name_their_decisions(ids: set[str]) -> None:
+    for id_, short in short_ids(ids).items():
+        read = asked_id(short)
+        assert read is not None
+        assert only(read, ids) == id_
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

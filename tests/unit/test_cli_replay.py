@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from fleethpa.cli.common.failif import parse_fail_if
 from fleethpa.cli.output.stepplot import step_plot
+from fleethpa.cli.output.times import axis_labels
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId
 from streams.analysis.measures import Measures
@@ -56,6 +58,15 @@ def test_explain_has_checked_counterfactuals(ask: Any) -> None:
     text = ask("explain", APP).stdout
     assert "Would change the answer (each checked by evaluating it):" in text
     assert f"fleethpa verify {document['id']}" in text
+
+
+def test_verify_takes_a_short_id(ask: Any) -> None:
+    id_ = orjson.loads(ask("explain", APP, "-o", "json", "--no-counterfactuals").stdout)["id"]
+    made = ask("verify", id_[:-4], "-o", "json")
+    assert orjson.loads(made.stdout)["id"] == id_
+    assert made.exit_code == 0
+    none = ask("verify", id_[:-12] + "ffff")
+    assert (none.exit_code, "no decision" in none.stderr) == (4, True)
 
 
 def test_explain_takes_a_time_behind_the_name(ask: Any) -> None:
@@ -140,7 +151,7 @@ def test_two_candidates_for_one_hpa_are_refused(ask: Any, tmp_path: Path) -> Non
         (tmp_path / name).write_text(body, encoding="utf-8")
     result = ask("backtest", "-f", str(tmp_path), *SINCE)
     assert result.exit_code == 2
-    assert f"b.yaml: there is another candidate for {APP}" in result.stderr
+    assert f"b.yaml: a second candidate for {APP}" in result.stderr
 
 
 def test_the_deployed_spec_in_the_open_loop_is_the_recording(ask: Any) -> None:
@@ -168,7 +179,40 @@ def test_the_report_stands_alone(ask: Any, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>")
     assert "prefers-color-scheme: dark" in page
     assert page.count('<path class="') == 3
+    assert "candidate: maxReplicas 12→3" in page, page
+    assert "self-check: the deployed spec in this model gives" in page
+    assert "pods take load after" in page
+    assert "All 1 HPAs" not in page
+    labels = re.findall(r'<text x="[\d.]+" y="252"[^>]*>([^<]+)<', page)
+    assert len(labels) > 1
+    assert len(set(labels)) == len(labels)
     assert not [word for word in ("http://", "https://", "<script", "@import", "url(", "<link") if word in page]
+
+
+def test_the_report_of_several_hpas_has_their_totals(ask: Any, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    made = ask("backtest", "-n", "ns0", "-C", "c0", "--set", "maxReplicas=3", *SINCE, "--html", str(target))
+    heading = next(line for line in made.stdout.splitlines() if re.fullmatch(r"all \d+ HPAs", line))
+    assert heading.replace("all", "All") in target.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "labels"),
+    [
+        pytest.param(2_000, ["14:00:00", "14:00:01", "14:00:02"], id="seconds: no label twice"),
+        pytest.param(90_000, ["14:00:00", "14:00:22", "14:00:45", "14:01:07", "14:01:30"], id="some minutes"),
+        pytest.param(4 * 3_600_000, ["14:00", "15:00", "16:00", "17:00", "18:00"], id="hours of one day"),
+        pytest.param(
+            86_400_000,
+            ["11-21 14:00", "11-21 20:00", "11-22 02:00", "11-22 08:00", "11-22 14:00"],
+            id="more than one day",
+        ),
+        pytest.param(0, ["14:00:00"], id="a moment"),
+    ],
+)
+def test_labels_of_a_time_axis_differ(length_ms: int, labels: list[str]) -> None:
+    begin = 1_795_269_600_000
+    assert [text for _, text in axis_labels(begin, begin + length_ms, 5)] == labels
 
 
 def test_the_candidate_can_be_emitted_and_tried_as_a_file(ask: Any, tmp_path: Path) -> None:
@@ -265,7 +309,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
     ("arguments", "code", "said"),
     [
         pytest.param(("explain", "c0/ns0/nobody"), 4, "no HPA c0/ns0/nobody", id="explain: an unknown HPA"),
-        pytest.param(("explain", f"{APP}@yesterday"), 2, "is no time", id="explain: no time"),
+        pytest.param(("explain", f"{APP}@yesterday"), 2, "is not a valid time", id="explain: no time"),
         pytest.param(("what-if", APP), 2, "what-if what?", id="what-if: nothing to change"),
         pytest.param(("what-if", APP, "--set", "maxReplicas"), 2, "is not NAME=VALUE", id="what-if: no value"),
         pytest.param(("what-if", APP, "--set", "speed=3"), 2, "no such field or metric", id="what-if: no such field"),
@@ -294,7 +338,7 @@ def test_any_growth_of_nothing_is_beyond_every_percentage() -> None:
         pytest.param(
             ("audit", "list", "-A", "--since", "1h", "--until", "3h"), 2, "empty", id="audit list: empty window"
         ),
-        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is no time", id="audit list: no time"),
+        pytest.param(("audit", "list", "-A", "--since", "soon"), 2, "is not a valid time", id="audit list: no time"),
     ],
 )
 def test_wrong_input_says_what_is_wrong(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -317,7 +361,7 @@ def test_two_hpas_of_that_name_need_a_cluster(monkeypatch: pytest.MonkeyPatch) -
     ):
         made = run(*arguments)
         assert made.exit_code == 2
-        assert "names 2 HPAs" in made.stderr
+        assert "matches 2 HPAs" in made.stderr
     made = run("history", "checkout", "-n", "shop")
     assert made.exit_code == 2
 
@@ -402,7 +446,7 @@ def test_explain_without_the_log_still_explains(monkeypatch: pytest.MonkeyPatch,
     made = Cli(monkeypatch, fleet)("explain", "east/shop/checkout")
     assert made.exit_code == 0
     assert "STEP" in made.stdout
-    assert "what would have changed the answer is not known" in made.stderr
+    assert "what would have changed the answer cannot be found out" in made.stderr
 
 
 def test_a_step_plot_shows_where_the_two_differ() -> None:

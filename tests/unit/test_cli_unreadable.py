@@ -109,7 +109,7 @@ def test_a_file_that_is_none_of_the_archives_is_passed_over_until_it_is_verified
 
 @pytest.mark.parametrize(
     ("source", "said"),
-    [("", "--from names nothing"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")],
+    [("", "--from is empty"), ("{file}", "is a file, not a folder"), ("/none", "no such folder")],
 )
 def test_what_from_names_is_an_archives_folder(run: Cli, tmp_path: Path, source: str, said: str) -> None:
     file = tmp_path / "file"
@@ -130,7 +130,7 @@ def test_verify_names_the_id_of_a_decision_that_stands_in_what_cannot_be_read(ru
     ("flags", "said"),
     [
         pytest.param(("--checkpoints", "/no/such/folder"), "--checkpoints /no/such/folder: no such folder", id="none"),
-        pytest.param(("--checkpoints", "{empty}"), "holds no signed checkpoint", id="a folder without checkpoints"),
+        pytest.param(("--checkpoints", "{empty}"), "contains no signed checkpoint", id="a folder without checkpoints"),
         pytest.param(("--public-key", "{garbage}"), "is not a public key in PEM form", id="a key file that is none"),
     ],
 )

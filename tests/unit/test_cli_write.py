@@ -28,6 +28,7 @@ spec:
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
   maxReplicas: 8
 """
+NATIVE = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="present"))
 DEPLOYMENT = """
 apiVersion: apps/v1
 kind: Deployment
@@ -144,15 +145,41 @@ def test_apply_warns_where_the_targets_manifest_fixes_replicas(run: Cli) -> None
     assert "sets spec.replicas" not in run("apply", "-f", "-", stdin=GOOD).stderr
 
 
-def test_apply_refuses_a_target_that_a_native_hpa_drives_unless_in_shadow(run: Cli, broker: Broker) -> None:
+def test_apply_refuses_a_target_that_a_native_hpa_drives_unless_in_shadow(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    fleet.append(NATIVE, key="*")
     text = GOOD.replace("name: web}\n  max", "name: checkout}\n  max")
     refused = run("apply", "-f", "-", stdin=text)
     assert (refused.exit_code, broker.written) == (1, [])
     assert 'native HPA "checkout" (kube-controller-manager) owns Deployment/checkout' in refused.stderr
-    assert "fleethpa adopt east/shop/web" in refused.stderr
+    assert "fleethpa adopt east/shop/checkout, then apply with the name checkout" in refused.stderr
     shadow = run("apply", "-f", "-", "--mode", "shadow", stdin=text)
     assert shadow.exit_code == 0
     assert isinstance(broker.written[0][2], AutoscalerSet)
+
+
+def test_apply_over_an_hpa_of_its_name_that_fleethpa_drives_takes_over(run: Cli, broker: Broker) -> None:
+    text = GOOD.replace("name: web", "name: checkout")
+    result = run("apply", "-f", "-", stdin=text)
+    assert (result.exit_code, result.stdout) == (0, "hpa east/shop/checkout created\n")
+    assert "the central HPA takes over from the cluster's, in mode enforce" in result.stderr
+    body = broker.written[0][2]
+    assert isinstance(body, AutoscalerSet)
+    assert body.mode is None
+
+
+def test_apply_does_not_advise_what_switches_autoscaling_off(run: Cli, broker: Broker) -> None:
+    text = GOOD.replace("name: web}\n  max", "name: checkout}\n  max")
+    other = run("apply", "-f", "-", stdin=text)
+    assert (other.exit_code, broker.written) == (1, [])
+    assert "east/shop/web: fleethpa drives Deployment/checkout by HPA checkout" in other.stderr
+    assert "name the HPA checkout in the manifest" in other.stderr
+    hidden = run("apply", "-f", "-", "--mode", "shadow", stdin=GOOD.replace("name: web", "name: checkout"))
+    assert (hidden.exit_code, broker.written) == (2, [])
+    assert (
+        "nothing will scale any more: Deployment/checkout in east/shop, which fleethpa by HPA checkout" in hidden.stderr
+    )
 
 
 def test_apply_refuses_a_target_that_a_scaled_object_drives(run: Cli, fleet: Fleet) -> None:
@@ -161,7 +188,8 @@ def test_apply_refuses_a_target_that_a_scaled_object_drives(run: Cli, fleet: Fle
     fleet.checkpoint()
     result = run("apply", "-f", "-", stdin=GOOD)
     assert result.exit_code == 1
-    assert 'ScaledObject "web-so" owns Deployment/web' in result.stderr
+    assert "ScaledObject shop/web-so drives Deployment/web too" in result.stderr
+    assert "kubectl --context east delete scaledobject web-so -n shop" in result.stderr
 
 
 def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
@@ -178,7 +206,7 @@ def test_dry_run_writes_nothing(run: Cli, broker: Broker) -> None:
         pytest.param([], "", 2, "The input is empty", id="nothing in the input"),
         pytest.param([], "a: [", 2, "line 1, column 5", id="no YAML"),
         pytest.param([], "- a", 2, "expected an object with apiVersion and kind, got a list", id="a list"),
-        pytest.param([], "metadata: {}", 2, "an object without kind", id="no kind"),
+        pytest.param([], "metadata: {}", 2, "an object has no kind", id="no kind"),
         pytest.param([], GOOD.replace("v2", "v3"), 2, "is invalid", id="an unknown version"),
         pytest.param([], GOOD.replace("8", "many"), 2, "is invalid", id="a text for a number"),
     ],
@@ -221,7 +249,7 @@ def test_v1_v2beta2_lists_and_folders_are_read(tmp_path: Path) -> None:
 def test_a_folder_without_manifests_of_its_own_says_so(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "c.yaml").write_text(GOOD)
-    with pytest.raises(CommandError, match="no manifests there") as caught:
+    with pytest.raises(CommandError, match="no manifests found") as caught:
         read_input((str(tmp_path),))
     assert "not those of folders in it" in caught.value.text()
 
@@ -235,7 +263,12 @@ def test_delete_is_for_central_hpas_only(run: Cli, fleet: Fleet, broker: Broker)
     assert "kubectl --context east delete hpa checkout -n shop" in refused.stderr
     body, _ = check_hpa(read_input((_written(run, GOOD),)).hpas[0], "shop")
     fleet.append(AutoscalerSet(hpa=body, origin="central"))
-    assert run("delete", "east/shop/web").stdout == "hpa east/shop/web deleted\n"
+    asked = run("delete", "east/shop/web")
+    assert (asked.exit_code, broker.written) == (2, [])
+    assert "nothing will scale any more: Deployment/web in east/shop" in asked.stderr
+    deleted = run("delete", "east/shop/web", "--yes")
+    assert deleted.stdout == "hpa east/shop/web deleted\n"
+    assert "warning: nothing will scale any more" in deleted.stderr
     assert isinstance(broker.written[0][2], AutoscalerDeleted)
     assert run("delete", "east/shop/none").exit_code == 4
     assert run("delete", "east/shop/none", "--ignore-not-found").exit_code == 0
@@ -277,12 +310,62 @@ def test_pause_kinds_and_duration(run: Cli, broker: Broker) -> None:
 
 
 def test_mode_of_a_cluster_is_its_setting_and_of_an_hpa_a_command(run: Cli, broker: Broker) -> None:
-    assert run("mode", "shadow", "-C", "east").stdout == "cluster east set to shadow\n"
+    assert run("mode", "shadow", "-C", "east", "--yes").stdout == "cluster east set to shadow\n"
     assert run("mode", "enforce", "east/shop/checkout").stdout == "hpa east/shop/checkout set to enforce\n"
     setting, command = broker.written[0][2], broker.written[1][2]
     assert isinstance(setting, SettingsSet)
     assert isinstance(command, Command)
     assert (setting.settings.default_mode, command.mode) == ("shadow", "enforce")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["mode", "enforce", "--all"], "mode touches 2 HPAs (east: 2 enforce)", id="mode of the fleet"),
+        pytest.param(["mode", "off", "--all"], "nothing will scale any more", id="which leaves targets to nobody"),
+        pytest.param(["resume", "--all"], "resume touches 2 HPAs (east: 2 enforce)", id="resume of the fleet"),
+        pytest.param(["mode", "shadow", "-n", "shop"], "mode touches 2 HPAs (east: 2 enforce)", id="a namespace"),
+        pytest.param(["resume", "checkout", "web", "-n", "shop"], "resume touches 2 HPAs", id="two that are named"),
+    ],
+)
+def test_what_touches_several_hpas_says_which_and_needs_a_yes(
+    run: Cli, fleet: Fleet, broker: Broker, arguments: list[str], said: str
+) -> None:
+    fleet.append(AutoscalerSet(hpa=hpa("web"), session="s"))
+    asked = run(*arguments)
+    assert (asked.exit_code, asked.stdout, broker.written) == (2, "", [])
+    assert said in asked.stderr
+    assert "add --yes" in asked.stderr
+    seen = run(*arguments, "--dry-run")
+    assert (seen.exit_code, broker.written) == (0, [])
+    assert said in seen.stderr
+    assert run(*arguments, "--yes").exit_code == 0
+    assert broker.written
+
+
+def test_enforcing_that_is_refused_fails_and_names_the_command(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    fleet.append(NATIVE, key="*")
+    refused = run("mode", "enforce", "east/shop/checkout")
+    assert (refused.exit_code, refused.stdout, broker.written) == (1, "", [])
+    assert "hpa east/shop/checkout cannot be enforced, and nothing was changed" in refused.stderr
+    assert "Next: fleethpa settings east native-controller=absent" in refused.stderr
+
+
+def test_a_target_does_not_pass_to_an_hpa_of_another_name_unasked(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    body = hpa("mine", scaleTargetRef=hpa()["spec"]["scaleTargetRef"])
+    fleet.append(AutoscalerSet(hpa=body, origin="central", mode="shadow"))
+    asked = run("mode", "enforce", "east/shop/mine")
+    assert (asked.exit_code, broker.written) == (2, [])
+    assert "east/shop/mine takes Deployment/checkout over from HPA checkout" in asked.stderr
+    assert run("mode", "enforce", "east/shop/mine", "--yes").exit_code == 0
+
+
+def test_of_a_cluster_what_can_be_enforced_is_and_the_rest_is_named(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    fleet.append(AutoscalerList(list_id="w", hpas=[hpa(), hpa("web")], session="t"), key="west/shop")
+    fleet.append(SettingsSet(cluster="west", settings=NATIVE.settings), key="*")
+    result = run("mode", "enforce", "--all", "--yes")
+    assert (result.exit_code, result.stdout) == (1, "fleet set to enforce\n")
+    assert "2 HPAs (west/shop/checkout, west/shop/web) will be refused for now" in result.stderr
 
 
 def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> None:
@@ -321,14 +404,14 @@ def test_settings_of_an_unknown_cluster_need_an_explicit_yes(run: Cli, broker: B
     assert run("settings", "eats", "frozen=true", "--dry-run").exit_code == 2
     meant = run("settings", "mars", "frozen=true", "--reason", "new", "--yes")
     assert meant.exit_code == 0
-    assert "mars has not been heard of yet" in meant.stderr
+    assert "mars has not reported yet" in meant.stderr
     assert isinstance(broker.written[0][2], SettingsSet)
 
 
 def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker) -> None:
     def change(*changes: str) -> str:
         broker.written.clear()
-        assert run("settings", "east", *changes).exit_code == 0
+        assert run("settings", "east", *changes, "--yes").exit_code == 0
         fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
         return run("settings", "east").stdout
 
@@ -367,7 +450,7 @@ def test_a_cluster_of_which_only_settings_are_known_can_be_removed(run: Cli, fle
 def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broker: Broker) -> None:
     refused = run("settings", "*", "--remove")
     assert (refused.exit_code, broker.written) == (2, [])
-    assert "1 HPA would follow other settings" in refused.stderr
+    assert "1 HPA would get other settings" in refused.stderr
     assert run("settings", "*", "--remove", "--yes").exit_code == 0
     assert run("settings", "east", "--remove").exit_code == 4
 
@@ -390,7 +473,7 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
             ["settings", "east", "namespace.A_B=off"], 2, "ingest would reject it", id="what is not a namespace"
         ),
         pytest.param(["settings", "a b", "frozen=true", "--yes"], 2, "ingest would reject it", id="not a cluster name"),
-        pytest.param(["pause", "--all", "--for", "0s"], 2, "is no time at all", id="a pause that is over"),
+        pytest.param(["pause", "--all", "--for", "0s"], 2, "would end at once", id="a pause that is over"),
         pytest.param(["pause", "--all", "--for", ""], 2, "is not a duration", id="a pause for nothing"),
         pytest.param(["pause", "--all", "--for", "99999999999d"], 2, "too long", id="a pause for ever"),
         pytest.param(["pause", "--all", "--wait", "soon"], 2, "--wait 'soon' is not a duration", id="a wrong wait"),
@@ -410,10 +493,8 @@ def test_an_expired_pause_is_gone_everywhere(run: Cli, fleet: Fleet) -> None:
     pause = Command(command="pause", cluster="east", until=fleet.now_ms + 10_000)
     fleet.append(pause, key=WHOLE_PARTITION_KEY)
     assert "paused" in run("get", "clusters").stdout
-    assert "fleethpa resume -C east" in run("doctor", "--only", "clusters").stdout
     fleet.append(Heartbeat(session="s", watches=["pods"]), after_ms=20_000)
     assert "paused" not in run("get", "clusters").stdout
-    assert "resume" not in run("doctor", "--only", "clusters").stdout
     assert "paused" not in run("get", "hpa", "-A", "-o", "wide").stdout
 
 

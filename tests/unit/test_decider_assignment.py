@@ -9,7 +9,7 @@ from schemas.connection import KafkaSettings
 from streams.decider import assignment
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.fence import Fence
-from streams.decider.recordedtail import Head, Standing
+from streams.decider.recordedtail import RecordedTail, TailHead
 from streams.decider.tail import Bounds, TailReader
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
@@ -32,8 +32,8 @@ class SlowReader(TailReader):
     def log_bounds(self, number: int) -> Bounds:
         return Bounds(0, 0)
 
-    def standing(self, number: int, recovered: Head) -> Standing:
-        standing = Standing.none(number)
+    def standing(self, number: int, recovered: TailHead) -> RecordedTail:
+        standing = RecordedTail.none(number)
         self._standing.append(standing)
         return standing
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from streams.decider.recordedtail import Head, Standing, StandingError
+from streams.decider.recordedtail import RecordedTail, StandingError, TailHead
 
 
 class Record(NamedTuple):
@@ -17,7 +17,7 @@ class Record(NamedTuple):
     value: bytes
 
 
-NOTHING = Head(0, "")
+NOTHING = TailHead(0, "")
 
 
 def chain(log_offsets: Sequence[int], seq: int = 0, prev: str = "") -> list[bytes]:
@@ -48,9 +48,9 @@ class Topic:
         self.position += len(found)
         return found
 
-    def standing(self, recovered: Head = NOTHING, end: int | None = None) -> Standing:
+    def standing(self, recovered: TailHead = NOTHING, end: int | None = None) -> RecordedTail:
         """Read this topic from its first record."""
-        return Standing(3, recovered, 0, len(self.records) if end is None else end, self.fetch)
+        return RecordedTail(3, recovered, 0, len(self.records) if end is None else end, self.fetch)
 
 
 def numbers(found: object) -> list[int]:
@@ -74,7 +74,7 @@ async def test_no_more_is_read_than_the_fold_needs() -> None:
 
 async def test_decisions_that_the_recovered_state_knows_are_passed_over() -> None:
     values = chain([1, 2, 3])
-    standing = Topic(values).standing(Head(2, digest(values[1])))
+    standing = Topic(values).standing(TailHead(2, digest(values[1])))
     assert [numbers(await standing.at(offset)) for offset in (1, 2, 3)] == [[], [], [3]]
 
 
@@ -91,7 +91,7 @@ async def test_records_that_came_after_the_partition_was_taken_over_are_our_own(
     assert standing.exhausted
 
 
-async def fold_all(standing: Standing) -> None:
+async def fold_all(standing: RecordedTail) -> None:
     """Ask for every log offset, as the fold does."""
     for offset in range(-1, 5):
         await standing.at(offset)
@@ -104,17 +104,21 @@ OTHER_TWO = TWO.replace(b'"more":[1]', b'"more":[2]')
 @pytest.mark.parametrize(
     ("values", "recovered", "reason"),
     [
-        pytest.param([ONE, THREE], Head(0, ""), "number 3 follows number 1", id="a hole"),
-        pytest.param([TWO], Head(0, ""), "number 2 follows number 0", id="a beginning that is missing"),
-        pytest.param([ONE, TWO, OTHER_TWO], Head(0, ""), "second version of decision number 2", id="two versions"),
-        pytest.param([ONE, OTHER_TWO, THREE], Head(0, ""), "does not name the record before", id="a broken chain"),
-        pytest.param([ONE], Head(2, digest(TWO)), "decisions were lost", id="an end before the recovered state"),
-        pytest.param([], Head(2, digest(TWO)), "decisions were lost", id="an empty topic under a state that decided"),
-        pytest.param([ONE, OTHER_TWO], Head(2, digest(TWO)), "not the one that the state follows", id="another past"),
+        pytest.param([ONE, THREE], TailHead(0, ""), "number 3 follows number 1", id="a hole"),
+        pytest.param([TWO], TailHead(0, ""), "number 2 follows number 0", id="a beginning that is missing"),
+        pytest.param([ONE, TWO, OTHER_TWO], TailHead(0, ""), "second version of decision number 2", id="two versions"),
+        pytest.param([ONE, OTHER_TWO, THREE], TailHead(0, ""), "does not name the record before", id="a broken chain"),
+        pytest.param([ONE], TailHead(2, digest(TWO)), "decisions were lost", id="an end before the recovered state"),
+        pytest.param(
+            [], TailHead(2, digest(TWO)), "decisions were lost", id="an empty topic under a state that decided"
+        ),
+        pytest.param(
+            [ONE, OTHER_TWO], TailHead(2, digest(TWO)), "not the one that the state follows", id="another past"
+        ),
     ],
 )
 async def test_a_topic_that_does_not_continue_the_state_stops_the_worker(
-    values: list[bytes], recovered: Head, reason: str
+    values: list[bytes], recovered: TailHead, reason: str
 ) -> None:
     standing = Topic(values).standing(recovered)
     with pytest.raises(StandingError, match=reason):

@@ -118,6 +118,24 @@ def test_every_alert_says_how_long_how_bad_and_what_to_do() -> None:
     assert all({"alert", "expr", "for", "labels", "annotations"} == rule.keys() for rule in rules)
 
 
+def test_the_runbook_of_every_alert_is_a_section_of_the_operations_page() -> None:
+    rules = documents("prometheus-alerts.yaml")[0]["groups"][0]["rules"]
+    page = (ROOT / "docs/operations.md").read_text()
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"(?m)^#+ (.+)$", page)}
+    for rule in rules:
+        path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert (path, anchor) == ("docs/operations.md", rule["alert"].lower())
+        assert anchor in anchors
+
+
+def test_the_row_of_an_hpa_is_repeated_for_each_that_is_chosen() -> None:
+    dashboard = orjson.loads((COMPOSE / "grafana-dashboard.json").read_bytes())
+    rows = {panel["title"]: panel.get("repeat") for panel in dashboard["panels"] if panel["type"] == "row"}
+    assert rows == {"Fleet": None, "HPA $hpa": "hpa", "Pipeline": None, "Writes and audit": None}
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["hpa"]["multi"]
+
+
 def test_panels_of_the_dashboard_do_not_overlap() -> None:
     dashboard = orjson.loads((COMPOSE / "grafana-dashboard.json").read_bytes())
     taken: dict[tuple[int, int], str] = {}

@@ -13,7 +13,7 @@ from msgspec import structs
 from fleethpa.cli.output.explanation import explanation
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.decisions import MetricDecision
-from streams.history.recorded import Recorded, expand_all
+from streams.history.recorded import Recorded, expanded
 from streams.state.partition import Partition
 from tests.generated_log import Fleet as Generated
 from tests.generated_log import partition_log
@@ -24,7 +24,7 @@ def _explained(metrics: int, seed: int) -> Iterator[tuple[Recorded, list[str]]]:
     partition, values = Partition.empty(0), list[bytes]()
     for each in partition_log(Generated(hpas=20, namespaces=2, minutes=4, metrics=metrics, seed=seed)):
         values += [made.value for made in partition.apply(*each)]
-    for recorded in expand_all(0, enumerate(values))[0]:
+    for recorded in expanded(0, enumerate(values))[1]:
         if recorded.decision.kind == "evaluation":
             yield recorded, explanation(recorded.decision, None, now_ms=recorded.time_ms)
 

@@ -14,7 +14,7 @@ from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingesterrors import IngestError
 from streams.ingest.ingestmetrics import IngestMetrics
 from streams.ingest.messageformats import SAMPLE
-from streams.ingest.progress import Place, starting_places
+from streams.ingest.progress import PartitionProgress, starting_places
 from streams.ingest.reject import Rejected
 
 PODS = TopicPartition(topics.PODS, 1)
@@ -88,7 +88,7 @@ async def test_ingest_shows_that_it_works_where_nothing_is_published(monkeypatch
     written, clock = Written(), [1_000.0]
     monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
     worker = loop.Worker(IngestConfig(), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
-    places = {TopicPartition(topics.OUTCOMES, number): Place(0, 0, 0, 0) for number in (3, 5)}
+    places = {TopicPartition(topics.OUTCOMES, number): PartitionProgress(0, 0, 0, 0) for number in (3, 5)}
     for after_s, expected in ((0, []), (loop.BEAT_S - 0.1, []), (0.1, [3, 5]), (1, []), (loop.BEAT_S, [3, 5])):
         written.batches.clear()
         clock[0] += after_s
@@ -103,7 +103,7 @@ async def test_in_playback_no_time_passes_that_the_sources_do_not_have(monkeypat
     worker = loop.Worker(IngestConfig(timestamp="source"), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
     for _ in range(3):
         clock[0] += 10 * loop.BEAT_S
-        await worker._write({TopicPartition(topics.OUTCOMES, 3): Place(0, 0, 0, 0)})
+        await worker._write({TopicPartition(topics.OUTCOMES, 3): PartitionProgress(0, 0, 0, 0)})
     assert written.batches == []
 
 

@@ -87,8 +87,8 @@ def test_templates(template: str, text: str) -> None:
         pytest.param("{range .items[*]}{.kind}", "{range} without {end}", id="an open range"),
         pytest.param("{.kind}{end}", "{end} without {range}", id="an end of nothing"),
         pytest.param("{}", "an expression is empty", id="an empty expression"),
-        pytest.param("{.items[x]}", "is no path", id="no index"),
-        pytest.param("{.items[?(kind)]}", "is no filter", id="no filter"),
+        pytest.param("{.items[x]}", "is not a path", id="no index"),
+        pytest.param("{.items[?(kind)]}", "is not a filter", id="no filter"),
         pytest.param("{.items[?(@.kind==None)]}", "neither a quoted text nor a number", id="an unquoted text"),
     ],
 )

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.core.chunks import LARGEST_ANSWER_BYTES, answer_parts
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.entries import Body
 from schemas.keys import HpaId
@@ -15,7 +14,7 @@ from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodSet
-from schemas.samples import Answers, MetricAnswer, PodUsage
+from schemas.samples import Answers, MetricAnswer
 from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, int64
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
@@ -158,15 +157,6 @@ def test_differs_silent_metrics() -> None:
     assert "no answer within two sync periods (30s)" in errors[-1]
 
 
-def test_differs_answer_size() -> None:
-    usages = [PodUsage(f"web-7d8f9c6b5-{number:05}", 1, 1, [("app", {"cpu": number})]) for number in range(12_000)]
-    [[told]] = answer_parts([MetricAnswer(api="resource", selector="app=web", usages=usages)])
-
-    assert LARGEST_ANSWER_BYTES // 1024 == 508
-    assert told.usages == []
-    assert "more than the 520192 that a record holds: push samples of it instead" in (told.error or "")
-
-
 def test_differs_silent_scale() -> None:
     log = world()
     log.add(scale(spec=2, session="s"))
@@ -204,6 +194,18 @@ def test_differs_origins() -> None:
     assert [each["name"] for each in made] == ["other", "web"]
     assert len(again) == 2
     assert "AmbiguousSelector" not in str([*made, *again])
+
+
+def test_differs_refusal() -> None:
+    log = world(ALL)
+    log.add(AutoscalerSet(hpa=make_hpa("other", "uid-other", scaleTargetRef=_deployment())))
+
+    made = log.add(cpu(log, 50), after_ms=SECOND)
+
+    for each in made:
+        able = next(one for one in each["status"]["conditions"] if one["type"] == "AbleToScale")
+        assert (able["status"], able["reason"]) == ("False", "EnforcingRefused")
+        assert ["Warning", "EnforcingRefused", able["message"]] in each["events"]
 
 
 def _deployment() -> Json:

@@ -6,14 +6,14 @@ from aiokafka import TopicPartition
 from schemas.connection import KafkaSettings
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.rebuild import Tail, check_empty, continue_chain
-from streams.decider.recordedtail import Head
+from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
 from streams.state.partition import Partition
 from tests.playback import make_log
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
-NEWEST = Head(7, "digest")
+NEWEST = TailHead(7, "digest")
 
 
 def pending_partition() -> tuple[Partition, list[str]]:

@@ -13,7 +13,7 @@ from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.decider import fromarchive
 from streams.decider.fromarchive import ArchivedState, archived_state, check_reach, decision_offset
-from streams.decider.recordedtail import Head
+from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
 from streams.decider.tail import Bounds
 from streams.history.archivepast import ArchivePast
@@ -67,7 +67,7 @@ async def test_an_archive_that_begins_late_needs_a_snapshot(made: Topics, tmp_pa
         await archived_state(source, NUMBER, 60)
 
 
-def state(applied: int, head: Head) -> ArchivedState:
+def state(applied: int, head: TailHead) -> ArchivedState:
     return ArchivedState({}, applied, head)
 
 
@@ -84,12 +84,12 @@ def state(applied: int, head: Head) -> ArchivedState:
 def test_the_archive_must_reach_the_log_and_no_further_than_the_decisions(
     source: ArchivePast, applied: int, seq: int, said: str
 ) -> None:
-    found = state(applied, Head(seq, "digest"))
+    found = state(applied, TailHead(seq, "digest"))
     if not said:
-        check_reach(source, NUMBER, found, Bounds(10, 50), Head(7, "digest"))
+        check_reach(source, NUMBER, found, Bounds(10, 50), TailHead(7, "digest"))
         return
     with pytest.raises(StartError, match=said) as caught:
-        check_reach(source, NUMBER, found, Bounds(10, 50), Head(7, "digest"))
+        check_reach(source, NUMBER, found, Bounds(10, 50), TailHead(7, "digest"))
     assert "without --archive, --rebuild begins anew" in str(caught.value)
 
 
@@ -113,7 +113,7 @@ async def test_the_decision_that_the_state_follows_from_is_found(
     found = await archived_state(source, NUMBER, len(made[LOG, NUMBER]) // 2)
     consumer: Any = None
     assert await decision_offset(consumer, TP, topic, source, found) == found.head.seq - 1
-    assert await decision_offset(consumer, TP, Bounds(3, 9), source, state(5, Head(0, ""))) == 3
+    assert await decision_offset(consumer, TP, Bounds(3, 9), source, state(5, TailHead(0, ""))) == 3
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ async def test_an_archive_of_another_log_is_refused(
 ) -> None:
     consumer: Any = None
     with pytest.raises(StartError, match=said):
-        await decision_offset(consumer, TP, Bounds(*bounds), source, state(9, Head(seq, "another")))
+        await decision_offset(consumer, TP, Bounds(*bounds), source, state(9, TailHead(seq, "another")))

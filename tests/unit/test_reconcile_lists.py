@@ -213,19 +213,25 @@ def test_rivals_are_named_once_in_a_list_of_many_hpas() -> None:
     assert [rival for each in lists for rival in each.rivals] == [{"kind": "ScaledObject"}]
 
 
-@pytest.mark.parametrize(("pods", "fits"), [(10, True), (2_000, True), (20_000, False)])
-def test_an_answer_that_fits_into_no_record_is_told_as_an_error(pods: int, fits: bool) -> None:
+@pytest.mark.parametrize(("pods", "parts_wanted"), [(10, 1), (2_000, 1), (20_000, 4)])
+def test_an_answer_that_fits_into_no_record_comes_in_parts_of_one_id(pods: int, parts_wanted: int) -> None:
     small = MetricAnswer(api="external", metric="queue", items=[(1, 2)])
     usages = [PodUsage(f"web-7d8f9c6b5-{i:05}", 1, 1, [("app", {"cpu": i, "memory": 10**9})]) for i in range(pods)]
     large = MetricAnswer(api="resource", selector="app=web", usages=usages)
-    parts = chunks.answer_parts([small, large])
-    found = {answer.api: answer for part in parts for answer in part}
-    assert found["external"] == small
-    assert (found["resource"] == large) is fits
-    assert all(len(encode(part)) < 512 * 1024 for part in parts)
-    if not fits:
-        assert (found["resource"].selector, found["resource"].usages) == ("app=web", [])
-        assert "20000 items" in (found["resource"].error or "")
+    records = chunks.answer_records([small, large], "77")
+    answers = [answer for record in records for answer in record]
+    assert answers[0] == small
+    parts = answers[1:]
+    assert [usage for part in parts for usage in part.usages] == usages
+    assert all(len(encode(record)) < 400 * 1024 for record in records)
+    assert len(parts) == parts_wanted
+    if parts_wanted == 1:
+        assert parts == [large]
+    else:
+        assert [(part.answer_id, part.part, part.parts) for part in parts] == [
+            ("77", number, parts_wanted) for number in range(parts_wanted)
+        ]
+        assert {(part.api, part.selector) for part in parts} == {("resource", "app=web")}
 
 
 # --- phase ------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ def test_an_hpa_of_another_uid_is_another_hpa() -> None:
     [
         pytest.param({}, True, True, id="an enforced HPA of the cluster shows both"),
         pytest.param({"mode": "shadow"}, False, False, id="shadow shows nothing"),
+        pytest.param({"mode": "shadow", "shows_refusal": True}, True, True, id="a refusal that is fleethpa's to tell"),
         pytest.param({"mode": "off"}, False, False, id="off shows nothing"),
         pytest.param({"origin": "central"}, False, True, id="a central HPA has no status to show"),
         pytest.param({"status": None, "events": []}, False, False, id="nothing to show"),

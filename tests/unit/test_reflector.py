@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.apply.telemetry import ObserverMetrics
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.observer.reflector import ForbiddenError, Limits, Mirror, Reflector, Sight
 from reconciler.observer.troubles import Problem
 
@@ -145,6 +145,22 @@ async def test_a_server_that_throttles_is_left_alone_for_as_long_as_it_asks(
     server, heard = Server(lists=[throttled]), Heard()
     await until(server.opened.is_set, reflect(server, heard).run())
     assert [pause for pause in pauses if pause] == [pause_s]
+
+
+@pytest.mark.parametrize(
+    ("error", "longest_s"),
+    [
+        pytest.param(UnreachableError("connection refused"), 5.0, id="it does not answer at all"),
+        pytest.param(ApiError(500, "etcd is overloaded"), 30.0, id="it answers with errors"),
+    ],
+)
+async def test_an_api_server_that_does_not_answer_is_asked_again_within_seconds(
+    pauses: list[float], error: ClusterError, longest_s: float
+) -> None:
+    server, heard = Server(lists=[error] * 10), Heard()
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert max(pauses) == longest_s
+    assert [pause for pause in pauses if pause][:4] == [0.5, 1.0, 2.0, 4.0]
 
 
 async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_happens(pauses: list[float]) -> None:

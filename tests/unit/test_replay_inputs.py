@@ -14,7 +14,7 @@ from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord
 from streams.history.evaluationinputs import Evaluated, evaluation_of, events
 from streams.history.past import LogGoneError
-from streams.history.recorded import expand_all
+from streams.history.recorded import expanded
 from streams.state.partition import Partition
 from streams.state.probe import EvaluationInputs, WriteEnded
 from tests.generated_log import Fleet, partition_log
@@ -62,7 +62,7 @@ async def test_an_evaluation_is_found_by_its_decision() -> None:
     past = MemoryPast({(LOG, 0): [ArchivedRecord(at, time_ms, b"", (), value) for at, time_ms, value in records]})
     all_ = [e for e in events(Partition.empty(0), records, lambda _: True) if isinstance(e, Evaluated)]
     values = [e.value for e in all_]
-    recorded = expand_all(0, enumerate(values))[0][len(values) // 2]
+    recorded = expanded(0, enumerate(values))[1][len(values) // 2]
     found = await evaluation_of(past, recorded)
     assert (found.inputs.decision, found.value) == (recorded.decision.id, recorded.value)
     with pytest.raises(LogGoneError, match="another decision"):

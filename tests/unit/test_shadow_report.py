@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.loadcurve import Sine
+from fleethpa.simulator.loadcurve import SineLoad
 from schemas.keys import HpaId
 from streams.analysis.shadowreport import ShadowReport, shadow_report
 from streams.history.evaluationinputs import events
@@ -24,7 +24,7 @@ def report(log: LogBuilder) -> ShadowReport:
 
 
 def test_beside_the_same_algorithm_it_agrees_and_is_ready() -> None:
-    made = report(ShadowWorld(Sine(400, 250, 900)).run(52))
+    made = report(ShadowWorld(SineLoad(400, 250, 900)).run(52))
     assert made.decisions >= 200
     assert made.rescales == made.rescales_agreed >= 10
     assert made.agreement > 0.8

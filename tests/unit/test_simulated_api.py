@@ -3,7 +3,7 @@
 import pytest
 
 from fleethpa.simulator import patching, protobuf
-from fleethpa.simulator.apistatus import ApiError
+from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.requestselectors import field_matcher, label_matcher, selector_string
 from fleethpa.simulator.simulation import parse_simulation
 
@@ -24,7 +24,7 @@ def test_label_selectors(selector, labels, matches):
 
 
 def test_a_broken_label_selector_is_a_bad_request():
-    with pytest.raises(ApiError, match="unable to parse requirement"):
+    with pytest.raises(StatusError, match="unable to parse requirement"):
         label_matcher("app in web")
 
 
@@ -92,7 +92,7 @@ def test_json_patches(operation, expected):
     ],
 )
 def test_json_patches_that_do_not_fit_are_refused(operation):
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         patching.json_patch({"a": 1}, [operation])
     assert refused.value.code == 422
 
@@ -106,7 +106,7 @@ def test_json_patches_that_do_not_fit_are_refused(operation):
     ],
 )
 def test_protobuf_that_cannot_be_read(raw, code):
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         protobuf.decode(raw)
     assert refused.value.code == code
 

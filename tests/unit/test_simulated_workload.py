@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleethpa.simulator.loadcurve import Constant, parse_load
+from fleethpa.simulator.loadcurve import ConstantLoad, parse_load
 from fleethpa.simulator.model import PodProfile, Rollout, SimulatedWorkload
 
 START_MS = 1_000_000_000_000
@@ -16,7 +16,7 @@ def workload(replicas: int = 2, load: float = 100, profile: PodProfile = PROFILE
         "web",
         START_MS,
         replicas,
-        Constant(load),
+        ConstantLoad(load),
         profile,
         sample_ms=5_000,
         **more,  # type: ignore[arg-type]

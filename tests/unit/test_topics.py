@@ -142,4 +142,4 @@ def test_what_init_creates_is_what_check_wants(monkeypatch: pytest.MonkeyPatch) 
     assert (again.exit_code, again.output) == (0, "all topics exist\n")
     asked = run("topics", "check", "--partitions", "24", "--brokers", "127.0.0.1:1")
     assert asked.exit_code == 1
-    assert "partition count is 4, wanted 24 (cannot be changed: make the topic anew)" in asked.stdout
+    assert "partition count is 4, wanted 24 (cannot be changed: create the topic again)" in asked.stdout

@@ -47,7 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, tmp_path: Path) -> Cli:
         pytest.param("--metric", "cpu=٣", 2, "is not a quantity", id="digits of another script"),
         pytest.param("--metric", "gpu=1", 2, "It has cpu.", id="no such metric"),
         pytest.param("--set", "cpu=1e400", 2, OUT, id="a target beyond a double"),
-        pytest.param("--set", "maxReplicas=²", 2, "is a whole number", id="a digit that is not a number"),
+        pytest.param("--set", "maxReplicas=²", 2, "takes a whole number", id="a digit that is not a number"),
         pytest.param("--set", "maxReplicas=99999999999", 2, "an integer of 32 bits", id="a maximum beyond 32 bits"),
         pytest.param(
             "--set", "scaleDown.stabilizationWindowSeconds=--5", 2, "an integer of 32 bits", id="a double sign"

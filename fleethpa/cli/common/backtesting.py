@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.cli.common.changes import changed_spec, checked
@@ -26,10 +26,18 @@ MOST_HELD: Final = 300_000
 
 @dataclass(frozen=True)
 class Wish:
-    """A candidate: the object (defaulted, checked) for one HPA of the log."""
+    """A candidate: the object (defaulted, checked) for one HPA of the log, beside the spec that is deployed."""
 
     hpa: HpaId
     body: dict[str, Any]
+    deployed: dict[str, Any]
+
+    @property
+    def changes(self) -> list[str]:
+        """What the candidate changes in the deployed spec."""
+        from streams.analysis.revisions import differences
+
+        return differences(self.deployed, self.body["spec"])
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ def wishes(read: Input | None, settings: tuple[str, ...], selection: Selection, 
     made = _of_files(read, selection, views) if read else _of_settings(settings, selection, views)
     if read and settings:
         return [
-            Wish(w.hpa, w.body | {"spec": checked(w.body, changed_spec(w.body["spec"], settings), "--set")})
+            replace(w, body=w.body | {"spec": checked(w.body, changed_spec(w.body["spec"], settings), "--set")})
             for w in made
         ]
     return made
@@ -67,15 +75,15 @@ def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[W
         if not same:
             raise not_found(
                 f"no HPA {'/'.join(place)} in the log",
-                cause="A candidate needs a recording of the HPA of its namespace and name.",
+                cause="A candidate is tried on the recording of the HPA with its namespace and name.",
                 next_step="fleethpa get hpa -A",
             )
         if twice := [view.id for view in same if any(wish.hpa == view.id for wish in found)]:
             raise usage(
-                f"{manifest.source}: there is another candidate for {twice[0]}",
-                cause="One backtest tries one candidate for each HPA.",
+                f"{manifest.source}: a second candidate for {twice[0]}",
+                cause="A backtest tries one candidate for each HPA.",
             )
-        found += [Wish(view.id, body) for view in same]
+        found += [Wish(view.id, body, view.spec) for view in same]
     return found
 
 
@@ -88,8 +96,9 @@ def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[Hp
     if not chosen:
         raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
     return [
-        Wish(view.id, view.hpa | {"spec": checked(view.hpa, changed_spec(view.spec, settings), f"--set on {view.id}")})
+        Wish(view.id, view.hpa | {"spec": checked(view.hpa, changed_spec(view.spec, settings), option)}, view.spec)
         for view in chosen
+        for option in (f"--set on {view.id}",)
     ]
 
 

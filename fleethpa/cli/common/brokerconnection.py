@@ -30,7 +30,7 @@ async def connecting(brokers: str) -> AsyncIterator[None]:
         raise usage("the Kafka settings cannot be used", cause=str(error)) from error
     except IncompatibleBrokerVersion as error:
         cause = "The embedded broker of `fleethpa dev` knows no administration; use Apache Kafka for this."
-        raise unreachable(f"the broker at {brokers} does not know such a request: {error}", cause=cause) from error
+        raise unreachable(f"the broker at {brokers} does not support this request: {error}", cause=cause) from error
     except (KafkaError, OSError) as error:
         cause = "No broker answers there, or it refuses this user, or TLS does not fit."
         step = "check --brokers / --kafka-config; `fleethpa dev` starts a broker on this machine"

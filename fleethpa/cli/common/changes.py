@@ -84,7 +84,7 @@ def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str,
 
 def _whole(name: str, value: str) -> int:
     if not _INTEGER.fullmatch(value):
-        raise usage(f"--set {name}={value}: {name} is a whole number", cause=f"For example {name}=16.")
+        raise usage(f"--set {name}={value}: {name} takes a whole number", cause=f"For example {name}=16.")
     return int(value)
 
 
@@ -141,7 +141,7 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
     """Return the inputs with `--metric NAME=VALUE` applied, and what that did in words.
 
     Raises:
-        CommandError: no such metric, or it has no value in this evaluation (exit 2).
+        CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
     """
     from streams.analysis.varied import varied
 
@@ -155,7 +155,8 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
         numbers = [number for at, each in enumerate(known) if each == name and (number := varied(inputs, at))]
         if not numbers:
             raise usage(
-                f"--metric {name}: it has no value in this evaluation", cause="A failed metric cannot be varied."
+                f"--metric {name}: the metric has no value in this evaluation",
+                cause="A metric that failed cannot be changed.",
             )
         for number in numbers:
             wanted = _number(inputs, number, name, value)

@@ -7,7 +7,8 @@ Flag > environment (`FLEETHPA_*`) > `--config` or `$FLEETHPA_CONFIG` > `$XDG_CON
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import pwd
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 
 KEYS: Final = ("brokers", "kafkaConfig", "kubeconfig", "contexts", "author")
 ORIGINS: Final = {"flag": "--brokers", "environment": "FLEETHPA_BROKERS or FLEETHPA_KAFKA_BOOTSTRAP_SERVERS"}
+CI_AUTHORS: Final = (
+    "GITHUB_ACTOR",  # GitHub Actions
+    "GITLAB_USER_LOGIN",  # GitLab CI
+    "BUILD_REQUESTEDFOR",  # Azure Pipelines
+    "BUILD_USER_ID",  # Jenkins with the build-user-vars plugin
+    "CHANGE_AUTHOR",  # Jenkins, of a change request
+    "BUILDKITE_BUILD_AUTHOR",
+    "CIRCLE_USERNAME",
+    "DRONE_COMMIT_AUTHOR",
+    "CI_COMMIT_AUTHOR",  # Woodpecker, and GitLab where nobody started the job
+    "BITBUCKET_STEP_TRIGGERER_UUID",
+)
+"""Variables in which CI systems name who started a job."""
 NO_BROKERS_NEXT: Final = "fleethpa dev   (a stack on this machine), or add --brokers HOST:PORT"
 
 
@@ -121,7 +135,7 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
     if not any("brokers" in values or "kafkaConfig" in values for _, values in layers):
         layers.append(_dev_layer(environ))
     layers.append(("environment KUBECONFIG", _given({"kubeconfig": environ.get("KUBECONFIG")})))
-    layers.append(("environment USER", _given({"author": environ.get("USER") or environ.get("LOGNAME")})))
+    layers.extend(_who(environ))
     merged, origins = _merged(layers)
     order = [origin for origin, _ in layers]
 
@@ -136,7 +150,7 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = No
         kafka_config=merged.get("kafkaConfig", ""),
         kubeconfig=merged.get("kubeconfig", ""),
         contexts=tuple(merged.get("contexts", ())),
-        author=merged.get("author", "unknown"),
+        author=merged["author"],
         origins=origins,
         properties_first=above("kafkaConfig", "brokers"),
     )
@@ -157,12 +171,23 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value}
 
 
+def _who(environ: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Who gives the command, from the surest source on: whoever started the CI job, else the user of this process."""
+    for name in CI_AUTHORS if environ.get("CI") or environ.get("TF_BUILD") or environ.get("JENKINS_URL") else ():
+        yield f"environment {name}", _given({"author": environ.get(name)})
+    yield "environment USER", _given({"author": environ.get("USER") or environ.get("LOGNAME")})
+    try:
+        yield "passwd", {"author": pwd.getpwuid(os.getuid()).pw_name}
+    except KeyError:  # a container may run under a number that has no name
+        yield "user id", {"author": f"uid {os.getuid()}"}
+
+
 def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
-    names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig"}
+    names = {"brokers": "brokers", "kafka_config": "kafkaConfig", "kubeconfig": "kubeconfig", "author": "author"}
     for name in names:
         given = flags.get(name)
         if given is not None and not given.strip():
-            raise usage(f"--{name.replace('_', '-')} names nothing", cause="Leave it out, or give it a value.")
+            raise usage(f"--{name.replace('_', '-')} is empty", cause="Leave it out, or give it a value.")
     return _given({key: flags.get(name) for name, key in names.items()})
 
 
@@ -199,7 +224,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise usage(f"{path} must be a mapping of settings", cause=f"Known settings: {', '.join(KEYS)}.")
     if unknown := sorted(map(str, document.keys() - set(KEYS))):
-        raise usage(f"{path}: {unknown[0]} is no setting", cause=f"Known settings: {', '.join(KEYS)}.")
+        raise usage(f"{path}: {unknown[0]} is not a setting", cause=f"Known settings: {', '.join(KEYS)}.")
     return _typed(path, document)
 
 

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.findings import Check
+from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.access import Access
+    from fleethpa.cli.common.heartbeats import Heard, Unread
     from fleethpa.cli.common.session import Session
     from fleethpa.cli.common.views import ClusterView, FleetState
 
 AREAS: Final = ("kafka", "topics", "log", "clusters", "hpas", "access")
 """What is looked at, in order; `access` asks the member clusters of the kubeconfig."""
-QUIET_MS: Final = 15_000
-"""Ingest appends a tick a second to every partition of the log."""
+QUIET_MS: Final = 20_000
+"""A decider appends a tick a second to every partition of the log, ingest at least one record in 5 s."""
 BEHIND_MS: Final = 60_000
-"""The decider writes a checkpoint every 15 s of log time."""
+"""The decider writes a checkpoint every 15 s of log time; ingest takes records within a second."""
 SHOWN: Final = 20
 
 
 async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Check]:
     """Look at the areas, in order; without Kafka only at the member clusters."""
     from fleethpa.cli.common.fleetstate import read_state
+    from streams.state.logerrors import CoreError, UnknownEngineError
 
     state: FleetState | None = None
     if set(areas) - {"access"}:
@@ -38,12 +42,16 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
         except CommandError as error:
             asked = session.config.servers if session.source == "kafka" else session.source
             yield Check("failure", "kafka", asked, error.what, error.next_step)
+        except CoreError as error:
+            newer = isinstance(error, UnknownEngineError)
+            step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
+            yield Check("failure", "log", "fold", str(error), step)
         else:
             took = span(round((time.monotonic() - began) * 1000))
             checks = [Check("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
-                checks += _log(state, session.now_ms())
+                checks += await _processes(session, state) if {"log", "clusters"} & set(areas) else []
             checks += [*_clusters(state), *_hpas(state)]
             for check in checks:
                 if check.area in areas:
@@ -51,6 +59,16 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
     if "access" in areas:
         async for check in _access(session, state):
             yield check
+
+
+async def _processes(session: Session, state: FleetState) -> list[Check]:
+    """Look at each long-running part by what it alone does."""
+    words, now_ms = await _words(session), session.now_ms()
+    if isinstance(words, Check):
+        return [*_log(state, now_ms, None), words]
+    heard, waiting = words
+    _merge(state, heard, now_ms)
+    return list(_log(state, now_ms, waiting))
 
 
 async def _topics(session: Session) -> list[Check]:
@@ -74,29 +92,83 @@ async def _topics(session: Session) -> list[Check]:
     ]
 
 
-def _log(state: FleetState, now_ms: int) -> Iterator[Check]:
-    from schemas.decisions import ENGINE
-
-    quiet_ms = now_ms - state.end_ms
+def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[Check]:
     if not state.end_ms:
         yield Check("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
-    elif quiet_ms > QUIET_MS:
-        yield Check("failure", "log", "ingest", f"the newest log record is {_age(quiet_ms)} old", "fleethpa run ingest")
     else:
-        yield Check("ok", "log", "ingest", f"the newest log record is {_age(max(0, quiet_ms))} old")
+        yield _ingest(state, now_ms, unread)
+    yield from _decider(state, now_ms)
+
+
+def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> Check:
+    """Look at what ingest alone does: append entries, or empty records of its own, and commit what it has read."""
+    quiet = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items() if now_ms - then_ms > QUIET_MS}
+    waiting = f"; {counted(unread.records, 'record')} waiting" if unread is not None and unread.records else ""
+    if quiet:
+        numbers = _numbers(sorted(quiet), len(state.ingested_ms))
+        since_ms = now_ms - min(quiet.values())
+        text = (
+            f"nothing was appended to {numbers}{since(since_ms if max(state.ingested_ms.values()) else None, now_ms)}"
+        )
+        return Check("failure", "log", "ingest", f"{text}{waiting}", "fleethpa run ingest")
+    if unread is not None and unread.oldest_ms and now_ms - unread.oldest_ms > BEHIND_MS:
+        text = f"is behind: {counted(unread.records, 'record')} waiting, the oldest{since(unread.oldest_ms, now_ms)}"
+        return Check("failure", "log", "ingest", text, "fleethpa run ingest")
+    newest_ms = max(state.ingested_ms.values(), default=0)
+    return Check("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - newest_ms))} ago")
+
+
+def _decider(state: FleetState, now_ms: int) -> Iterator[Check]:
+    """Look at what a decider alone does: append ticks and write its state."""
     known = list(state.partitions.values())
     if not known:
         yield Check("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
-    behind = [row for row in known if state.end_ms - row.clock_ms > BEHIND_MS]
+    still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > QUIET_MS}
+    behind = [row for row in known if row.number not in still and state.end_ms - row.clock_ms > BEHIND_MS]
+    if known and still:
+        numbers = _numbers(sorted(still), len(state.decided_ms))
+        text = f"has not worked on {numbers}{since(max(still.values()) or None, now_ms)}"
+        yield Check("failure", "log", "decider", text, "fleethpa run decider")
     for row in behind:
         lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
         yield Check("failure", "log", "decider", lag, "fleethpa run decider")
-    if known and not behind:
+    if known and not still and not behind:
         yield Check("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
-    newer = {row.engine for row in known if row.engine > ENGINE}
-    if newer:
-        message = f"the log is decided by engine {max(newer)}, this release has {ENGINE}"
-        yield Check("failure", "log", "engine", message, "run a newer release of fleethpa")
+
+
+def _numbers(partitions: list[int], all_: int) -> str:
+    if len(partitions) == all_:
+        return "the log"
+    listed = ", ".join(map(str, partitions[:SHOWN]))
+    return f"log partition{'s' if len(partitions) > 1 else ''} {listed}"
+
+
+async def _words(session: Session) -> tuple[Heard, Unread] | Check:
+    """Read what each part said last; a warning where this user may not."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.cli.common.brokerconnection import client_settings
+    from fleethpa.cli.common.heartbeats import heard_lately, unread
+
+    settings = client_settings(session.config)
+    try:
+        return await heard_lately(settings, session.now_ms()), await unread(settings)
+    except (KafkaError, OSError) as error:
+        text = f"what the parts said last cannot be read beside the log: {error!r}"
+        return Check("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
+
+
+def _merge(state: FleetState, heard: Heard, now_ms: int) -> None:
+    """Take in what observers and reconcilers said that the log does not hold (yet)."""
+    for name, cluster in state.clusters.items():
+        cluster.clock_ms = max(now_ms, cluster.clock_ms)
+        if name in heard.observers:
+            cluster.heard_ms = max(cluster.heard_ms or 0, heard.observers[name])
+        newer = [report for (of, _), report in heard.reports.items() if of == name]
+        if newer:
+            cluster.reports = newer
+        if (served := heard.served.get(name)) is not None:
+            cluster.served = served
 
 
 def _clusters(state: FleetState) -> Iterator[Check]:
@@ -109,34 +181,31 @@ def _clusters(state: FleetState) -> Iterator[Check]:
 def _cluster(cluster: ClusterView) -> Iterator[Check]:
     from fleethpa.cli.output.errortexts import one_line
 
-    step = f"fleethpa get clusters {cluster.name}"
-    if cluster.heard_ms is None or cluster.silent:
-        when = "never" if cluster.heard_ms is None else f"not for {_age(cluster.clock_ms - cluster.heard_ms)}"
-        yield Check("failure", "clusters", cluster.name, f"its observer was heard {when}", "fleethpa run observer")
-        return
+    name, troubles = cluster.name, cluster.troubles
+    for trouble in troubles:
+        level: Literal["failure", "warning"] = "failure" if trouble.is_grave else "warning"
+        yield Check(level, "clusters", name, trouble.text, trouble.next_step)
     if cluster.settings.frozen:
-        yield Check(
-            "warning",
-            "clusters",
-            cluster.name,
-            "is frozen: nothing is written there",
-            f"fleethpa settings {cluster.name}",
-        )
+        yield Check("warning", "clusters", name, "is frozen: nothing is written there", f"fleethpa settings {name}")
     if cluster.paused:
-        yield Check(
-            "warning", "clusters", cluster.name, f"is paused: {cluster.paused}", f"fleethpa resume -C {cluster.name}"
-        )
-    for watch, text in sorted(cluster.problems.items()):
-        yield Check("warning", "clusters", cluster.name, f"{watch}: {one_line(text)}", step)
-    held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
-    yield Check("ok", "clusters", cluster.name, f"heard, {held}")
+        yield Check("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
+    if not cluster.reports:  # they name all of it, each cause once
+        for watch, text in sorted(cluster.problems.items()):
+            step = f"fleethpa get clusters {name}"
+            yield Check("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
+    if not any(trouble.kind == "observerSilent" for trouble in troubles):
+        held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
+        yield Check("ok", "clusters", name, f"heard, {held}")
 
 
 def _hpas(state: FleetState) -> Iterator[Check]:
-    troubled = [(view, found) for view in state.hpas.values() if (found := view.problems)]
-    for view, found in troubled[:SHOWN]:
-        said = ", ".join(f"refused: {view.refused}" if each == "refused" else each for each in found)
-        yield Check("warning", "hpas", str(view.id), said, f"fleethpa explain {view.id}")
+    own, shared = by_cause(state.hpas.values())
+    for group in shared:
+        yield Check("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
+    troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
+    for hpa, problems in troubled[:SHOWN]:
+        text = ", ".join(problem.text for problem in problems)
+        yield Check("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
         yield Check("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
@@ -150,7 +219,7 @@ async def _access(session: Session, state: FleetState | None) -> AsyncIterator[C
     from fleethpa.cli.common.parts import member_clusters
 
     if not session.config.kubeconfig:
-        yield Check("ok", "access", "-", "not looked at: no kubeconfig is named (--kubeconfig FILE)")
+        yield Check("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return
     enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
     for cluster in member_clusters(session.config):

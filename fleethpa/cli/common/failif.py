@@ -70,11 +70,13 @@ def parse_fail_if(text: str) -> FailIf:
         )
     name, compare, sign, number, unit = (group or "" for group in match.groups())
     if name not in MEASURES:
-        raise usage(f"--fail-if {text!r}: no measure {name!r}", cause=f"Measures are {', '.join(MEASURES)}.")
+        raise usage(f"--fail-if {text!r}: {name!r} is not a measure", cause=f"Measures are {', '.join(MEASURES)}.")
     if unit == "%" and not sign:
-        raise usage(f"--fail-if {text!r}: a percentage is of the recording", cause=f"Write +{number}% or -{number}%.")
+        raise usage(
+            f"--fail-if {text!r}: a percentage is relative to the recording", cause=f"Write +{number}% or -{number}%."
+        )
     timed = name.startswith("time_")
     if unit in ("s", "m", "h") and not timed:
-        raise usage(f"--fail-if {text!r}: {name} is no time")
+        raise usage(f"--fail-if {text!r}: {name} is not a time")
     scale = _MINUTES[unit] if timed and unit != "%" else 1.0
     return FailIf(text.strip(), name, compare, sign, float(number) * scale, unit == "%")

@@ -87,7 +87,7 @@ def moment(text: str | None, now_ms: int, option: str) -> int | None:
 
 def _no_time(text: str, option: str) -> CommandError:
     cause = "Write 2h, or a time with its zone, such as 2026-11-21T08:00:15Z."
-    return usage(f"{option} {text!r} is no time", cause=cause)
+    return usage(f"{option} {text!r} is not a valid time", cause=cause)
 
 
 def window(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
@@ -127,7 +127,7 @@ def options(function: Callable[..., R]) -> Callable[..., R]:
     decorated: Callable[..., R] = wrapper
     for option in (
         click.option(
-            "--direction", type=click.Choice(list(DIRECTIONS)), help="Only scale-ups, scale-downs or neither."
+            "--direction", type=click.Choice(list(DIRECTIONS)), help="Only decisions that scale up, down or not at all."
         ),
         click.option(
             "--limited-by",
@@ -137,9 +137,11 @@ def options(function: Callable[..., R]) -> Callable[..., R]:
             metavar="LIMIT",
             help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
         ),
-        click.option("--reason", metavar="GLOB", help="Only those with such a reason, as 'FailedGet*'."),
         click.option(
-            "--changes", is_flag=True, help="Only those that change the replicas, and how their writes ended."
+            "--reason", metavar="GLOB", help="Only decisions with such a reason, also of a metric: 'FailedGet*'."
+        ),
+        click.option(
+            "--changes", is_flag=True, help="Only decisions that change the replicas, and how their writes ended."
         ),
     ):
         decorated = option(decorated)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+from fleethpa.cli.common.decisionids import AskedId, asked_id, only
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.fleetstate import read_state
@@ -21,7 +21,6 @@ from streams.history.past import Past
 from streams.history.recorded import Recorded
 
 _MOST_LABELS: Final = 10
-_DECISION_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
 
 
 def chosen(state: FleetState, selection: Selection) -> list[HpaView]:
@@ -93,7 +92,7 @@ def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
     if len(names) > 1:
         listed = ", ".join(map(str, names[:5]))
         raise usage(
-            f"{what} names {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
+            f"{what} matches {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
         )
     return names[0]
 
@@ -137,12 +136,15 @@ def name_and_moment(session: Session, what: str, at: str | None = None) -> tuple
     """
     name, sign, text = what.partition("@")
     if sign and not text:
-        raise usage(f"{what!r} names no time", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
+        raise usage(f"{what!r} has no time after the @", cause=f"Write {name}@2h, or {name}@2026-11-21T08:00:15Z.")
     if text and at:
         raise usage("NAME@TIME and --at exclude each other")
     said = text or at
-    if said and _DECISION_ID.fullmatch(name):
-        raise usage(f"{name} names one decision", cause="A time picks one of several of an HPA.")
+    if said and asked_id(name):
+        raise usage(
+            f"{name} is the ID of a decision",
+            cause="A time selects one of an HPA's decisions, and this ID is one decision already.",
+        )
     return name, moment(said, session.now_ms(), f"{name}@" if text else "--at") if said else None
 
 
@@ -157,10 +159,13 @@ async def find_decision(
     Raises:
         CommandError: no such decision (exit 4), or a name that means several HPAs (exit 2).
     """
-    if match := _DECISION_ID.fullmatch(what):
+    if asked := asked_id(what):
         if change:
-            raise usage(f"{what} names one decision", cause="--change picks one of several of an HPA.")
-        return await _by_id(past, what, int(match[1]), int(match[2]))
+            raise usage(
+                f"{what} is the ID of a decision",
+                cause="--change selects one of an HPA's decisions, and this ID is one decision already.",
+            )
+        return await _by_id(past, asked)
     ref = parse_ref(what)
     scope = ref.namespace or namespace or DEFAULT_NAMESPACE
 
@@ -193,7 +198,7 @@ async def find_decision(
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
-        raise usage(f"{what} names {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
+        raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
     found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
     return found, _ending(found, everything)
 
@@ -202,20 +207,21 @@ def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]
     return lambda _, decisions: any(fits(recorded) for recorded in decisions)
 
 
-async def _by_id(past: Past, id_: str, partition: int, offset: int) -> tuple[Recorded, Recorded | None]:
+async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
-        reached = bool(decisions) and decisions[0].decision.input.offset < offset
-        return reached or any(recorded.decision.id == id_ for recorded in decisions)
+        reached = bool(decisions) and decisions[0].decision.input.offset < asked.offset
+        return reached or any(recorded.decision.id == asked.text for recorded in decisions)
 
-    if partition >= await past.partitions():
-        raise not_found(f"no decision {id_}", cause=f"There is no partition {partition}.")
-    tail = (await past.tail(enough, [partition]))[partition]
+    if asked.partition >= await past.partitions():
+        raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
+    tail = (await past.tail(enough, [asked.partition]))[asked.partition]
+    id_ = only(asked, (recorded.decision.id for recorded in tail))
     for recorded in tail:
         if recorded.decision.id == id_:
             return recorded, _ending(recorded, tail)
     raise not_found(
-        f"no decision {id_}",
-        cause="The decisions topic no longer holds it, or never did.",
+        f"no decision {asked.text}",
+        cause="The decisions topic does not hold it, or no longer does.",
         next_step="fleethpa decisions -A",
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
+from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session
-from fleethpa.cli.common.views import ClusterView, FleetState, HpaView
+from fleethpa.cli.common.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339, span
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
@@ -20,7 +23,7 @@ from streams.state.logerrors import CoreError
 from streams.state.moves import Move
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.rows import PartitionRow, Pause, decode_row, partition_key
+from streams.state.rows import PartitionRow, Pause, ServedRow, decode_row, partition_key
 
 ALL: Final = "*"
 LIVE_GAP_MS: Final = 15_000
@@ -49,16 +52,29 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
         ArchiveError, CoreError: the source cannot be read now.
     """
     try:
-        folded = await past.fleet(partitions)
+        with _no_collection():
+            folded = await past.fleet(partitions)
     except (ArchiveError, CoreError) as error:
         if past.at_ms is None:
             raise
         raise usage(str(error), next_step="fleethpa audit verify") from error
     clock_ms = max((each.partition.clock_ms for each in folded), default=0)
-    ends = [await past.last_ms(each.partition.number) for each in folded if each.behind]
+    ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
-    return _state(folded, clock_ms, max([clock_ms, *ends]))
+    return _state(folded, clock_ms, ends)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing of the state is garbage while it is read: walking it again and again would only take time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def remark(session: Session, past: Past, state: FleetState) -> None:
@@ -68,6 +84,11 @@ def remark(session: Session, past: Past, state: FleetState) -> None:
         session.warn(
             f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
             "Next: fleethpa topics check"
+        )
+    if state.is_cut_off:
+        session.warn(
+            f"nothing has come into the log{since(state.newest_ms or None, state.end_ms)}: what is shown may be old. "
+            "Next: fleethpa doctor"
         )
     if state.end_ms > state.clock_ms:
         session.warn(
@@ -85,8 +106,9 @@ async def _begin(past: Past) -> str:
     return f"It begins at {rfc3339(begins_ms)}." if begins_ms is not None else "It is empty."
 
 
-def _state(folded: Iterable[Folded], clock_ms: int, end_ms: int) -> FleetState:
-    state = FleetState(clock_ms=clock_ms, end_ms=end_ms)
+def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> FleetState:
+    """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
+    state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     pauses: dict[str, Mapping[str, Pause]] = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
@@ -94,6 +116,11 @@ def _state(folded: Iterable[Folded], clock_ms: int, end_ms: int) -> FleetState:
         row = decode_row(partition_key(each.partition.number), stored) if stored else None
         if isinstance(row, PartitionRow):
             state.partitions[row.number] = row
+        now = each.partition.state.row
+        checkpoint_ms = row.clock_ms if isinstance(row, PartitionRow) else 0
+        state.decided_ms[now.number] = max(now.ticked_ms, checkpoint_ms)
+        # Where the decider stands still, nobody else than ingest has appended what was not folded.
+        state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
     for part in partitions:
         pauses |= part.row.pauses
         state.settings |= part.row.settings
@@ -147,7 +174,7 @@ def _pause_in_force(pauses: Mapping[str, Pause], scope: str, now_ms: int) -> str
 def pause_text(scope: str, kind: str, pause: Pause) -> str:
     """A pause in words."""
     parts = [
-        kind,
+        "both directions" if kind == "all" else kind,
         f"by {pause.author}" if pause.author else "",
         f"since {rfc3339(pause.since_ms)}" if pause.since_ms else "",
     ]
@@ -156,11 +183,13 @@ def pause_text(scope: str, kind: str, pause: Pause) -> str:
     return f"{text}: {pause.reason}" if pause.reason else text
 
 
-def _clusters(state: FleetState, partitions: Iterable[State], pauses: Pauses) -> dict[str, ClusterView]:
+def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) -> dict[str, ClusterView]:
     found: dict[str, ClusterView] = {}
+    # What came into the log last says how observers and reconcilers were then: their silence since is not their own.
+    clock_ms = min(state.clock_ms, state.newest_ms + INGEST_QUIET_MS)
 
     def view(name: str) -> ClusterView:
-        return found.setdefault(name, ClusterView(name, clock_ms=state.clock_ms))
+        return found.setdefault(name, ClusterView(name, clock_ms=clock_ms, is_cut_off=state.is_cut_off))
 
     for hpa in state.hpas.values():
         cluster = view(hpa.id.cluster)
@@ -175,6 +204,8 @@ def _clusters(state: FleetState, partitions: Iterable[State], pauses: Pauses) ->
     for name, heard_ms in _heard(partitions, state.namespaces.values()):
         cluster = view(name)
         cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
+    for part in partitions:
+        _take_words(found, part.row)
     for name in state.settings:
         if name != ALL:
             view(name)
@@ -185,10 +216,21 @@ def _clusters(state: FleetState, partitions: Iterable[State], pauses: Pauses) ->
     return dict(sorted(found.items()))
 
 
+def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
+    """Take in what observers and reconcilers say of whole clusters."""
+    for report in row.reports.values():
+        found[report.cluster].reports.append(report)
+    for name, served in row.served.items():
+        if name in found and (found[name].served or ServedRow()).heard_ms <= served.heard_ms:
+            found[name].served = served
+
+
 def _heard(partitions: Iterable[State], namespaces: Iterable[Namespace]) -> Iterator[tuple[str, int]]:
     for part in partitions:
         for key, session in part.row.sessions.items():
             yield key.partition("/")[0], session.heard_ms
+        for report in part.row.reports.values():
+            yield report.cluster, report.heard_ms
     for namespace in namespaces:
         for word in namespace.watches.values():
             yield namespace.cluster, word.heard_ms

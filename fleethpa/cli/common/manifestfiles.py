@@ -86,7 +86,7 @@ def validate_option(function: Callable[..., R]) -> Callable[..., R]:
         type=click.Choice(["strict", "warn", "ignore"]),
         default="strict",
         show_default=True,
-        help="What unknown and duplicate fields are: errors, warnings or nothing.",
+        help="How to treat unknown and duplicate fields: as errors, as warnings, or not at all.",
     )(function)
 
 
@@ -136,18 +136,18 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
             raise usage(f"-f {path} is an address", cause=f"Name the file itself: -f {path.removeprefix('file://')}")
         raise usage(
             f"-f {path} is an address, and fleethpa reads files only",
-            cause="What is applied should be what was looked at.",
+            cause="Download it first, so that you apply what you have read.",
             next_step=f"curl -fsSL {shlex.quote(path)} | fleethpa … -f -",
         )
     if not path:
-        raise usage("-f names nothing", cause="-f takes a file, a folder, or - for standard input.")
+        raise usage("-f is empty", cause="-f takes a file, a folder, or - for standard input.")
     try:
         files = _files(Path(path))
     except OSError as error:
         raise usage(f"-f {path} cannot be read", cause=unreadable_text(error)) from error
     if not files:
         cause = f"A folder's own {', '.join(SUFFIXES)} files are read, not those of folders in it."
-        raise usage(f"-f {path}: no manifests there", cause=cause)
+        raise usage(f"-f {path}: no manifests found", cause=cause)
     for file in files:
         try:
             with file.open(encoding="utf-8") as opened:
@@ -185,7 +185,7 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Ma
 
 def _sort(manifest: Manifest, found: Input) -> None:
     if not manifest.body.get("kind"):
-        raise usage(f"{manifest.source}: an object without kind", cause="Every manifest has apiVersion and kind.")
+        raise usage(f"{manifest.source}: an object has no kind", cause="Every manifest needs apiVersion and kind.")
     (found.hpas if manifest.body["kind"] == HPA_KIND else found.others).append(manifest)
 
 

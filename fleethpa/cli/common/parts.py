@@ -105,14 +105,14 @@ def _failed(name: str, error: BaseException) -> BaseException:
     text = str(error) or type(error).__name__
     if "AuthorizationFailed" in type(error).__name__:
         cause = f"Kafka denies this user access: {type(error).__name__}."
-        return unreachable(f"{name} cannot go on: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
+        return unreachable(f"{name} cannot continue: {text}", cause=cause, next_step=f"fleethpa topics acls {name}")
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
         "streams",
         "reconciler",
         "schemas",
         "aiokafka",
     ):
-        return unreachable(f"{name} cannot go on: {text}", next_step="fleethpa topics check")
+        return unreachable(f"{name} cannot continue: {text}", next_step="fleethpa topics check")
     return error
 
 

@@ -41,7 +41,7 @@ async def read_revisions(
         number = partition_for(hpa.namespace_key, await past.partitions())
         partition = await past.restored(number, before_ms=since_ms)
         if since_ms is None and partition.applied_offset >= 0:
-            session.note(f"note: {past.name} goes back to {rfc3339(partition.clock_ms)} only")
+            session.note(f"note: {past.name} goes back only to {rfc3339(partition.clock_ms)}")
         async with aclosing(past.following(partition)) as records:
             async for record in records:
                 found += history(partition, [record.plain], hpa)

@@ -60,8 +60,8 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
     decorated: Callable[..., R] = wrapper
     for option in (
         click.option("--all", "everything", is_flag=True, help="The whole fleet."),
-        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; alone: everything in them."),
-        click.option("-n", "--namespace", help="Namespace; without a name: everything in it."),
+        click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters; without names or -n, everything in them."),
+        click.option("-n", "--namespace", help="Namespace; without a name, everything in it."),
     ):
         decorated = option(decorated)
     return decorated

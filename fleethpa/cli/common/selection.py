@@ -31,15 +31,17 @@ class Ref:
 
 
 def parse_ref(text: str) -> Ref:
-    """Read `[CLUSTER/][NAMESPACE/]NAME`.
+    """Read `[CLUSTER/][NAMESPACE/]NAME`, which may have its type before it: `hpa/NAME`.
 
     Raises:
         CommandError: more than three parts, or an empty one (exit 2).
     """
     parts = text.split("/")
+    if len(parts) > 1 and parts[0] in TYPE_WORDS:  # as kubectl writes it, and as `-o name` prints it
+        parts = parts[1:]
     if len(parts) > 3 or not all(parts):
         raise usage(
-            f"{text!r} names no HPA", cause="An HPA is named [CLUSTER/][NAMESPACE/]NAME, as in east/shop/checkout."
+            f"{text!r} is not the name of an HPA", cause="Write [CLUSTER/][NAMESPACE/]NAME, such as east/shop/checkout."
         )
     return Ref(*reversed(parts))
 
@@ -115,7 +117,7 @@ def select(
         raise usage("-n and -A exclude each other")
     refs = tuple(parse_ref(name) for name in names)
     if refs and labels:
-        raise usage("names and -l exclude each other", cause="A selector picks by label, a name picks one object.")
+        raise usage("names and -l exclude each other", cause="Select HPAs by label or by name.")
     scope = None if all_namespaces else namespace or DEFAULT_NAMESPACE
     test = label_test(labels) if labels else None
     return Selection(refs, scope, cluster_globs(clusters), test, labels or "")
@@ -129,7 +131,7 @@ def cluster_globs(text: str | None) -> tuple[str, ...]:
     """
     found = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not found:
-        raise usage("-C names nothing", cause="Name clusters, or '*' for all.")
+        raise usage("-C is empty", cause="Name clusters, or '*' for all.")
     return found
 
 
@@ -140,7 +142,7 @@ def named_namespace(text: str | None) -> str | None:
         CommandError: an empty text, as a variable that is not set gives it (exit 2).
     """
     if text is not None and not text.strip():
-        raise usage("-n names nothing", cause="Name a namespace; without -n it is `default`, -A is all of them.")
+        raise usage("-n is empty", cause="Name a namespace; without -n it is `default`, -A is all of them.")
     return text
 
 
@@ -176,7 +178,7 @@ def options(*, labels: bool = True) -> Callable[[Callable[..., R]], Callable[...
 
         decorated: Callable[..., R] = wrapper
         if labels:
-            decorated = click.option("-l", "--selector", "labels", help="Label selector, as kubectl's.")(decorated)
+            decorated = click.option("-l", "--selector", "labels", help="Label selector, as in kubectl.")(decorated)
         decorated = click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, such as 'prod-*'.")(decorated)
         decorated = click.option("-A", "--all-namespaces", is_flag=True, help="Every namespace.")(decorated)
         return click.option("-n", "--namespace", help="Namespace [default: default].")(decorated)

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 COMMON_NAMES = ("brokers", "kafka_config", "config", "kubeconfig", "color", "time", "quiet", "debug", "timeout")
+CONFIGURED = ("brokers", "kafka_config", "config", "kubeconfig", "author")
+"""Options that take part in the merged configuration; `author` is one of the write verbs' own."""
 TRAVEL = "world_at"
 """Parameters that every command has."""
-SHARED = (*COMMON_NAMES, "source")
+SHARED = (*COMMON_NAMES, "source", "author")
 
 
 @dataclass
@@ -38,7 +40,7 @@ class Session:
     @functools.cached_property
     def config(self) -> Config:
         """The merged configuration."""
-        return load({name: self.options.get(name) for name in ("brokers", "kafka_config", "config", "kubeconfig")})
+        return load({name: self.options.get(name) for name in CONFIGURED})
 
     @property
     def debug(self) -> bool:
@@ -65,6 +67,14 @@ class Session:
     def color(self) -> bool:
         """Whether stdout gets colours: `--color`, then `NO_COLOR` (all styles off), then whether it is a terminal."""
         return use_color(str(self.options.get("color") or "auto"), sys.stdout)
+
+    @property
+    def width(self) -> int | None:
+        """Characters that a line of stdout may have: `COLUMNS`, then the terminal's; None where nothing limits it."""
+        given = os.environ.get("COLUMNS", "")
+        if given.isdigit() and int(given):
+            return int(given)
+        return (os.get_terminal_size(sys.stdout.fileno()).columns or None) if sys.stdout.isatty() else None
 
     def now_ms(self) -> int:
         """Return the time to which ages and `--since 2h` refer: the wall clock, for an archive its newest record."""
@@ -106,7 +116,7 @@ class Session:
         """
         given = self.options.get("source")
         if given is not None and not given.strip():
-            raise usage("--from names nothing", cause="--from takes `kafka` or the folder of an archive.")
+            raise usage("--from is empty", cause="--from takes `kafka` or the folder of an archive.")
         return "kafka" if given is None else str(given)
 
     def out(self, text: str) -> None:
@@ -208,16 +218,18 @@ _COMMON = (
     click.option("--config", metavar="FILE", help="Configuration file [default: ~/.config/fleethpa/config.yaml]."),
     click.option("--kubeconfig", metavar="FILE", help="Kubeconfig with the contexts of the member clusters."),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), help="Colours [default: auto]."),
-    click.option("--time", type=click.Choice(["utc", "local", "relative"]), help="How times are shown [default: utc]."),
-    click.option("-q", "--quiet", is_flag=True, default=None, help="No remarks on stderr."),
+    click.option(
+        "--time", type=click.Choice(["utc", "local", "relative"]), help="Show times like this [default: utc]."
+    ),
+    click.option("-q", "--quiet", is_flag=True, default=None, help="Print no remarks on stderr."),
     click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
-    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after so long, such as 30s."),
+    click.option("--timeout", metavar="DURATION", help="Give up (exit 124) after this time, such as 30s."),
 )
 _SOURCE = click.option(
     "--from",
     "source",
     metavar="kafka|DIR",
-    help="Read the running fleet's topics or an archive folder [default: kafka].",
+    help="Read the topics of the running fleet, or the folder of an archive [default: kafka].",
 )
 
 
@@ -230,7 +242,9 @@ def travel_option(function: Callable[..., R]) -> Callable[..., R]:
         context.meta[TRAVEL] = world_at
         return function(*args, **kwargs)
 
-    return click.option("--at", TRAVEL, metavar="TIME|2h", help="The world as the log had it then.")(wrapper)
+    return click.option("--at", TRAVEL, metavar="TIME|2h", help="Show the state that the log had at that time.")(
+        wrapper
+    )
 
 
 def command_options(*, reads: bool = False) -> Callable[[Callable[Concatenate[Session, P], R]], Callable[..., R]]:

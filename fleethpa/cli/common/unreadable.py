@@ -28,6 +28,6 @@ def unreadable(error: Exception, session: Session) -> CommandError | None:
     holder = f"The topics at {session.config.servers} hold" if live else f"The archive {session.source} holds"
     return usage(
         str(error),
-        cause=f"{holder} a record that cannot be read, or that does not follow from what is before it.",
+        cause=f"{holder} a record that cannot be read, or that does not follow from the record before it.",
         next_step=f"fleethpa audit verify --from {session.source}",
     )

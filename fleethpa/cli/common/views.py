@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from fleethpa.cli.common.clustertroubles import ClusterTrouble, troubles_of
+from fleethpa.cli.common.problems import Problem, problems_of
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.history.recorded import Recorded
 from streams.state.moves import Fight, Move, fight_now
 from streams.state.namespace import Namespace
-from streams.state.rows import PartitionRow
+from streams.state.rows import PartitionRow, ReportRow, ServedRow
 
-SILENT_MS: Final = 30_000
-"""A cluster of which nothing was heard for so long (log time) counts as not answering."""
+INGEST_QUIET_MS: Final = 20_000
+"""Ingest appends at least one record in 5 s to every partition of the log."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,9 @@ class HpaView:
         return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
 
     @property
-    def problems(self) -> list[str]:
-        """What is wrong with it, in words; empty: nothing."""
-        found = []
-        if self.paused:
-            found.append("paused")
-        if self.refused:
-            found.append("refused")
-        conditions = {c.get("type"): c.get("status") for c in self.status.get("conditions") or []}
-        found += [f"{name}=False" for name in ("AbleToScale", "ScalingActive") if conditions.get(name) == "False"]
-        if self.at_max:
-            found.append("at max")
-        if self.fight is not None:
-            found.append(f"fight: {' and '.join(self.fight.writers)}")
-        return found
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong with it; empty: nothing."""
+        return problems_of(self)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -91,7 +82,8 @@ class HpaView:
 class ClusterView:
     """One cluster as the log knows it.
 
-    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch → its error.
+    `heard_ms`: when an observer was last heard (log time; None: never). `problems`: watch of a namespace → its error.
+    `reports`: newest reports of its observers. `served`: last word of its reconciler.
     """
 
     name: str
@@ -103,11 +95,27 @@ class ClusterView:
     problems: dict[str, str] = field(default_factory=dict)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     paused: str = ""
+    is_cut_off: bool = False
+    """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
+    reports: list[ReportRow] = field(default_factory=list)
+    served: ServedRow | None = None
 
     @property
-    def silent(self) -> bool:
-        """Whether its observer has gone silent."""
-        return self.heard_ms is not None and self.clock_ms - self.heard_ms > SILENT_MS
+    def troubles(self) -> list[ClusterTrouble]:
+        """What keeps it from being observed, measured or written, the gravest first."""
+        return troubles_of(
+            self.name,
+            self.clock_ms,
+            heard_ms=self.heard_ms,
+            reports=self.reports,
+            served=self.served,
+            enforced=self.modes.get("enforce", 0),
+        )
+
+    @property
+    def hidden(self) -> ClusterTrouble | None:
+        """Why its HPAs are shown only as last known; None: they are shown as they are."""
+        return next((trouble for trouble in self.troubles if trouble.hides_the_present), None)
 
 
 @dataclass
@@ -125,8 +133,22 @@ class FleetState:
     """HPAs that were there once and have been deleted."""
     clock_ms: int = 0
     """Log time of the state."""
+    ingested_ms: dict[int, int] = field(default_factory=dict)
+    """Log partition → when ingest last appended to it (log time; 0: never)."""
+    decided_ms: dict[int, int] = field(default_factory=dict)
+    """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+
+    @property
+    def newest_ms(self) -> int:
+        """When something came into the log last (log time; 0: never)."""
+        return max(self.ingested_ms.values(), default=0)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether time goes on in the log, but nothing comes in: ingest does not work."""
+        return self.end_ms - self.newest_ms > INGEST_QUIET_MS
 
     def rivals(self, cluster: str, namespace: str) -> list[dict[str, Any]]:
         """Other objects that drive targets there, such as KEDA ScaledObjects."""

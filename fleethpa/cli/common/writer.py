@@ -70,7 +70,7 @@ class Writer:
             )
         except KafkaError as error:
             raise unreachable(
-                f"{topic}-{partition} at {self._brokers} did not take the record", cause=str(error)
+                f"{topic}-{partition} at {self._brokers} did not accept the record", cause=str(error)
             ) from error
         return Pending(subject, topic, partition, sent.offset)
 

@@ -1,4 +1,4 @@
-"""What the write verbs share: --reason, --dry-run, --wait, the question before several clusters change, the report."""
+"""What the write verbs share: --reason, --dry-run, --wait, the question before much changes, the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.times import parse_duration_ms
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from schemas.entries import Body
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that the user must agree to; `harmful`: said as a warning also where --yes was given."""
+
+    text: str
+    harmful: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Write:
 
 
 def write_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--reason`, `--dry-run`, `--yes`, `--wait`."""
+    """`--reason`, `--author`, `--dry-run`, `--yes`, `--wait`."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> R:
@@ -42,38 +50,51 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
     decorated: Callable[..., R] = wrapper
     for option in (
         click.option(
-            "--wait", default="5s", show_default=True, help="How long to wait until it stands in the log; 0s: not."
+            "--wait", default="5s", show_default=True, help="How long to wait until it is recorded (0s: do not wait)."
         ),
-        click.option("--yes", is_flag=True, help="Do not ask before several clusters change."),
-        click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing."),
-        click.option("--reason", default="", help="Why; recorded with your name."),
+        click.option("--yes", is_flag=True, help="Do not ask before several HPAs change or one is left to nobody."),
+        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
+        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
+        click.option("--reason", default="", help="Why; recorded together with your name."),
     ):
         decorated = option(decorated)
     return decorated
 
 
-def confirm(clusters: set[str], yes: bool, what: str) -> None:
-    """Ask before more than one cluster changes.
+def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:
+    """Show what a command would do, and ask.
 
     Raises:
         CommandError: nobody can be asked (exit 2).
         click.Abort: the answer is no.
     """
-    if len(clusters) < 2 or yes:
+    if not concerns:
         return
-    named = ", ".join(sorted(clusters))
-    if not sys.stdin.isatty():
-        raise usage(
-            f"{what} changes {len(clusters)} clusters ({named})",
-            cause="There is no terminal to ask on.",
-            next_step="add --yes",
-        )
-    click.confirm(f"{what} changes {len(clusters)} clusters ({named}). Go on?", abort=True, err=True)
+    if not yes and not sys.stdin.isatty():
+        lines = [*(concern.text for concern in concerns), "There is no terminal to ask on; nothing was written."]
+        next_step = "add --yes, or --dry-run to see each change"
+        raise usage(f"{verb} needs a yes", cause="\n".join(lines), next_step=next_step)
+    show(session, concerns)
+    if not yes:
+        click.confirm("Go on?", abort=True, err=True)
 
 
-async def write_all(session: Session, writer: Writer, writes: Sequence[Write], wait: str) -> int:
-    """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code."""
+def show(session: Session, concerns: Sequence[Concern]) -> None:
+    """Say what a command would do, without a question."""
+    for concern in concerns:
+        (session.warn if concern.harmful else session.note)(concern.text)
+
+
+async def write_all(
+    session: Session, writer: Writer, writes: Sequence[Write], wait: str, must_arrive: bool = False
+) -> int:
+    """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
+
+    `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error.
+    """
     limit_s = parse_duration_ms(wait, "--wait") / 1000
+    if must_arrive and not limit_s:
+        raise usage("--wait 0s: the next step depends on the record", next_step="leave --wait out")
     check_writes(writes)
     pendings: list[Pending] = []
     for write in writes:
@@ -88,6 +109,8 @@ async def write_all(session: Session, writer: Writer, writes: Sequence[Write], w
     code = OK
     for fate in await writer.fates(pendings, limit_s):
         code = max(code, _tell(session, fate, wait))
+        if must_arrive and fate.state != "logged":
+            code = max(code, UNREACHABLE)
     return code
 
 
@@ -98,14 +121,14 @@ def check_writes(writes: Sequence[Write]) -> None:
         CommandError: one would be rejected (exit 2).
     """
     from schemas.topics import AUTOSCALERS, SETTINGS
-    from streams.ingest.bodies import Place, normalize
+    from streams.ingest.bodies import SourcePlace, normalize
     from streams.ingest.pieces import Refusal
 
     def refuse(refusal: Refusal) -> None:
         raise refusal
 
     for write in writes:
-        place = Place(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
+        place = SourcePlace(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
         try:
             normalize(write.body, place, refuse)
         except Refusal as refusal:
@@ -122,7 +145,7 @@ def _tell(session: Session, fate: Fate, wait: str) -> int:
     session.out(fate.pending.subject)
     if fate.state == "unknown":
         session.warn(
-            f"{fate.pending} is written, but did not reach the log within {wait}: is ingest running? "
+            f"{fate.pending} is written, but was not recorded within {wait}: is ingest running? "
             "Next: fleethpa run ingest"
         )
     return OK

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from fleethpa.cli.output.backtestpage import MODELS, table_rows, unknown
-from fleethpa.cli.output.times import rfc3339
+from fleethpa.cli.output.backtestpage import Reported, facts, rows_of, totals, unknown
+from fleethpa.cli.output.times import axis_labels, rfc3339
 
 if TYPE_CHECKING:
     from streams.analysis.hpabacktest import Backtest
@@ -43,9 +43,9 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 """
 
 
-def report(results: Sequence[Backtest], notes: Sequence[Sequence[str]], failed: Sequence[str]) -> str:
-    """Return the whole page."""
-    parts = [_section(result, said) for result, said in zip(results, notes, strict=True)]
+def report(reports: Sequence[Reported], failed: Sequence[str]) -> str:
+    """Return the whole page: all HPAs together, where there are several, and each."""
+    parts = [_together([each.result for each in reports]), *map(_section, reports)]
     gates = "".join(f'<p class="failed">{escape(text)}</p>' for text in failed)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -55,16 +55,27 @@ def report(results: Sequence[Backtest], notes: Sequence[Sequence[str]], failed: 
     )
 
 
-def _section(result: Backtest, said: Sequence[str]) -> str:
-    rows = table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)
+def _together(results: Sequence[Backtest]) -> str:
+    rows = totals(results)
+    return f"<section>\n<h2>All {len(results)} HPAs</h2>\n{_table(rows)}\n</section>\n" if rows else ""
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _section(reported: Reported) -> str:
+    result = reported.result
+    rows = rows_of(result)
+    stated = "".join(f"<p>{escape(text)}</p>\n" for text in facts(reported))
     items = "".join(f"<li>{escape(text)}</li>" for text in unknown(result.model))
-    notes = "".join(f"<p>{escape(text)}</p>" for text in said)
+    notes = "".join(f"<p>{escape(text)}</p>" for text in reported.notes)
     return (
         f"<section>\n<h2>{escape(str(result.hpa))}</h2>\n<p>{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}, "
-        f"{result.evaluations:,} evaluations</p>\n<p>{escape(MODELS[result.model])}</p>\n"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n{chart(result)}\n{notes}"
+        f"{result.evaluations:,} evaluations</p>\n{stated}"
+        f"{_table(rows)}\n{chart(result)}\n{notes}"
         f"<p>This model cannot know:</p><ul>{items}</ul>\n</section>\n"
     )
 
@@ -124,10 +135,8 @@ class _Frame:
             y = self.y(count)
             made.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
             made.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{count}</text>')
-        for part in range(5):
-            time_ms = self.begin + (self.end - self.begin) * part // 4
-            anchor = "start" if part == 0 else "end" if part == 4 else "middle"
-            text = rfc3339(time_ms)[5:16].replace("T", " ")
+        for time_ms, text in axis_labels(self.begin, self.end, 5):
+            anchor = "start" if time_ms == self.begin else "end" if time_ms == self.end else "middle"
             made.append(f'<text x="{self.x(time_ms):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{text}</text>')
         return "".join(made)
 

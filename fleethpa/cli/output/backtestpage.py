@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.cli.output.stepplot import step_plot
 from fleethpa.cli.output.times import rfc3339, span
@@ -11,9 +11,10 @@ from fleethpa.cli.output.times import rfc3339, span
 if TYPE_CHECKING:
     from streams.analysis.hpabacktest import Backtest
     from streams.analysis.measures import Measures
+    from streams.analysis.scores import Scores
 
 MODELS: Final = {
-    "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would want",
+    "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would ask for",
     "closed": "closed loop: the recorded total load divided over the candidate's pods",
 }
 OPEN_UNKNOWN: Final = (
@@ -43,6 +44,43 @@ _ROWS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 )
 
 
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f} %"
+
+
+_SCORES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("under-provisioning accuracy", "under_accuracy", _percent),
+    ("over-provisioning accuracy", "over_accuracy", _percent),
+    ("under-provisioned time share", "under_share", _percent),
+    ("over-provisioned time share", "over_share", _percent),
+    ("instability", "instability", _percent),
+    ("adaptations per hour", "adaptations_per_hour", lambda value: f"{value:.2f}"),
+    ("slack", "slack", _percent),
+    ("replica-hours of an oracle", "oracle_replica_hours", lambda value: f"{value:,.2f}"),
+    ("  with start-up delay", "oracle_with_start_up_replica_hours", lambda value: f"{value:,.2f}"),
+)
+
+
+def score_rows(recorded: Scores, candidate: Scores) -> list[tuple[str, ...]]:
+    """Rows of the scores of the literature, to follow `table_rows`; the change of a share is in points."""
+    rows: list[tuple[str, ...]] = []
+    for name, field, text in _SCORES:
+        before, after = float(getattr(recorded, field)), float(getattr(candidate, field))
+        moved = f"{(after - before) * 100:+.1f} points" if text is _percent else f"{after - before:+.2f}"
+        rows.append((name, text(before), text(after), moved))
+    before_ratio, after_ratio = recorded.oracle_ratio, candidate.oracle_ratio
+    if before_ratio is not None and after_ratio is not None:
+        moved = f"{after_ratio - before_ratio:+.2f}"
+        rows.append(("replica-hours / oracle's", f"{before_ratio:.2f}", f"{after_ratio:.2f}", moved))
+    return rows
+
+
+def rows_of(result: Backtest) -> list[tuple[str, ...]]:
+    """The whole comparison of one HPA: measures, then scores; text and HTML show the same rows."""
+    rows = table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)
+    return rows + score_rows(result.recorded_scores, result.candidate_scores)
+
+
 def table_rows(recorded: Measures, candidate: Measures, at_recorded: Measures | None = None) -> list[tuple[str, ...]]:
     """The rows of the comparison: name, recorded, candidate, change."""
     rows: list[tuple[str, ...]] = [("", "recorded", "candidate", "change")]
@@ -65,17 +103,35 @@ def change(field: str, before: float, after: float, text: Callable[[float], str]
     return f"{sign}{text(abs(after - before))}" if sign else "0"
 
 
-def page(result: Backtest, said: Sequence[str], *, plot: bool, width: int) -> list[str]:
+class Reported(NamedTuple):
+    """A backtest with what its report says beside the numbers.
+
+    `changes`: what the candidate changes in the deployed spec. `notes`: what to keep in mind about this result.
+    """
+
+    result: Backtest
+    changes: Sequence[str]
+    notes: Sequence[str]
+
+
+def page(reported: Reported, *, plot: bool, width: int) -> list[str]:
     """The text of one HPA."""
+    result = reported.result
     lines = [
         f"{result.hpa}   {rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}   {result.evaluations:,} evaluations",
-        f"model: {MODELS[result.model]}",
-        *_model_facts(result),
-        *_aligned(table_rows(result.recorded, result.candidate, result.candidate_at_recorded_target)),
+        *facts(reported),
+        *_aligned(rows_of(result)),
     ]
     if plot:
         lines += ["", *_plot(result, width)]
-    return [*lines, *[f"note: {text}" for text in said]]
+    return [*lines, *[f"note: {text}" for text in reported.notes]]
+
+
+def facts(reported: Reported) -> list[str]:
+    """What was changed, the model, and what it assumes and how well it does, as every report states them."""
+    changed = ", ".join(reported.changes) or "nothing: it is the deployed spec"
+    model = MODELS[reported.result.model]
+    return [f"candidate: {changed}", f"model: {model}", *_model_facts(reported.result)]
 
 
 def _model_facts(result: Backtest) -> list[str]:
@@ -124,21 +180,30 @@ def caution(model: str) -> list[str]:
     return ["This model cannot know:", *[f"  - {text}" for text in unknown(model)]]
 
 
+def totals(results: Sequence[Backtest]) -> list[tuple[str, ...]]:
+    """The rows of all HPAs together; none where there is only one."""
+    from streams.analysis.measures import total
+    from streams.analysis.scores import by_hours
+
+    if len(results) < 2:
+        return []
+    rows = table_rows(total(r.recorded for r in results), total(r.candidate for r in results))
+    recorded, candidate = [r.recorded_scores for r in results], [r.candidate_scores for r in results]
+    return rows + score_rows(by_hours(recorded), by_hours(candidate))
+
+
 def summary(results: Sequence[Backtest], failed: Sequence[str]) -> list[str]:
     """All HPAs together, where there are several, and the gate."""
-    from streams.analysis.measures import total
-
-    lines = []
-    if len(results) > 1:
-        both = (total(r.recorded for r in results), total(r.candidate for r in results))
-        lines += [f"all {len(results)} HPAs", *_aligned(table_rows(*both)), ""]
+    rows = totals(results)
+    lines = [f"all {len(results)} HPAs", *_aligned(rows), ""] if rows else []
     return lines + [f"FAILED: {text}" for text in failed]
 
 
-def document(result: Backtest, said: Sequence[str]) -> dict[str, Any]:
+def document(reported: Reported) -> dict[str, Any]:
     """One HPA for machine formats."""
     import msgspec
 
+    result = reported.result
     made: dict[str, Any] = {
         "cluster": result.hpa.cluster,
         "namespace": result.hpa.namespace,
@@ -149,11 +214,16 @@ def document(result: Backtest, said: Sequence[str]) -> dict[str, Any]:
         "evaluations": result.evaluations,
         "recorded": msgspec.to_builtins(result.recorded),
         "candidate": msgspec.to_builtins(result.candidate),
-        "notes": list(said),
+        "recordedScores": msgspec.to_builtins(result.recorded_scores),
+        "candidateScores": msgspec.to_builtins(result.candidate_scores),
+        "changes": list(reported.changes),
+        "notes": list(reported.notes),
         "unknown": list(unknown(result.model)),
     }
     if result.candidate_at_recorded_target is not None:
         made["candidateAtRecordedTarget"] = msgspec.to_builtins(result.candidate_at_recorded_target)
+    if result.candidate_scores_at_recorded_target is not None:
+        made["candidateScoresAtRecordedTarget"] = msgspec.to_builtins(result.candidate_scores_at_recorded_target)
     if result.model == "open":
         made["agreed"] = result.agreed
     else:

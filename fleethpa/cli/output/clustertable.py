@@ -23,7 +23,7 @@ def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
         columns=_columns(),
         document=_document,
         name=lambda view: f"cluster/{view.name}",
-        style=lambda view: "red" if view.silent else "yellow" if view.problems or view.paused else "",
+        style=lambda view: "red" if view.hidden else "yellow" if view.troubles or view.problems or view.paused else "",
     )
 
 
@@ -36,22 +36,30 @@ def _columns() -> list[Column[ClusterView]]:
         Column("HPAS", lambda c: str(c.hpas)),
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
         Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
+        Column("OFF", lambda c: str(c.modes.get("off", 0))),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
     ]
 
 
 def _state(cluster: ClusterView) -> str:
-    """`up`, `silent`, `frozen`, `paused` or `unknown` (only settings are known)."""
-    if cluster.heard_ms is None:
+    """`up`, `silent` (its observer), `away` (its API server), `frozen`, `paused` or `unknown` (never observed, or
+    nothing comes into the log).
+    """
+    if cluster.heard_ms is None or cluster.is_cut_off:
         return "unknown"
-    if cluster.silent:
+    kinds = {trouble.kind for trouble in cluster.troubles}
+    if "observerSilent" in kinds:
         return "silent"
+    if "apiServerAway" in kinds:
+        return "away"
     return "frozen" if cluster.settings.frozen else "paused" if cluster.paused else "up"
 
 
 def _problem_text(cluster: ClusterView) -> str:
-    texts = [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
+    texts = [trouble.text for trouble in cluster.troubles]
+    if not cluster.reports:  # they name all of it, each cause once
+        texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
     if cluster.paused:
         texts.insert(0, f"paused {cluster.paused}")
     return "; ".join(texts) or "-"
@@ -67,5 +75,14 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         "modes": dict(cluster.modes),
         "paused": cluster.paused,
         "problems": dict(cluster.problems),
+        "troubles": [
+            {
+                "kind": trouble.kind,
+                "since": None if trouble.since_ms is None else rfc3339(trouble.since_ms),
+                "text": trouble.text,
+                "nextStep": trouble.next_step,
+            }
+            for trouble in cluster.troubles
+        ],
         "settings": msgspec.to_builtins(cluster.settings),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fleethpa.cli.output import words
@@ -14,7 +14,9 @@ from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.clustertroubles import ClusterTrouble
     from streams.analysis.counterfactual import Counterfactuals
+    from streams.state.moves import Fight
 
 Row = tuple[str, str, str]
 
@@ -27,14 +29,18 @@ def explanation(
     time_style: str = "utc",
     color: bool = False,
     would: Counterfactuals | None = None,
+    fight: Fight | None = None,
+    troubles: Iterable[ClusterTrouble] = (),
 ) -> list[str]:
     """Lay out one decision.
 
-    `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer.
+    `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
+    `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
     """
     steps = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])]
     return [
         *_head(decision, ending, now_ms, time_style, color),
+        *[paint(clean(line), "red", color=color) for line in _surroundings(decision, fight, troubles)],
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
         "",
@@ -59,6 +65,19 @@ def _head(
         f"Evaluated  {when}  spec generation {decision.generation}   engine {decision.engine}",
         f"Result     {result}{_winner(decision)}{_ending(decision, ending, made_ms)}",
     ]
+
+
+def _surroundings(decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]) -> Iterator[str]:
+    """What else was going on, each with the command that comes next."""
+    if fight is not None:
+        target = decision.scale_target_ref
+        what = f"{target.get('kind', '').lower()} {target.get('name', '')}"
+        yield f"Fight      {words.fight(fight)}, since {rfc3339(fight.since)}"
+        kubectl = f"kubectl --context {decision.cluster} -n {decision.namespace}"
+        yield f"{'':<11}Next: {kubectl} get {what} -o yaml --show-managed-fields"
+    for trouble in troubles:
+        yield f"Cluster    {decision.cluster}: {trouble.text}"
+        yield f"{'':<11}Next: {trouble.next_step}"
 
 
 def _style(decision: Decision) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from fleethpa.cli.output.table import Column, table
+from fleethpa.cli.output.table import Column, Widths, table
 
 T = TypeVar("T")
 API_VERSION: Final = "fleethpa.io/v1"
@@ -39,11 +39,16 @@ class Listing(Generic[T]):
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def render(listing: Listing[T], output: str, *, headers: bool = True, color: bool = False) -> str:
-    """Return the listing as text in format `output`, ready for stdout."""
+def render(
+    listing: Listing[T], output: str, *, headers: bool = True, color: bool = False, widths: Widths | None = None
+) -> str:
+    """Return the listing as text in format `output`, ready for stdout.
+
+    `widths`: those of the table's lines that were printed before.
+    """
     if output in ("table", "wide"):
         shown = [c for c in listing.columns if output == "wide" or not c.wide]
-        lines = table(listing.items, shown, headers=headers, style=listing.style, color=color)
+        lines = table(listing.items, shown, headers=headers, style=listing.style, color=color, widths=widths)
         return "\n".join(lines)
     if output == "name":
         return "\n".join(listing.name(item) for item in listing.items)
@@ -61,7 +66,7 @@ def _csv(listing: Listing[T], headers: bool) -> str:
     writer = csv.writer(text, lineterminator="\n")
     if headers:
         writer.writerow(column.header.lower().replace(" ", "_") for column in listing.columns)
-    writer.writerows([column.cell(item) for column in listing.columns] for item in listing.items)
+    writer.writerows([(column.exact or column.cell)(item) for column in listing.columns] for item in listing.items)
     return text.getvalue()
 
 

@@ -120,7 +120,7 @@ def _steps(template: str, text: str) -> list[Step]:
     while at < len(rest):
         found = _TOKEN.match(rest, at)
         if found is None or found.end() == at:
-            raise _bad(template, f"{rest[at:]!r} is no path")
+            raise _bad(template, f"{rest[at:]!r} is not a path")
         steps.append(_step(template, found))
         at = found.end()
     return steps
@@ -161,7 +161,7 @@ def _inner(value: Any) -> Iterator[Any]:
 def _filtered(template: str, text: str) -> Step:
     found = _FILTER.fullmatch(text)
     if found is None:
-        raise _bad(template, f"{text!r} is no filter")
+        raise _bad(template, f"{text!r} is not a filter")
     steps = _steps(template, found["path"].strip() or ".")
     holds = _test(template, found["sign"], found["value"])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
+
+from fleethpa.cli.output.times import axis_labels
 
 Series = Sequence[tuple[int, int]]
 """(time ms, count), by time; a count holds until the next."""
@@ -54,12 +55,7 @@ def _row(one: list[int], other: list[int], row: int, rows: int, top: int) -> str
 
 
 def _axis(begin: int, end: int, columns: int) -> str:
-    far = end - begin > 86_400_000
-    texts = [_clock(begin + (end - begin) * part // 2, far) for part in (0, 1, 2)]
-    space = columns - sum(map(len, texts))
-    left = max(1, space // 2)
-    return f"{'':>7}{texts[0]}{' ' * left}{texts[1]}{' ' * max(1, space - left)}{texts[2]} UTC"
-
-
-def _clock(time_ms: int, far: bool) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%m-%d %H:%M" if far else "%H:%M:%S")
+    """The times at the beginning, the middle and the end."""
+    texts = [text for _, text in axis_labels(begin, end, 3)]
+    space = max(1, (columns - sum(map(len, texts))) // max(1, len(texts) - 1))
+    return f"{'':>7}{(' ' * space).join(texts)} UTC"

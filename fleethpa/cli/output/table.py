@@ -13,11 +13,31 @@ _STYLES: Final = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold"
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """A column: its header and the text of its cell. `wide` columns appear with `-o wide` only."""
+    """A column: its header and the text of its cell. `wide` columns appear with `-o wide` only.
+
+    `dispensable`: where the terminal is too narrow the column is left out, the highest number first; 0: never.
+    `exact`: the text for `-o csv` where a table shows it shortened.
+    """
 
     header: str
     cell: Callable[[T], str]
     wide: bool = False
+    dispensable: int = 0
+    exact: Callable[[T], str] | None = None
+
+
+def too_wide(items: Sequence[T], columns: Sequence[Column[T]], width: int) -> frozenset[str]:
+    """The headers of the dispensable columns that must be left out for the table to fit a width."""
+    rows = [[column.header for column in columns], *[[column.cell(item) for column in columns] for item in items]]
+    sizes = {column.header: max(map(len, cells)) for column, *cells in zip(columns, *rows, strict=True)}
+    total = sum(sizes.values()) + len(GAP) * (len(columns) - 1)
+    left_out: set[str] = set()
+    for column in sorted(filter(lambda each: each.dispensable, columns), key=lambda each: -each.dispensable):
+        if total <= width:
+            break
+        left_out.add(column.header)
+        total -= sizes[column.header] + len(GAP)
+    return frozenset(left_out)
 
 
 def paint(text: str, style: str, *, color: bool) -> str:
@@ -25,12 +45,29 @@ def paint(text: str, style: str, *, color: bool) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and style and text else text
 
 
-def layout(rows: Sequence[Sequence[str]]) -> list[str]:
+def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None) -> list[str]:
     """Align the cells of rows in columns; the last cell of a row is not padded."""
-    if not rows:
-        return []
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
-    return [GAP.join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows]
+    widths = widths or Widths()
+    widths.widen(rows)
+    return [GAP.join(cell.ljust(widths.of(i)) for i, cell in enumerate(row)).rstrip() for row in rows]
+
+
+class Widths:
+    """Widths of columns that only grow, so that what is printed later stays under what was printed before."""
+
+    def __init__(self) -> None:
+        self._known: list[int] = []
+
+    def widen(self, rows: Sequence[Sequence[str]]) -> None:
+        """Make room for the cells of rows."""
+        for row in rows:
+            self._known += [0] * (len(row) - len(self._known))
+            for place, cell in enumerate(row):
+                self._known[place] = max(self._known[place], len(cell))
+
+    def of(self, place: int) -> int:
+        """The width of a column."""
+        return self._known[place]
 
 
 def table(
@@ -40,11 +77,15 @@ def table(
     headers: bool = True,
     style: Callable[[T], str] | None = None,
     color: bool = False,
+    widths: Widths | None = None,
 ) -> list[str]:
-    """Lay out items as lines. `style` names the style of an item's line; it counts only with `color`."""
+    """Lay out items as lines.
+
+    `style` names the style of an item's line; it counts only with `color`. `widths`: those of the lines printed before.
+    """
     listed = list(items)
     cells = [[clean(column.cell(item)) for column in columns] for item in listed]
-    lines = layout(([[column.header for column in columns]] if headers else []) + cells)
+    lines = layout(([[column.header for column in columns]] if headers else []) + cells, widths)
     if not (style and color):
         return lines
     head = lines[:1] if headers else []

@@ -47,6 +47,20 @@ def rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
+def axis_labels(begin_ms: int, end_ms: int, count: int) -> list[tuple[int, str]]:
+    """At most `count` times (UTC), spread evenly over a span with its ends, and labels of which no two are equal."""
+    times = [begin_ms + (end_ms - begin_ms) * part // (count - 1) for part in range(count)]
+    moments = [datetime.fromtimestamp(time_ms / 1000, UTC) for time_ms in times]
+    day = "" if moments[0].date() == moments[-1].date() else "%m-%d "
+    for style in (f"{day}%H:%M", f"{day}%H:%M:%S"):
+        texts = [moment.strftime(style) for moment in moments]
+        if len(set(texts)) == count:
+            return list(zip(times, texts, strict=True))
+    # Less than a second for each label: a label that repeats an earlier one is left out.
+    first = {text: time_ms for time_ms, text in reversed(list(zip(times, texts, strict=True)))}
+    return sorted((time_ms, text) for text, time_ms in first.items())
+
+
 def shown(time_ms: int, style: str, now_ms: int) -> str:
     """A time as `--time` asks for it: `utc`, `local` or `relative`."""
     if style == "relative":

@@ -24,7 +24,7 @@ def lines(made: Counterfactuals) -> list[str]:
     rows += [_without(each) for each in made.without]
     if made.release is not None:
         rows.append(
-            (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if all else stays as it was")
+            (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
         )
     if not rows:
         return []

@@ -1,0 +1,57 @@
+"""Answers of metrics APIs that come in parts, because they fit into no record.
+
+Each part has a slot of its own, which keeps the newest parts that came for it. The answer in force follows from the
+slots alone, and a slot from what came for it alone, so that slots may be stored in rows of different age.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from schemas.samples import MetricAnswer
+from streams.state.rows import AnswerRow
+
+KEPT = 3
+"""Parts that a slot keeps: of the answer in force, of one that was interrupted, and of one that is coming in."""
+
+Slots = Mapping[int, tuple[AnswerRow, ...]]
+"""Number of a part -> what came for it, the newest first."""
+
+
+def with_part(slots: Slots, row: AnswerRow) -> dict[int, tuple[AnswerRow, ...]]:
+    """The slots after one more part, or after an answer that came whole, which is its only part."""
+    part = row.answer.part
+    older = slots.get(part, ()) if row.answer.parts > 1 else ()
+    return {**slots, part: (row, *older[: KEPT - 1])}
+
+
+def in_force(slots: Slots) -> list[AnswerRow]:
+    """The parts of the newest answer of which all parts have come, in order; empty: of none."""
+    for first in slots.get(0, ()):
+        parts = [_of_answer(slots.get(number, ()), first.answer) for number in range(first.answer.parts)]
+        found = [part for part in parts if part is not None]
+        if len(found) == len(parts):
+            return found
+    return []
+
+
+def _of_answer(slot: Sequence[AnswerRow], first: MetricAnswer) -> AnswerRow | None:
+    wanted = first.answer_id, first.parts
+    return next((row for row in slot if (row.answer.answer_id, row.answer.parts) == wanted), None)
+
+
+def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
+    """One answer of all its parts: as old as the oldest, from the source of the last."""
+    if len(parts) == 1:
+        return parts[0]
+    answers = [part.answer for part in parts]
+    answer = structs.replace(
+        answers[0],
+        usages=[usage for each in answers for usage in each.usages],
+        values=[value for each in answers for value in each.values],
+        items=[item for each in answers for item in each.items],
+        answer_id="",
+        part=0,
+        parts=1,
+    )
+    return AnswerRow(answer, min(part.time_ms for part in parts), parts[-1].source)

@@ -1,0 +1,60 @@
+"""What doctor reads beside the log: the parts' newest words on the topic of scales, and what waits for ingest."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from fleethpa.cli.common.heartbeats import RECENT_MS, Unread, heard_lately, unread
+from fleethpa.simulator.broker import EmbeddedBroker
+from reconciler.apply.publish import Publisher
+from schemas.connection import KafkaSettings
+from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
+from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS, SCALES
+
+NOW_MS = 1_795_269_600_000
+WATCHES = ["pods", "autoscalers", "scales"]
+PART = TopicPartition(SCALES, 0)
+
+
+@pytest_asyncio.fixture
+async def kafka() -> AsyncIterator[KafkaSettings]:
+    with EmbeddedBroker() as broker:
+        broker.ensure_topics(PUBLIC_TOPICS)
+        yield KafkaSettings(bootstrap_servers=broker.bootstrap)
+
+
+async def test_the_newest_word_of_each_part_is_found_without_the_log(kafka: KafkaSettings) -> None:
+    away = ObserverTrouble(part="apiServer", reason="unreachable", since=NOW_MS - 9_000)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        publisher = Publisher(producer)
+        for number in range(600):  # more than is read at once
+            time_ms = NOW_MS - RECENT_MS + number * 100
+            await publisher.send(SCALES, "east", "shop", [Heartbeat(session="s", watches=WATCHES)], time_ms)
+        await publisher.send(SCALES, "west", "shop", [Heartbeat(session="t", watches=WATCHES)], NOW_MS - 50_000)
+        await publisher.send(SCALES, "west", "shop", [Heartbeat(session="t")], NOW_MS - 1_000)  # its farewell
+        for session, at_ms in (("old", NOW_MS - 20_000), ("new", NOW_MS - 5_000)):
+            await publisher.send(SCALES, "", "", [Serving(session=session, clusters=["east", "west"])], at_ms)
+        report = ClusterReport(cluster="north", session="u", instance="o", troubles=[away])
+        await publisher.send(SCALES, "", "", [report], NOW_MS - 3_000)
+        await producer.send_and_wait(SCALES, b"what ingest rejects", partition=0)
+    heard = await heard_lately(kafka, NOW_MS)
+    assert heard.observers == {"east": NOW_MS - 100, "west": NOW_MS - 50_000, "north": NOW_MS - 3_000}
+    assert {name: (each.session, each.heard_ms) for name, each in heard.served.items()} == dict.fromkeys(
+        ("east", "west"), ("new", NOW_MS - 5_000)
+    )
+    assert heard.reports["north", "o"].troubles == [away]
+
+
+async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) -> None:
+    assert await unread(kafka) == Unread(0, 0)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(5):
+            await producer.send_and_wait(SCALES, b"{}", partition=0, timestamp_ms=NOW_MS + number)
+    assert await unread(kafka) == Unread(5, NOW_MS)
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=INGEST_GROUP, enable_auto_commit=False
+    ) as consumer:
+        consumer.assign([PART])
+        await consumer.commit({PART: 3})
+    assert await unread(kafka) == Unread(2, NOW_MS + 3)
