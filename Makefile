@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes chaos mutate check format bench lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes chaos mutate check format bench bench-policies lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ format: setup  ## Rewrite the code in the project's format
 
 bench: setup  ## Speed and memory: evaluations, folding, the whole pipeline
 	$(BIN)/python -m tests.bench
+
+bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature
+	$(BIN)/python -m tests.bench.policies
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements.lock

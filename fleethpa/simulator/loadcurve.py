@@ -1,4 +1,4 @@
-"""Load over time: how many units per second (requests, messages) arrive at a workload. Pure."""
+"""Load over time: how many units per second (requests, messages) arrive at a workload. Pure but for traces' files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from fleethpa.simulator.loadtrace import trace_load
 
 
 class Load(Protocol):
@@ -116,6 +118,7 @@ SHAPES: dict[str, Callable[..., Load]] = {
     "sine": SineLoad,
     "spike": SpikeLoad,
     "points": _points,
+    "trace": trace_load,
 }
 
 

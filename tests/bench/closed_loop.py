@@ -12,27 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleethpa.simulator.loadcurve import Load, PointsLoad, RampLoad, SineLoad, SpikeLoad, StepLoad
-from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
-from schemas.keys import HpaId
+from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import Candidate, candidate
 from streams.analysis.hpabacktest import backtest
 from streams.history.evaluationinputs import Evaluated
-from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.complete import complete
-from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.hpa.observation import Observation, PodList, PodRow, PodSamples, Scale, pod_samples
-from streams.hpa.reconcile import decide
-from streams.hpa.requests import Container, PodTemplate
-from streams.state.probe import EvaluationInputs, Guards
+from streams.state.probe import EvaluationInputs
+from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, live, spec
 
-START_MS = 1_767_225_600_000
-PERIOD_MS = 15_000
 MINUTES = 90
-REQUEST_MILLI = 500
 TOLERANCE = 0.1
-HPA = HpaId("bench", "shop", "web")
-TEMPLATE = PodTemplate([Container("main", {"cpu": f"{REQUEST_MILLI}m"})])
-PROFILE = PodProfile(schedule_ms=2_000, ready_ms=28_000, stop_ms=5_000, noise=0.03)
 
 DAY = PointsLoad(
     tuple(
@@ -57,29 +45,6 @@ SHAPES: dict[str, Load] = {
     "spike": SpikeLoad(150, 600, 600, 240, 1_200),
     "day": DAY,
 }
-
-
-def spec(target: int = 60, least: int = 2, most: int = 20, **behavior: Any) -> dict[str, Any]:
-    """A defaulted spec on cpu utilization."""
-    percent = {"type": "Percent", "value": 100, "periodSeconds": 15}
-    up = {
-        "stabilizationWindowSeconds": 0,
-        "selectPolicy": "Max",
-        "policies": [percent, {"type": "Pods", "value": 4, "periodSeconds": 15}],
-    }
-    down = {"stabilizationWindowSeconds": 300, "selectPolicy": "Max", "policies": [percent]}
-    return {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": HPA.name},
-        "minReplicas": least,
-        "maxReplicas": most,
-        "metrics": [
-            {
-                "type": "Resource",
-                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}},
-            }
-        ],
-        "behavior": {"scaleUp": up | behavior.get("up", {}), "scaleDown": down | behavior.get("down", {})},
-    }
 
 
 DEPLOYED = spec()
@@ -141,27 +106,9 @@ class Score:
 
 def run(load: Load, tried: Candidate, profile: PodProfile = PROFILE) -> tuple[list[EvaluationInputs], Truth]:
     """Let the simulator live under a spec; give what its evaluations saw and what really was."""
-    workload = SimulatedWorkload(HPA.name, START_MS, replicas=4, load=load, profile=profile)
-    history, status = EMPTY_HISTORY, dict[str, Any]()
-    recorded: list[EvaluationInputs] = []
-    truth = Truth()
     target_milli = REQUEST_MILLI * tried.spec["metrics"][0]["resource"]["target"]["averageUtilization"] / 100
-    for second in range(MINUTES * 60):
-        workload.advance_to(START_MS + second * 1_000)
-        _look(workload, target_milli, truth)
-        if second % (PERIOD_MS // 1000) or not workload.samples:
-            continue
-        now_ms = workload.now_ms + 700
-        observation = _observe(workload)
-        recorded.append(_inputs(tried, observation, history, status, now_ms))
-        made = decide(tried.autoscaler, status, observation, history, ControllerSettings(), now_ms)
-        history = made.history
-        if made.pending is not None:
-            ended = complete(made.pending, status, history, ScaleApplied(), now_ms)
-            history, status = ended.history, ended.status
-            workload.replicas = made.pending.desired_replicas
-        elif made.result is not None:
-            status = made.result.status
+    truth = Truth()
+    recorded = live(load, tried, MINUTES * 60, lambda workload: _look(workload, target_milli, truth), profile)
     return recorded, truth
 
 
@@ -171,52 +118,6 @@ def _look(workload: SimulatedWorkload, target_milli: float, truth: Truth) -> Non
     profile = workload.profile
     usage = profile.idle_cpu_milli + profile.cpu_milli_per_unit * workload.total_load() / max(1, ready)
     truth.above_minutes += (min(usage, profile.cpu_limit_milli) > target_milli * (1 + TOLERANCE)) / 60
-
-
-def _observe(workload: SimulatedWorkload) -> Observation:
-    sample = workload.samples[-1]
-    rows = tuple(_row(pod, workload.now_ms) for pod in workload.pods.values())
-    used: PodSamples = pod_samples(
-        {name: (usage.cpu_milli, sample.time_ms, 15_000) for name, usage in sample.pods.items()}
-    )
-    return Observation(Scale(workload.replicas, len(workload.alive()), f"app={HPA.name}"), PodList(rows), (used,))
-
-
-def _row(pod: SimulatedPod, now_ms: int) -> PodRow:
-    ready = pod.ready(now_ms)
-    changed = pod.ready_at_ms if ready and pod.ready_at_ms is not None else pod.unready_since_ms
-    return PodRow(
-        pod.name,
-        TEMPLATE,
-        pod.phase(now_ms),
-        pod.created_ms // 1000 * 1000,
-        "True" if ready else "False",
-        changed // 1000 * 1000,
-        pod.deleting_ms is not None,
-    )
-
-
-def _inputs(
-    tried: Candidate, observation: Observation, history: Any, status: dict[str, Any], now_ms: int
-) -> EvaluationInputs:
-    return EvaluationInputs(
-        decision=f"0-{now_ms}-uid",
-        hpa=HPA,
-        partition=0,
-        offset=0,
-        now_ms=now_ms,
-        mode="enforce",
-        origin="central",
-        generation=1,
-        spec=tried.spec,
-        autoscaler=tried.autoscaler,
-        status=status,
-        observation=observation,
-        history=history,
-        settings=ControllerSettings(),
-        period_ms=PERIOD_MS,
-        guards=Guards(),
-    )
 
 
 def scores() -> Iterator[Score]:
