@@ -80,7 +80,7 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
         clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
         for client in clients.values():
             exits.push_async_callback(client.close)
-        told = Told(screen, clients, HPAS)
+        told = Told(screen, clients, HPAS, stack.config.brokers)
         past = await exits.enter_async_context(open_past("kafka", stack.config))
         watching = [asyncio.create_task(told.follow_decisions(past)), asyncio.create_task(told.follow_clusters())]
         try:

@@ -94,6 +94,8 @@ async def cluster_away(fleet: Fleet, told: Told) -> None:
     told.promise(f"east was evaluated {len(told.since(mark, EAST))} times without north", went_on)
     moved = [r for r in told.since(mark, NORTH) if r.decision.final_desired_replicas != r.decision.current_replicas]
     told.promise("nothing was decided for north on a world that nobody sees", not moved)
+    away = await until(lambda: _shown_as_away(told), 30)
+    told.promise("`fleethpa get clusters` shows north as away, since when and why", away)
     await fleet["north"].start_api()
     told.screen.line("north answers again")
     back = await until(lambda: told.replicas.get(NORTH, 0) == 5, 30)
@@ -123,6 +125,14 @@ ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
 def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
     """Give a workload another load from now on."""
     fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
+
+
+async def _shown_as_away(told: Told) -> bool:
+    lines = (await told.ask("get", "clusters")).splitlines()
+    found = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
+    for line in found:
+        told.screen.line(line)
+    return bool(found)
 
 
 def _settled(told: Told, hpa: HpaId, mark: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ class Told:
     screen: Screen
     clients: dict[str, ClusterClient]
     hpas: tuple[HpaId, ...]
+    brokers: str = ""
     decisions: list[Recorded] = field(default_factory=list)
     replicas: dict[HpaId, int] = field(default_factory=dict)
     highest: dict[HpaId, int] = field(default_factory=dict)
@@ -97,6 +100,13 @@ class Told:
         """Note and show whether a promise was kept."""
         self.checks.append((text, passed))
         self.screen.check(text, passed)
+
+    async def ask(self, *arguments: str) -> str:
+        """Run a command as a user would, against the stack's brokers, and return what it prints."""
+        command = [sys.executable, "-m", "fleethpa", *arguments, "--brokers", self.brokers]
+        asked = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+        printed, _ = await asked.communicate()
+        return printed.decode()
 
     async def pods(self, hpa: HpaId) -> list[dict[str, Any]]:
         """The target's pods, from the cluster's API."""
