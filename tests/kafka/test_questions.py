@@ -11,6 +11,7 @@ import pytest
 
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.kubernetes.gotimes import parse_time_ms
 from tests.kafka.conftest import make_topics, playback_topics
 from tests.kafka.losses import cut
 from tests.published import fits
@@ -62,7 +63,8 @@ async def test_the_newest_past_can_be_asked_about_though_the_log_has_lost_its_be
         (topics.LOG, "retention.ms is -1, wanted 604800000"),
     }
     whole, rows = await asyncio.to_thread(answers), await asyncio.to_thread(exported)
-    late = [each for each in records if each.topic == topics.DECISIONS and orjson.loads(each.value)["time"] >= LATE]
+    times = [orjson.loads(each.value)["time"] for each in records if each.topic == topics.DECISIONS]
+    late = [each for each in times if parse_time_ms(each) >= parse_time_ms(LATE)]
     assert len(rows) == len(late) + 1
     await cut(settings, topics.LOG, dict.fromkeys(range(topics.EMBEDDED_PARTITIONS), 60))
     assert await asyncio.to_thread(answers) == whole

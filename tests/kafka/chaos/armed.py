@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.cli import main
+from fleethpa.cli.main import main
 from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerprocess import Reconciler
 from schemas import topics
