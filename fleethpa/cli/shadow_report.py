@@ -65,7 +65,9 @@ async def _reports(session: Session, selection: Selection, begin: int, end: int)
         views = chosen(await read_state(past), selection)
         count = await past.partitions()
         made: dict[HpaId, ShadowReport | None] = {}
-        async with aclosing(events_by_hpa(past, {v.id for v in views}, count, Window(begin, end))) as parts:
+        async with aclosing(
+            events_by_hpa(past, {v.id for v in views}, count, Window(begin, end), native=True)
+        ) as parts:
             async for events in parts:
                 made |= {hpa: compare(hpa, events[hpa]) for hpa in events}
     found = [report for view in views if (report := made[view.id]) is not None]
@@ -88,7 +90,7 @@ def _page(session: Session, reports: list[ShadowReport], shown: int) -> list[str
             paint(verdict, style, color=session.color) + f": {'; '.join(report.reasons)}",
             f"agreed on {report.agreed:,} of {report.decisions:,} decisions ({report.agreement:.1%}); "
             f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
-            f"{report.skipped} not comparable",
+            f"{report.skipped} not comparable; {report.reproduced} native statuses with the values of a known sample",
             f"differences: {_counts(report)}",
             *_differences(report, shown),
             "",

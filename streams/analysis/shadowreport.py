@@ -1,37 +1,41 @@
 """Shadow against native: what fleethpa would have done beside what the cluster's own controller did.
 
-Every evaluation is one decision; a native rescale belongs to the evaluation before it. A difference is explained by
-evaluating again with what the native controller had: later samples (timing), the metric values that its status shows
-(metric), or without the limit that held one of the two (limit). What nothing explains is counted as semantics.
+A sync of the native controller is compared at its own place in the log, with the sample that its status shows
+(`streams.analysis.retracing`). An evaluation of fleethpa during which the native controller wrote nothing is compared
+with its doing nothing. A difference is explained by evaluating again: with the native controller's memory or at its
+next sync (timing), with the values of its status (metric), without what held one of the two (limit). What nothing
+explains is counted as semantics.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from schemas.chain import uid_of
 from schemas.keys import HpaId
-from schemas.kubernetes.quantity import QuantityError, parse_milli
 from streams.analysis.answer import Answer, answer
-from streams.analysis.openloop import Memory
+from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace
 from streams.analysis.unlimited import without
-from streams.analysis.varied import total_of, varied
 from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.nativetraces import NativeSync
 from streams.hpa.observation import Scale
 from streams.state.probe import EvaluationInputs
 
-Class = Literal["timing", "metric", "limit", "semantics"]
 CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
-SLACK_PERIODS = 2
-"""The two controllers may be so many periods apart and still mean the same."""
-MIN_DECISIONS = 200
+MIN_DECISIONS = 40
+"""Ten minutes at the default sync period."""
+MIN_REPRODUCED = 10
+"""Native statuses whose metric values are those of a sample in the log; without a native rescale so many are needed."""
 MIN_AGREEMENT = 0.99
+ALLOWED_DIFFERENCES = 1
+"""So many explained differences of other classes than timing are allowed however short the comparison is."""
 
 
 class Difference(Struct, frozen=True, kw_only=True, rename="camel"):
     """One difference. `native`: what the cluster's controller made of `current`; `fleethpa`: what fleethpa wanted.
 
-    `decision`: id of the evaluation. `why`: what explains it.
+    `decision`: id of the evaluation, or of the last one before the native sync. `why`: what explains it.
     """
 
     time: int
@@ -44,7 +48,7 @@ class Difference(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The comparison of one HPA. `agreed`: evaluations with the native result; `rescales`: native ones seen."""
+    """The comparison of one HPA. `agreed`: native syncs and quiet evaluations with equal results."""
 
     hpa: HpaId
     since: int
@@ -52,255 +56,255 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     decisions: int
     agreed: int
     rescales: int
+    """Native rescales that were seen."""
     rescales_agreed: int
-    """At once, or with the samples that the native controller had."""
+    """Given the same sample and memory."""
     skipped: int
-    """Evaluations that cannot be compared: the scale was unknown, or another hand moved it."""
+    """What cannot be compared: the scale was unknown, or another hand moved it."""
     counts: dict[str, int]
     differences: list[Difference]
     ready: bool
     reasons: list[str]
+    reproduced: int = 0
+    """Native statuses whose metric values fleethpa computes from a sample in the log."""
 
     @property
     def agreement(self) -> float:
-        """Share of evaluations that agreed; 1 where there is none."""
+        """Share of decisions that agreed; 1 where there is none."""
         return self.agreed / self.decisions if self.decisions else 1.0
+
+
+class _Step(NamedTuple):
+    """An evaluation, and the native syncs that the log shows between it and the next one; None: not comparable."""
+
+    inputs: EvaluationInputs
+    syncs: list[Retraced | None]
 
 
 def shadow_report(hpa: HpaId, events: Sequence[Event]) -> ShadowReport | None:
     """Compare; None where this HPA was never in shadow beside a native controller in these events."""
-    evaluations = [each.inputs for each in events if isinstance(each, Evaluated) and each.inputs.follows_native]
-    if not evaluations:
-        return None
-    return _Comparison(hpa, evaluations).report()
+    steps = list(_steps(events))
+    return _Comparison(hpa, steps).report() if steps else None
+
+
+def _steps(events: Sequence[Event]) -> Iterator[_Step]:
+    retraced = iter(retrace(events))
+    step: _Step | None = None
+    for event in events:
+        if isinstance(event, NativeSync):
+            sync = next(retraced)
+            if step is not None:
+                step.syncs.append(sync)
+        elif isinstance(event, Evaluated) and event.inputs.follows_native:
+            if step is not None:
+                yield step
+            step = _Step(event.inputs, [])
+    if step is not None:
+        yield step
 
 
 class _Comparison:
-    def __init__(self, hpa: HpaId, evaluations: list[EvaluationInputs]) -> None:
+    def __init__(self, hpa: HpaId, steps: list[_Step]) -> None:
         self.hpa = hpa
-        self.all = evaluations
-        self.answers = [answer(inputs) for inputs in evaluations]
-        self.valued = list(_with_native_values(evaluations))
-        self.slack_ms = SLACK_PERIODS * evaluations[-1].period_ms
+        self.steps = steps
+        self.syncs = [sync for step in steps for sync in step.syncs if sync is not None]
+        self.slack_ms = SLACK_PERIODS * steps[-1].inputs.period_ms
         self.differences: list[Difference] = []
-        self.agreed = self.skipped = self.rescales = self.rescales_agreed = 0
+        self.agreed = self.skipped = 0
 
     def report(self) -> ShadowReport:
-        """Go through all evaluations but the last, whose end is not known yet."""
-        for index in range(len(self.all) - 1):
-            self._compare(index)
+        """Go through all steps but the last, whose end is not known yet."""
+        for step, following in zip(self.steps, self.steps[1:], strict=False):
+            if step.syncs:
+                for sync in step.syncs:
+                    self._compare_sync(step, sync)
+            elif _object(step.inputs) == _object(following.inputs):
+                self._compare_quiet(step.inputs, following.inputs)
         counts: dict[str, int] = {kind: sum(d.kind == kind for d in self.differences) for kind in CLASSES}
         decisions = self.agreed + len(self.differences)
-        reasons = self._against(decisions, counts)
+        rescales = [sync for sync in self.syncs if sync.rescaled]
+        reproduced = sum(sync.shown for sync in self.syncs)
+        reasons = self._against(decisions, counts, len(rescales), reproduced)
+        rescales_agreed = sum(sync.proven for sync in rescales)
         return ShadowReport(
             hpa=self.hpa,
-            since=self.all[0].now_ms,
-            until=self.all[-1].now_ms,
+            since=self.steps[0].inputs.now_ms,
+            until=self.steps[-1].inputs.now_ms,
             decisions=decisions,
             agreed=self.agreed,
-            rescales=self.rescales,
-            rescales_agreed=self.rescales_agreed,
+            rescales=len(rescales),
+            rescales_agreed=rescales_agreed,
             skipped=self.skipped,
             counts=counts,
             differences=self.differences,
             ready=not reasons,
-            reasons=reasons or self._in_favour(counts),
+            reasons=reasons or self._in_favour(counts, rescales_agreed, len(rescales), reproduced),
+            reproduced=reproduced,
         )
 
-    def _compare(self, index: int) -> None:
-        inputs, following, made = self.all[index], self.all[index + 1], self.answers[index]
+    # comparing
+
+    def _compare_sync(self, step: _Step, sync: Retraced | None) -> None:
+        if sync is None:
+            self.skipped += 1
+        elif sync.kind is None:
+            self.agreed += 1
+        else:
+            self._differ(step.inputs, sync.time_ms, (sync.current, sync.native, sync.fleethpa), sync.kind, sync.why)
+
+    def _compare_quiet(self, inputs: EvaluationInputs, following: EvaluationInputs) -> None:
+        """Compare an evaluation with a native controller that wrote nothing until the next one."""
         scale, next_scale = inputs.observation.scale, following.observation.scale
         if not isinstance(scale, Scale) or not isinstance(next_scale, Scale):
             self.skipped += 1
             return
-        current, moves = scale.spec_replicas, following.native_moves
-        self.rescales += len(moves)
-        native = moves[-1][1] if moves else current
-        if next_scale.spec_replicas not in (current, native) or (moves and moves[0][0] != current):
+        current, made = scale.spec_replicas, answer(inputs)
+        if next_scale.spec_replicas != current:
             self.skipped += 1
-            return
-        if made.final == native:
+        elif made.final == current:
             self.agreed += 1
-            self.rescales_agreed += len(moves)
-            return
-        kind, why = self._explain(index, current, native)
-        self.rescales_agreed += len(moves) if kind == "timing" else 0
+        else:
+            kind, why = self._explain(inputs, made, current)
+            self._differ(inputs, inputs.now_ms, (current, current, made.final), kind, why)
+
+    def _differ(
+        self, inputs: EvaluationInputs, time_ms: int, counts: tuple[int, int, int], kind: Class, why: str
+    ) -> None:
+        current, native, fleethpa = counts
         self.differences.append(
             Difference(
-                time=inputs.now_ms,
+                time=time_ms,
                 decision=inputs.decision,
                 current=current,
                 native=native,
-                fleethpa=made.final,
+                fleethpa=fleethpa,
                 kind=kind,
                 why=why,
             )
         )
 
-    # explaining
+    # explaining why the native controller did nothing
 
-    def _explain(self, index: int, current: int, native: int) -> tuple[Class, str]:
+    def _explain(self, inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str]:
         for found in (
-            self._by_timing(index, current, native),
-            self._by_values(index, native),
-            self._by_limit(index, native),
-            self._by_condition(index),
+            self._by_sync(inputs),
+            self._by_last_status(inputs, current),
+            _by_limit(inputs, made, current),
+            _by_condition(inputs),
         ):
             if found:
                 return found
-        return "semantics", "neither time, nor the values of the native status, nor a limit explains it"
+        return "semantics", "neither a native sync, nor its sample, nor a limit explains that nothing was done"
 
-    def _by_timing(self, index: int, current: int, native: int) -> tuple[Class, str] | None:
-        inputs, made = self.all[index], self.answers[index]
-        for later in self._near(index, 1):
-            # The native controller does within the slack what fleethpa wanted now.
-            if any(move[1] == made.final for move in later.native_moves):
-                return "timing", f"the native controller made it {made.final} {_apart(inputs, later)} later"
-        for earlier, was in zip(self._near(index, -1), self._near_answers(index, -1), strict=True):
-            if was.final == native and was.current == current:
-                return "timing", f"fleethpa wanted {native} {_apart(earlier, inputs)} before"
-        for later in self._near(index, 1):
-            if any(answer(each).final == native for each in _with_samples_of(later, inputs)):
-                return "timing", f"with the samples of {_apart(inputs, later)} later fleethpa wants {native} too"
-        return None
-
-    def _near(self, index: int, direction: int) -> list[EvaluationInputs]:
-        here = self.all[index].now_ms
-        around = self.all[index + 1 :] if direction > 0 else self.all[:index][::-1]
-        found = []
-        for each in around:
-            if abs(each.now_ms - here) > self.slack_ms:
-                break
-            found.append(each)
-        return found
-
-    def _near_answers(self, index: int, direction: int) -> list[Answer]:
-        count = len(self._near(index, direction))
-        return self.answers[index - count : index][::-1]
-
-    def _by_values(self, index: int, native: int) -> tuple[Class, str] | None:
-        """Evaluate with the values that the native status showed, now and in all evaluations before."""
-        made, said = self.valued[index]
-        if not said or native not in made:
+    def _by_sync(self, inputs: EvaluationInputs) -> tuple[Class, str] | None:
+        """The native controller synced at another moment, and there fleethpa gives the same."""
+        near = [sync for sync in self.syncs if self._is_near(sync, inputs)]
+        if not near:
             return None
-        return "metric", f"with the native status' values ({', '.join(said)}) fleethpa gives {native} too"
+        nearest = min(near, key=lambda sync: (sync.time_ms < inputs.now_ms, abs(sync.time_ms - inputs.now_ms)))
+        apart_ms = nearest.time_ms - inputs.now_ms
+        when = f"{abs(apart_ms) / 1000:.1f}s {'later' if apart_ms >= 0 else 'before'}"
+        did = f"{nearest.current} → {nearest.native}" if nearest.rescaled else f"stays at {nearest.native}"
+        sync = f"the native controller's sync of {when} ({nearest.values}: {did})"
+        if nearest.kind == "semantics":
+            return None
+        if nearest.kind in (None, "timing"):
+            return "timing", f"{sync} is fleethpa's answer there too"
+        return nearest.kind, f"{sync}: {nearest.why}"
 
-    def _by_limit(self, index: int, native: int) -> tuple[Class, str] | None:
-        inputs, made = self.all[index], self.answers[index]
-        for limit, freed, _ in without(inputs, made):
-            if freed.final == native:
-                return "limit", f"fleethpa was held by {limit}, the native controller was not"
-        return None
+    def _is_near(self, sync: Retraced, inputs: EvaluationInputs) -> bool:
+        return sync.uid == uid_of(inputs.decision) and abs(sync.time_ms - inputs.now_ms) <= self.slack_ms
 
-    def _by_condition(self, index: int) -> tuple[Class, str] | None:
-        """What the native controller says of itself; what its memory holds may follow from an earlier difference."""
-        for condition in self.all[index + 1].status.get("conditions") or []:
-            reason, kind, status = (condition.get(name, "") for name in ("reason", "type", "status"))
-            said = f"the native controller says {reason}: {condition.get('message', '')}"
-            if reason in ("ScaleDownStabilized", "ScaleUpStabilized"):
-                before = self._inherited(index)
-                return (
-                    (before.kind, f"follows from the difference of {before.decision}; {said}")
-                    if before
-                    else ("limit", said)
-                )
-            if kind == "ScalingLimited" and status == "True":
-                return "limit", said
-            if kind in ("ScalingActive", "AbleToScale") and status == "False":
-                return "metric", said
-        return None
-
-    def _inherited(self, index: int) -> Difference | None:
-        """The last difference whose recommendation the native controller may still remember."""
-        inputs = self.all[index]
-        down = inputs.autoscaler.scale_down
-        window_ms = down.window_ms if down is not None else None
-        if window_ms is None:
-            window_ms = inputs.settings.downscale_stabilization_ms
-        last = self.differences[-1] if self.differences else None
-        return last if last is not None and inputs.now_ms - last.time <= window_ms else None
+    def _by_last_status(self, inputs: EvaluationInputs, current: int) -> tuple[Class, str] | None:
+        """A status that does not change is not written: the native controller still has the values of its last one."""
+        before = [s for s in self.syncs if s.time_ms <= inputs.now_ms and s.uid == uid_of(inputs.decision)]
+        if not before:
+            return None
+        last = before[-1]
+        seen = structs.replace(last.used.observation, scale=inputs.observation.scale)
+        if answer(structs.replace(inputs, observation=seen)).final != current:
+            return None
+        return (
+            "timing",
+            f"with the values of the native status ({last.values}), which did not change, fleethpa waits too",
+        )
 
     # the verdict
 
-    def _against(self, decisions: int, counts: dict[str, int]) -> list[str]:
+    def _against(self, decisions: int, counts: dict[str, int], rescales: int, reproduced: int) -> list[str]:
         found = []
         if decisions < MIN_DECISIONS:
             found.append(f"only {decisions} decisions were compared, {MIN_DECISIONS} are needed")
-        if not self.rescales:
-            found.append("no native rescale was seen: nothing shows how fleethpa would scale")
+        if not rescales and reproduced < MIN_REPRODUCED:
+            found.append(
+                f"no native rescale was seen, and {reproduced} native statuses with metric values that fleethpa "
+                f"computes too ({MIN_REPRODUCED} are needed): nothing shows how fleethpa would scale"
+            )
         if counts["semantics"]:
             found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
-        share = (self.agreed + counts["timing"]) / decisions if decisions else 1.0
-        if share < MIN_AGREEMENT:
+        others = self._episodes()
+        if others > max(ALLOWED_DIFFERENCES, (1 - MIN_AGREEMENT) * decisions):
+            share = 1 - others / decisions
             found.append(f"agreement (differences in time only set aside) is {share:.1%}, below {MIN_AGREEMENT:.0%}")
-        last = self.answers[-1].evaluation
-        if last.path in ("metricsFailed", "scaleUnavailable"):
-            found.append("its newest evaluation had no metrics or no scale")
+        if self._fails_alone():
+            found.append("its newest evaluations had no metrics or no scale, the native controller's had")
+        return found
+
+    def _fails_alone(self) -> bool:
+        """Tell whether the newest evaluations failed and the native controller's syncs meanwhile did not."""
+        newest = [step.inputs for step in self.steps[-1 - SLACK_PERIODS :]]
+        if any(answer(each).evaluation.path not in ("metricsFailed", "scaleUnavailable") for each in newest):
+            return False
+        conditions = newest[-1].status.get("conditions") or []
+        return not any(each.get("status") == "False" and each.get("type") in _FAILURES for each in conditions)
+
+    def _episodes(self) -> int:
+        """Count differences of other classes than timing; those within a stabilization window of the first are one.
+
+        A controller that has lost its memory, or a sample that one of the two has missed, is seen until it has left
+        the window.
+        """
+        inputs = self.steps[-1].inputs
+        down = inputs.autoscaler.scale_down
+        own_ms = down.window_ms if down is not None else None
+        window_ms = inputs.settings.downscale_stabilization_ms if own_ms is None else own_ms
+        found, since_ms = 0, -window_ms - 1
+        for each in self.differences:
+            if each.kind != "timing" and each.time - since_ms > window_ms:
+                found, since_ms = found + 1, each.time
         return found
 
     def _first(self, kind: Class) -> str:
         return next(each.decision for each in self.differences if each.kind == kind)
 
-    def _in_favour(self, counts: dict[str, int]) -> list[str]:
+    def _in_favour(self, counts: dict[str, int], agreed: int, rescales: int, reproduced: int) -> list[str]:
         explained = sum(counts.values())
-        text = f"{self.agreed} decisions agree, {self.rescales_agreed} of {self.rescales} native rescales"
-        return [text, f"all {explained} differences are explained"] if explained else [text]
+        found = [f"{self.agreed} decisions agree, {agreed} of {rescales} native rescales"]
+        if not rescales:
+            found.append(
+                f"no rescale was seen; {reproduced} native statuses show the metric values of fleethpa's samples"
+            )
+        return [*found, f"all {explained} differences are explained"] if explained else found
 
 
-def _apart(earlier: EvaluationInputs, later: EvaluationInputs) -> str:
-    return f"{(later.now_ms - earlier.now_ms) / 1000:.0f}s"
+_FAILURES = ("ScalingActive", "AbleToScale")
 
 
-def _with_samples_of(later: EvaluationInputs, inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
-    """An evaluation with a later one's samples: at its own pods (a rescale has added none yet), and at the later's."""
-    if len(later.observation.answers) != len(inputs.observation.answers):
-        return
-    for pods in (inputs.observation.pods, later.observation.pods):
-        seen = structs.replace(later.observation, scale=inputs.observation.scale, pods=pods)
-        yield structs.replace(later, observation=seen, history=inputs.history, status=inputs.status)
+def _object(inputs: EvaluationInputs) -> tuple[str, int]:
+    return uid_of(inputs.decision), inputs.generation
 
 
-def _with_native_values(evaluations: Sequence[EvaluationInputs]) -> Iterator[tuple[set[int], list[str]]]:
-    """Per evaluation: what fleethpa would give with the values that the native status showed next, at this one alone
-    and at all before it; and the values, where they differ.
-    """
-    said: list[str] = []
-
-    def valued(inputs: EvaluationInputs) -> EvaluationInputs:
-        changed, values = _with_status(inputs, shown)
-        said[:] = values
-        return changed
-
-    memory, seen = Memory(valued), False
-    for inputs, following in zip(evaluations, [*evaluations[1:], None], strict=True):
-        shown = (following.status.get("currentMetrics") if following is not None else None) or []
-        kept = memory.evaluate(inputs).candidate.final
-        alone = answer(valued(inputs)).final
-        seen = seen or bool(said)
-        yield {kept, alone}, list(said) or (["those before it"] if seen else [])
+def _by_limit(inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str] | None:
+    for limit, freed, _ in without(inputs, made):
+        if freed.final == current:
+            return "limit", f"fleethpa was held by {limit}, the native controller was not"
+    return None
 
 
-def _with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:
-    """The inputs with the metric values of a status in place of the samples, and what was put in."""
-    said: list[str] = []
-    for index, spec in enumerate(inputs.autoscaler.metrics[: len(shown)]):
-        current = (shown[index].get(spec.status_key) or {}).get("current") or {}
-        number = varied(inputs, index)
-        text = str(current.get("averageUtilization", current.get("averageValue", current.get("value", ""))))
-        if number is None or not text:
-            continue
-        value = _value(inputs, index, current)
-        if value is not None and value != number.now:
-            inputs = number.at(inputs, value)
-            said.append(f"{spec.name.split(' ')[0]} {text}{'%' if 'averageUtilization' in current else ''}")
-    return inputs, said
-
-
-def _value(inputs: EvaluationInputs, index: int, current: dict[str, Any]) -> int | None:
-    if "averageUtilization" in current and inputs.autoscaler.metrics[index].calculation == "utilization":
-        return total_of(inputs, index, percent=int(current["averageUtilization"]))
-    try:
-        milli = int(parse_milli(str(current.get("averageValue", current.get("value")))))
-    except QuantityError:
-        return None
-    return total_of(inputs, index, milli=milli)
+def _by_condition(inputs: EvaluationInputs) -> tuple[Class, str] | None:
+    """The native controller says of itself that it cannot scale."""
+    for condition in inputs.status.get("conditions") or []:
+        if condition.get("type") in _FAILURES and condition.get("status") == "False":
+            reason, message = condition.get("reason", ""), condition.get("message", "")
+            return "metric", f"the native controller says {reason}: {message}"
+    return None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from schemas.chain import log_offset_of
 from schemas.keys import HpaId
 from streams.archive.segments import PlainRecord
+from streams.history.nativetraces import NativeSync, NativeTraces
 from streams.history.past import LogGoneError, Past
 from streams.history.recorded import Recorded
 from streams.state.partition import Partition
@@ -20,11 +21,24 @@ class Evaluated(NamedTuple):
     value: bytes
 
 
-Event = Evaluated | WriteEnded
+Event = Evaluated | WriteEnded | NativeSync
 
 
-def events(partition: Partition, records: Iterable[PlainRecord], wanted: Callable[[HpaId], bool]) -> Iterator[Event]:
-    """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log."""
+def hpa_of(event: Event) -> HpaId:
+    """Return whose event it is."""
+    return event.hpa if isinstance(event, WriteEnded) else event.inputs.hpa
+
+
+def events(
+    partition: Partition,
+    records: Iterable[PlainRecord],
+    wanted: Callable[[HpaId], bool],
+    traces: NativeTraces | None = None,
+) -> Iterator[Event]:
+    """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
+
+    `traces`: gives the syncs of the clusters' own controllers, too, each before the record that tells of it.
+    """
     told: list[EvaluationInputs | WriteEnded] = []
 
     def probe(each: EvaluationInputs | WriteEnded) -> None:
@@ -32,6 +46,8 @@ def events(partition: Partition, records: Iterable[PlainRecord], wanted: Callabl
             told.append(each)
 
     for offset, timestamp_ms, value in records:
+        if traces is not None:
+            yield from traces.before(partition, (offset, timestamp_ms, value))
         told.clear()
         decisions = partition.apply(offset, timestamp_ms, value, probe=probe)
         if not told:
@@ -66,19 +82,28 @@ def _checked(found: Evaluated, recorded: Recorded) -> Evaluated:
 
 
 async def events_between(
-    past: Past, number: int, since_ms: int, until_ms: int | None, wanted: Callable[[HpaId], bool]
+    past: Past,
+    number: int,
+    since_ms: int,
+    until_ms: int | None,
+    wanted: Callable[[HpaId], bool],
+    *,
+    native: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """Give what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
+
+    `native`: and the syncs of the cluster's own controller.
 
     The bytes of the decision records, which would be most of a long window, are left out.
 
     Raises:
         LogGoneError: the log does not reach back to the start.
     """
+    traces = NativeTraces(wanted) if native else None
     partition = await past.restored(number, before_ms=since_ms)
     async with aclosing(past.following(partition, until_ms=until_ms)) as records:
         async for record in records:
-            for each in events(partition, [record.plain], wanted):
-                now_ms = each.inputs.now_ms if isinstance(each, Evaluated) else each.now_ms
+            for each in events(partition, [record.plain], wanted, traces):
+                now_ms = each.now_ms if isinstance(each, WriteEnded) else each.inputs.now_ms
                 if now_ms >= since_ms:
                     yield Evaluated(each.inputs, b"") if isinstance(each, Evaluated) else each

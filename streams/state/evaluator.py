@@ -100,6 +100,13 @@ class Evaluator:
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)
         return draft
 
+    def inputs(self) -> EvaluationInputs:
+        """Say what an evaluation now would read; nothing changes."""
+        row = self.row
+        follows_native = row.origin == "cluster" and self.standing.mode != "enforce"
+        status = row.native_status if follows_native else own_status(self.hpa)
+        return self._inputs(status, self._observe(), "")
+
     def _remember(self, observation: Observation, draft: Draft) -> None:
         row = self.row
         row.evaluated_ms = self.evaluated_ms

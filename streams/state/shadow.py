@@ -20,7 +20,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     row = hpa.row
     before, after = row.native_status, status.get("lastScaleTime")
     row.native_status = status
-    if not follows or after is None or not _tells_of_a_write(before, status):
+    if not follows or after is None or not tells_of_a_write(before, status):
         return
     old, new = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
     if old == new:
@@ -35,7 +35,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
         row.history = store_scale_event(row.history, new - old, rules.longest_ms, at_ms)
 
 
-def _tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
+def tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
     """Tell whether lastScaleTime moved or, as its second may hold two writes, only the counts did, by a write."""
     if before.get("lastScaleTime") != after.get("lastScaleTime"):
         return True

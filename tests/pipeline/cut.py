@@ -78,8 +78,7 @@ def _container(container: Json) -> Json:
 
 def _hpa(item: Json) -> Json:
     metadata = _metadata(item, "namespace", "uid", "generation", "resourceVersion")
-    status = {name: value for name, value in item.get("status", {}).items() if name != "currentMetrics"}
-    return {"metadata": metadata, "spec": item["spec"], "status": status}
+    return {"metadata": metadata, "spec": item["spec"], "status": item.get("status", {})}
 
 
 def _parent(item: Json) -> Json:

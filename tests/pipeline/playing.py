@@ -43,7 +43,7 @@ def partition_of(namespace: str) -> int:
 
 def fold(records: Sequence[Observed], number: int) -> Played:
     """Convert, put into log records and fold, all in this process."""
-    log = _log(records, number)
+    log = log_of(records, number)
     partition = Partition.empty(number)
     decisions = [
         decision.value
@@ -53,7 +53,8 @@ def fold(records: Sequence[Observed], number: int) -> Played:
     return Played(decisions, len(log))
 
 
-def _log(records: Sequence[Observed], number: int) -> list[Batch]:
+def log_of(records: Sequence[Observed], number: int) -> list[Batch]:
+    """The records of a log partition as ingest makes them of public records."""
     resolver, batcher, offsets = Resolver(Mapping()), Batcher(PARTITIONS, by_time=True), Counter[str]()
     for record in records:
         raw = RawRecord(record.topic, number, offsets[record.topic], record.time_ms, record.value)

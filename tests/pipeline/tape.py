@@ -90,18 +90,25 @@ class Observed(NamedTuple):
     sync: int | None = None
 
 
-def observed(tape: Tape) -> list[Observed]:
+def observed(tape: Tape, *, later_ms: int = 0, settings: ClusterSettings = SETTINGS) -> list[Observed]:
     """What the observer writes, in order of time; no two records bear the same time, so that their order is the same
     through any number of topics.
+
+    Args:
+        tape: the recording.
+        later_ms: how long after the native controller the observer gets the answers: its polls have another phase.
+        settings: of the cluster.
     """
-    return list(_Observer(tape).run())
+    return list(_Observer(tape, later_ms, settings).run())
 
 
 class _Observer:
     """Turns what was recorded into records, with the observer's own converters and its memory of what it told."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, later_ms: int, settings: ClusterSettings) -> None:
         self._tape = tape
+        self._later_ms = later_ms
+        self._settings = settings
         self._state = ClusterState()
         self._parents: dict[Target, Json] = {}
         self._last_ms = 0
@@ -109,7 +116,9 @@ class _Observer:
     def run(self) -> Iterator[Observed]:
         tape = self._tape
         events: list[tuple[int, int, Json]] = [(moment_ms(line["t"]), 0, line) for line in tape.watch]
-        events += [(tape.answered_ms(sync), number + 1, sync) for number, sync in enumerate(tape.syncs)]
+        events += [
+            (tape.answered_ms(sync) + self._later_ms, number + 1, sync) for number, sync in enumerate(tape.syncs)
+        ]
         events.sort(key=lambda event: event[0])
         yield from self._begin(events[0][0])
         beaten_ms = events[0][0]
@@ -121,7 +130,9 @@ class _Observer:
                 yield self._record(topic, time_ms, [body], number - 1 if number else None)
 
     def _begin(self, time_ms: int) -> Iterator[Observed]:
-        settings = PublicRecord(v=VERSION, time=time_ms, entries=[SettingsSet(cluster=CLUSTER, settings=SETTINGS)])
+        settings = PublicRecord(
+            v=VERSION, time=time_ms, entries=[SettingsSet(cluster=CLUSTER, settings=self._settings)]
+        )
         yield Observed(topics.SETTINGS, time_ms, encode(settings))
         self._last_ms = time_ms
         yield self._record(topics.AUTOSCALERS, time_ms, [AutoscalerList(list_id="0", hpas=[], session=SESSION)])

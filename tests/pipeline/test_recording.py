@@ -9,10 +9,17 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from schemas.keys import HpaId
+from schemas.settings import ClusterSettings
+from streams.analysis.shadowreport import ShadowReport, shadow_report
+from streams.history.evaluationinputs import Event, events, hpa_of
+from streams.history.nativetraces import NativeTraces
+from streams.state.partition import Partition
 from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
-from tests.pipeline.playing import partition_of, play
-from tests.pipeline.tape import Tape, observed
+from tests.pipeline.playing import log_of, partition_of, play
+from tests.pipeline.tape import SETTINGS, Tape, observed
 
 DATA = Path(__file__).parent / "data"
 PART_S = 1_050
@@ -40,6 +47,57 @@ async def test_counts_are_the_native_controllers_through_broker_ingest_and_decid
 async def test_counts_of_a_whole_recording(tmp_path: Path) -> None:
     folder = Path(os.environ.get("FLEETHPA_RECORDING", DATA))
     await _through_the_pipeline(folder, float("inf"), tmp_path, timeout_s=500)
+
+
+# --- the shadow report of it ------------------------------------------------------------------------------------------
+
+
+def shadow_reports(
+    later_ms: int, seconds: float = float("inf"), settings: ClusterSettings = SETTINGS
+) -> list[ShadowReport]:
+    tape = Tape(DATA, seconds)
+    number = partition_of(tape.namespace)
+    log = log_of(observed(tape, later_ms=later_ms, settings=settings), number)
+    records = [(offset, record.time_ms, record.value) for offset, record in enumerate(log)]
+    found: dict[HpaId, list[Event]] = {}
+    for event in events(Partition.empty(number), records, lambda _: True, NativeTraces(lambda _: True)):
+        found.setdefault(hpa_of(event), []).append(event)
+    return [made for hpa, some in sorted(found.items()) if (made := shadow_report(hpa, some)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "seconds"),
+    [
+        pytest.param(1_500, 620, id="polls on another phase"),
+        pytest.param(0, 1_690, id="polls as the native controller does", marks=pytest.mark.slow),
+        pytest.param(1_500, 1_690, id="polls on another phase, the whole recording", marks=pytest.mark.slow),
+        pytest.param(3_500, 1_690, id="polls right before the next sync, the whole recording", marks=pytest.mark.slow),
+    ],
+)
+def test_a_shadow_report_proves_every_difference_and_opens_the_gate(later_ms: int, seconds: float) -> None:
+    """Among the disturbances are faults of each metrics API, edits, and a restart of the native controller."""
+    made = shadow_reports(later_ms, seconds)
+    assert len(made) >= 15
+    rescales = sum(report.rescales for report in made)
+    for report in made:
+        print(report.hpa.name, report.decisions, f"{report.agreement:.3f}", report.counts, report.reasons)
+        assert report.counts["semantics"] == 0
+        assert report.ready, report.reasons
+        assert report.reproduced >= 10
+    assert rescales > 100
+    # At the place of a native rescale fleethpa gives its result, apart from the memory that a restart has cost.
+    assert sum(report.rescales_agreed for report in made) >= 0.97 * rescales
+
+
+@pytest.mark.slow
+def test_a_shadow_report_notices_a_setting_that_is_not_the_native_controllers() -> None:
+    """The controller was started with a stabilization of 60 s; with another one, fleethpa would scale down early.
+
+    HPAs whose own behavior sets the window are ready all the same.
+    """
+    made = shadow_reports(0, 620, structs.replace(SETTINGS, downscale_stabilization_ms=5_000))
+    ready = [report.hpa.name for report in made if report.ready]
+    assert len(ready) <= len(made) - 6, ready
 
 
 async def _through_the_pipeline(folder: Path, seconds: float, tmp_path: Path, timeout_s: float) -> None:

@@ -132,10 +132,10 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
     at_once = ask(*arguments).stdout
     readings, most = 0, 40
 
-    async def counted(*arguments: Any) -> AsyncGenerator[Any, None]:
+    async def counted(*arguments: Any, **options: Any) -> AsyncGenerator[Any, None]:
         nonlocal readings
         readings += 1
-        async with aclosing(events_between(*arguments)) as events:
+        async with aclosing(events_between(*arguments, **options)) as events:
             async for event in events:
                 yield event
 

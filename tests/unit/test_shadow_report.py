@@ -10,6 +10,7 @@ from fleethpa.simulator.loadcurve import SineLoad
 from schemas.keys import HpaId
 from streams.analysis.shadowreport import ShadowReport, shadow_report
 from streams.history.evaluationinputs import events
+from streams.history.nativetraces import NativeTraces
 from streams.state.partition import Partition
 from tests.partition_kit import LogBuilder
 from tests.shadow_kit import ShadowWorld
@@ -18,7 +19,8 @@ WEB = HpaId("eu", "shop", "web")
 
 
 def report(log: LogBuilder) -> ShadowReport:
-    found = shadow_report(WEB, list(events(Partition.empty(0), list(log.records), lambda _: True)))
+    traces = NativeTraces(lambda _: True)
+    found = shadow_report(WEB, list(events(Partition.empty(0), list(log.records), lambda _: True, traces)))
     assert found is not None
     return found
 
@@ -57,7 +59,8 @@ def test_beside_the_same_algorithm_it_agrees_and_is_ready() -> None:
 )
 def test_each_difference_has_its_class(world: dict[str, Any], kind: str) -> None:
     made = report(ShadowWorld(**world).run(25))
-    assert made.counts[kind] == max(made.counts.values()) > 0, made.counts
+    assert made.counts[kind] > 0, made.counts
+    assert kind == "semantics" or not made.counts["semantics"], made.counts
     assert not made.ready
     assert made.reasons
 
@@ -72,7 +75,6 @@ def test_another_hand_is_not_a_difference() -> None:
     world = ShadowWorld()
     world.hand = {603: 12}
     made = report(world.run(15))
-    assert made.skipped >= 1
     assert made.counts["semantics"] == made.counts["metric"] == 0
 
 

@@ -103,9 +103,11 @@ def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[Hp
 
 
 async def events_by_hpa(
-    past: Past, wanted: set[HpaId], count: int, window: Window
+    past: Past, wanted: set[HpaId], count: int, window: Window, *, native: bool = False
 ) -> AsyncGenerator[dict[HpaId, list[Event]], None]:
     """What became of HPAs, some at a time, in the order of log partitions and names.
+
+    `native`: with the syncs of the clusters' own controllers.
 
     The log is read from the nearest snapshot on. Where a partition's HPAs are more than can be held, half of them are
     left for another reading of it.
@@ -118,20 +120,21 @@ async def events_by_hpa(
         by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
     for number, left in sorted(by_partition.items()):
         while left:
-            found = await _held(past, left, number, window)
+            found = await _held(past, left, number, window, native)
             yield found
             left = left[len(found) :]
 
 
-async def _held(past: Past, hpas: list[HpaId], number: int, window: Window) -> dict[HpaId, list[Event]]:
+async def _held(past: Past, hpas: list[HpaId], number: int, window: Window, native: bool) -> dict[HpaId, list[Event]]:
     """The events of the first of some HPAs: of as many as can be held."""
-    from streams.history.evaluationinputs import Evaluated, events_between
+    from streams.history.evaluationinputs import events_between, hpa_of
 
     found: dict[HpaId, list[Event]] = {hpa: [] for hpa in hpas}
     held = 0
-    async with aclosing(events_between(past, number, window.since_ms, window.until_ms, found.__contains__)) as events:
+    between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__, native=native)
+    async with aclosing(between) as events:
         async for event in events:
-            hpa = event.inputs.hpa if isinstance(event, Evaluated) else event.hpa
+            hpa = hpa_of(event)
             if hpa not in found:  # left for later within its record
                 continue
             found[hpa].append(event)

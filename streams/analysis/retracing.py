@@ -1,0 +1,305 @@
+"""The syncs of a cluster's own controller, re-derived: what fleethpa gives for each with what that controller had.
+
+The log shows a sync by the status that it wrote. fleethpa is evaluated with the state right before the sync's first
+trace, with the sample whose values the status shows, and with the memory that the controller's syncs before it left.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, structs
+
+from schemas.chain import uid_of
+from schemas.kubernetes.quantity import QuantityError, parse_milli
+from streams.analysis.answer import Answer, answer
+from streams.analysis.unlimited import without
+from streams.analysis.varied import total_of, varied
+from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.nativetraces import NativeSync
+from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.observation import Scale
+from streams.hpa.scaleevents import store_scale_event
+from streams.state.probe import EvaluationInputs
+
+Class = Literal["timing", "metric", "limit", "semantics"]
+SLACK_PERIODS = 3
+"""The sample that a sync had is looked for among those that came so many periods before or after it."""
+_LONGER_THAN_A_PERIOD_MS = 20
+"""A controller begins its next sync a little more than a period after the last; a status that stays is not written."""
+
+
+class Retraced(Struct, frozen=True, kw_only=True):
+    """One sync. `native`: what the controller made of `current`. `fleethpa`: what fleethpa gives right before it.
+
+    `inputs`: right before it. `used`: with the sample that explains it and the controller's memory. `kind`: None where
+    the results are equal, else the class of what sets them apart, and `why`. `shown`: the log holds the sample whose
+    values its status shows, which `values` names.
+    """
+
+    inputs: EvaluationInputs
+    used: EvaluationInputs
+    uid: str
+    current: int
+    native: int
+    fleethpa: int
+    rescaled: bool
+    kind: Class | None
+    why: str
+    shown: bool
+    values: str
+
+    @property
+    def time_ms(self) -> int:
+        """When its first trace came into the log."""
+        return self.inputs.now_ms
+
+    @property
+    def proven(self) -> bool:
+        """Whether fleethpa gives what the controller made, with the sample that the controller had."""
+        return self.kind in (None, "timing")
+
+
+def retrace(events: Sequence[Event]) -> list[Retraced | None]:
+    """Re-derive every sync of the native controller among the events of one HPA; None: its scale was not known."""
+    memory = _NativeMemory()
+    found = []
+    for index, event in enumerate(events):
+        if isinstance(event, NativeSync):
+            found.append(memory.retrace(event, list(_around(events, index))))
+    return found
+
+
+def _around(events: Sequence[Event], index: int) -> Iterator[EvaluationInputs]:
+    """Give the inputs of what happened within the slack before and after, the nearest first."""
+    here = events[index]
+    assert isinstance(here, NativeSync)
+    slack_ms = SLACK_PERIODS * here.inputs.period_ms
+    for places in (range(index + 1, len(events)), range(index - 1, -1, -1)):
+        for place in places:
+            each = events[place]
+            if not isinstance(each, Evaluated | NativeSync):
+                continue
+            if abs(each.inputs.now_ms - here.inputs.now_ms) > slack_ms:
+                break
+            yield each.inputs
+
+
+class _Explained(NamedTuple):
+    """What a sync had, the class and reason of a difference, and whether the log holds its sample."""
+
+    used: EvaluationInputs
+    kind: Class | None
+    why: str
+    shown: bool
+
+
+class _NativeMemory:
+    """What the controller remembers of its own syncs: it evaluates at other moments than fleethpa."""
+
+    def __init__(self) -> None:
+        self.of: tuple[str, int] | None = None
+        self.history: History = EMPTY_HISTORY
+        self.newest: EvaluationInputs | None = None
+
+    def retrace(self, sync: NativeSync, around: list[EvaluationInputs]) -> Retraced | None:
+        """Re-derive one sync and remember it."""
+        scale = sync.inputs.observation.scale
+        if not isinstance(scale, Scale):
+            return None
+        current = int(sync.status.get("currentReplicas", 0))
+        native = int(sync.status.get("desiredReplicas", 0)) if sync.rescaled else current
+        inputs = _at_scale(sync.inputs, structs.replace(scale, spec_replicas=current))
+        self._begin(inputs)
+        candidates = [inputs, *_with_other_samples(inputs, around)]
+        found = self._explain(candidates, sync.status, native)
+        self._remember(found.used, native if sync.rescaled else None)
+        return Retraced(
+            inputs=inputs,
+            used=found.used,
+            uid=uid_of(inputs.decision),
+            current=current,
+            native=native,
+            fleethpa=answer(inputs).final,
+            rescaled=sync.rescaled,
+            kind=found.kind,
+            why=found.why,
+            shown=found.shown,
+            values=_values_text(inputs, sync.status),
+        )
+
+    def _begin(self, inputs: EvaluationInputs) -> None:
+        """Begin anew with another object or spec; else let the syncs pass that wrote nothing, as nothing changed."""
+        identity = uid_of(inputs.decision), inputs.generation
+        if identity != self.of:
+            self.of, self.history, self.newest = identity, inputs.history, None
+        if self.newest is None:
+            return
+        step_ms = inputs.period_ms + _LONGER_THAN_A_PERIOD_MS
+        at_ms = self.newest.now_ms + step_ms
+        while at_ms < inputs.now_ms - inputs.period_ms // 2:
+            unseen = structs.replace(self.newest, now_ms=at_ms, history=self.history)
+            self.history = answer(unseen).evaluation.history
+            at_ms += step_ms
+
+    def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
+        same = [each for each in candidates if _shown(answer(each)) == (status.get("currentMetrics") or None)]
+        remembering = [self._with_memory(each) for each in same]
+        for each, own in zip(same, remembering, strict=True):
+            if answer(each).final == native:
+                return _Explained(own, None, "", shown=True)
+        if not same and answer(candidates[0]).final == native:
+            return _Explained(self._with_memory(candidates[0]), None, "", shown=False)
+        explained = (
+            _by_memory(same, remembering, native)
+            or self._by_values(candidates, status, native)
+            or _by_limit(remembering, status, native)
+        )
+        if explained is not None:
+            return explained
+        why = "neither its sample, nor its memory, nor the values of its status give what the native controller made"
+        return _Explained(self._with_memory((same or candidates)[0]), "semantics", why, shown=bool(same))
+
+    def _by_values(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained | None:
+        for each in candidates:
+            valued, said = with_status(each, status.get("currentMetrics") or [])
+            own = self._with_memory(valued)
+            if said and native in (answer(valued).final, answer(own).final):
+                why = f"with the native status' values ({', '.join(said)}) fleethpa gives the same"
+                return _Explained(own, "metric", why, shown=False)
+        return None
+
+    def _with_memory(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        return structs.replace(inputs, history=self.history)
+
+    def _remember(self, used: EvaluationInputs, rescaled_to: int | None) -> None:
+        made = answer(used)
+        self.history, self.newest = made.evaluation.history, used
+        change = 0 if rescaled_to is None else rescaled_to - made.current
+        rules = used.autoscaler.scale_up if change > 0 else used.autoscaler.scale_down
+        if change and rules is not None:
+            self.history = store_scale_event(self.history, change, rules.longest_ms, used.now_ms)
+
+
+def _by_memory(same: list[EvaluationInputs], remembering: list[EvaluationInputs], native: int) -> _Explained | None:
+    for own in remembering:
+        if answer(own).final == native:
+            why = "with the memory of the native controller's own syncs fleethpa gives the same"
+            return _Explained(own, "timing", why, shown=True)
+    for own in (*remembering, *same):
+        for forgetful in _with_less_memory(own):
+            if answer(forgetful).final == native:
+                why = "the native controller has lost its memory, as it does at a restart"
+                return _Explained(forgetful, "limit", why, shown=True)
+    return None
+
+
+def _by_limit(remembering: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained | None:
+    for own in remembering:
+        made = answer(own)
+        for limit, freed, _ in without(own, made):
+            if freed.final == native:
+                why = f"fleethpa is held by {limit}, the native controller was not"
+                return _Explained(own, "limit", why, shown=True)
+        if why := _held_natively(status, made.final - native):
+            return _Explained(own, "limit", why, shown=True)
+    return None
+
+
+def _shown(made: Answer) -> list[dict[str, Any]] | None:
+    """The metric values that the evaluation's status shows."""
+    if made.evaluation.pending is not None:
+        return made.evaluation.pending.current_metrics or None
+    result = made.evaluation.result
+    return (result.status.get("currentMetrics") if result is not None else None) or None
+
+
+def _held_natively(status: dict[str, Any], beyond: int) -> str:
+    """Give what the native controller says of its own limits where fleethpa goes beyond them; empty: nothing."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "ScalingLimited" and condition.get("status") == "True":
+            reason = condition.get("reason", "")
+            if (reason in _UPPER_LIMITS and beyond > 0) or (reason in _LOWER_LIMITS and beyond < 0):
+                return f"the native controller says {reason}: {condition.get('message', '')}"
+    return ""
+
+
+_UPPER_LIMITS = ("TooManyReplicas", "ScaleUpLimit")
+_LOWER_LIMITS = ("TooFewReplicas", "ScaleDownLimit")
+
+
+def _at_scale(inputs: EvaluationInputs, scale: Scale) -> EvaluationInputs:
+    return structs.replace(inputs, observation=structs.replace(inputs.observation, scale=scale))
+
+
+def _with_other_samples(inputs: EvaluationInputs, around: list[EvaluationInputs]) -> Iterator[EvaluationInputs]:
+    """Give the inputs with the samples of other moments, each at its own pods and count, too."""
+    scale = inputs.observation.scale
+    for other in around:
+        seen = other.observation
+        if len(seen.answers) != len(inputs.autoscaler.metrics) or not isinstance(scale, Scale):
+            continue
+        counts = [scale]
+        if isinstance(seen.scale, Scale) and seen.scale.status_replicas != scale.status_replicas:
+            counts.append(structs.replace(scale, status_replicas=seen.scale.status_replicas))
+        for pods in (inputs.observation.pods, seen.pods):
+            for count in counts:
+                mixed = structs.replace(seen, scale=count, pods=pods)
+                yield structs.replace(inputs, observation=mixed)
+
+
+def _with_less_memory(inputs: EvaluationInputs) -> Iterator[EvaluationInputs]:
+    """Give the inputs without any memory, then without the oldest recommendations and scale events, more and more."""
+    yield structs.replace(inputs, history=EMPTY_HISTORY)
+    old = inputs.history
+    recommendations, ups, downs = old.recommendations or (), old.scale_up_events, old.scale_down_events
+    moments = {time_ms for _, time_ms in recommendations} | {time_ms for _, time_ms, _ in (*ups, *downs)}
+    for moment in sorted(moments):
+        kept = History(
+            tuple(each for each in recommendations if each[1] > moment),
+            tuple(each for each in ups if each[1] > moment),
+            tuple(each for each in downs if each[1] > moment),
+        )
+        yield structs.replace(inputs, history=kept)
+
+
+# --- values of a status -----------------------------------------------------------------------------------------------
+
+
+def with_status(inputs: EvaluationInputs, shown: list[dict[str, Any]]) -> tuple[EvaluationInputs, list[str]]:
+    """Give the inputs with the metric values of a status in place of the samples, and what was put in."""
+    said: list[str] = []
+    for index, spec in enumerate(inputs.autoscaler.metrics[: len(shown)]):
+        current = (shown[index].get(spec.status_key) or {}).get("current") or {}
+        number = varied(inputs, index)
+        if number is None or not _text(current):
+            continue
+        value = _value(inputs, index, current)
+        if value is not None and value != number.now:
+            inputs = number.at(inputs, value)
+            said.append(f"{spec.name.split(' ')[0]} {_text(current)}")
+    return inputs, said
+
+
+def _values_text(inputs: EvaluationInputs, status: dict[str, Any]) -> str:
+    shown = status.get("currentMetrics") or []
+    texts = []
+    for spec, item in zip(inputs.autoscaler.metrics, shown, strict=False):
+        text = _text((item.get(spec.status_key) or {}).get("current") or {})
+        texts.append(f"{spec.name.split(' ')[0]} {text or '<unknown>'}")
+    return ", ".join(texts) or "no metrics"
+
+
+def _text(current: dict[str, Any]) -> str:
+    if "averageUtilization" in current:
+        return f"{current['averageUtilization']}%"
+    return str(current.get("averageValue", current.get("value", "")))
+
+
+def _value(inputs: EvaluationInputs, index: int, current: dict[str, Any]) -> int | None:
+    if "averageUtilization" in current and inputs.autoscaler.metrics[index].calculation == "utilization":
+        return total_of(inputs, index, percent=int(current["averageUtilization"]))
+    try:
+        milli = int(parse_milli(str(current.get("averageValue", current.get("value")))))
+    except QuantityError:
+        return None
+    return total_of(inputs, index, milli=milli)
