@@ -157,10 +157,11 @@ class Past(ABC):
         expected = partition.applied_offset + 1
         async with aclosing(self.records(LOG, partition.number, expected)) as records:
             async for record in records:
+                # Missing records come first: whether they were from before `until_ms` is not known.
+                if record.offset != expected:
+                    raise await self._gone(partition.number, expected, record.offset)
                 if until_ms is not None and record.timestamp_ms >= until_ms:
                     return
-                if record.offset != expected:
-                    raise self._gone(partition.number, expected, record.offset)
                 if upto is not None and record.offset > upto:
                     return
                 expected += 1
@@ -169,13 +170,18 @@ class Past(ABC):
                     await asyncio.sleep(0)
                 yield record
 
-    def _gone(self, number: int, expected: int, found: int) -> LogGoneError:
-        if expected:
+    async def _gone(self, number: int, expected: int, found: int) -> LogGoneError:
+        async with aclosing(self.records(LOG, number)) as records:
+            is_beginning = found == (await anext(records)).offset
+        if not is_beginning:
             return LogGoneError(f"log partition {number}: offset {found} does not follow {expected - 1}")
-        return LogGoneError(
-            f"log partition {number} begins at offset {found}: earlier records are gone, and no stored state is old "
-            "enough; an archive that was begun earlier has both (fleethpa archive --to DIR, then --from DIR)"
+        archive = "an archive that was begun earlier has what is missing (fleethpa archive --to DIR, then --from DIR)"
+        lost = (
+            f"what came after the stored state of offset {expected - 1} is gone"
+            if expected
+            else "earlier records are gone, and no stored state is old enough"
         )
+        return LogGoneError(f"log partition {number} begins at offset {found}: {lost}; {archive}")
 
     async def restored(self, number: int, *, below: int | None = None, before_ms: int | None = None) -> Partition:
         """Return a partition as of the nearest stored rows before a log offset or time (`checkpoint`), or an empty one.
