@@ -54,6 +54,7 @@ class ScaleWatcher:
         self._session, self._mirror = session, mirror
         self._limits, self._sight, self.native_wrote = limits, sight, native_wrote
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
+        self._unread: dict[tuple[str, Target], Problem] = {}
         """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
         self._parents: dict[tuple[str, str], _Parents] = {}
         self._reads: Pool[tuple[str, Target], tuple[str, Target]] = Pool(
@@ -77,6 +78,7 @@ class ScaleWatcher:
         for target in before - targets:
             self._state.namespace(namespace).scales.pop(target, None)
             self._refused.pop((namespace, target), None)
+            self._note_unread(namespace, target, None)
         for target in sorted(targets - before, key=repr):
             self._ensure_watch(target)
             self.read(namespace, target)
@@ -119,7 +121,8 @@ class ScaleWatcher:
         scales = self._state.namespace(namespace).scales
         for target in self._referenced.get(namespace, ()):
             known = scales.get(target)
-            if known is None or known.error is not None or not self._state.is_watched(target, namespace):
+            is_unread = (namespace, target) in self._unread
+            if known is None or known.error is not None or is_unread or not self._state.is_watched(target, namespace):
                 _, not_before = self._refused.get((namespace, target), (0, 0.0))
                 if self._sight.is_blind or time.monotonic() >= not_before:
                     self.read(namespace, target)
@@ -164,21 +167,34 @@ class ScaleWatcher:
             right = f"get {resource.qualified}/scale"
             raw = await self._client.get_object(resource.path(namespace, target.name, "scale"), patiently=True)
         except ApiError as error:
-            self._state.unread(namespace, None)
+            self._note_unread(namespace, target, None)
             if error.status == 403:
                 self._note_refusal(namespace, target, part, problem_of(error, right))
             await self.observed(namespace, scale_failure(target, error.message, self._session))
         except ClusterError as error:
             # No answer is no news of the scale: what was told ages, and the heartbeat names the problem.
-            self._state.unread(namespace, problem_of(error))
+            self._note_unread(namespace, target, problem_of(error))
             about = {"cluster": self._client.name, "target": repr(target), "error": str(error)}
             log.info("scale not read", extra=about)
         else:
-            self._state.unread(namespace, None)
+            self._note_unread(namespace, target, None)
             self._state.troubles.note(part, namespace, None)
             self._refused.pop((namespace, target), None)
             parent = self._parent(namespace, target)
             await self.observed(namespace, scale_of_answer(target, raw, parent, self._session))
+
+    def parent_seen(self, namespace: str, target: Target) -> None:
+        """The parent itself shows the scale: that a read of `/scale` failed before no longer matters."""
+        self._note_unread(namespace, target, None)
+
+    def _note_unread(self, namespace: str, target: Target, problem: Problem | None) -> None:
+        """Remember whether the last read of a scale got an answer; the namespace is in trouble while one did not."""
+        if problem is None:
+            self._unread.pop((namespace, target), None)
+        else:
+            self._unread[namespace, target] = problem
+        left = (each for (where, _), each in self._unread.items() if where == namespace)
+        self._state.unread(namespace, next(left, None))
 
     def _note_refusal(self, namespace: str, target: Target, part: str, problem: Problem) -> None:
         times, _ = self._refused.get((namespace, target), (0, 0.0))
@@ -223,6 +239,7 @@ class _Parents:
         if kind == "DELETED":
             self._watcher.read(namespace, target)  # for the API server's own words
         elif self._derived:
+            self._watcher.parent_seen(namespace, target)
             await self._watcher.observed(namespace, scale_of_parent(target, item, self._session))
         else:
             self.seen[namespace, name] = {"metadata": item["metadata"]}

@@ -58,6 +58,17 @@ async def until_all_is_well(made: Rig) -> None:
     await made.topics.until(lambda: len(reports(made)) > count and not troubles(made), "a report without troubles", 40)
 
 
+async def test_a_scale_that_its_deployment_shows_is_no_trouble_although_a_read_of_it_failed(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(hpa("web"))
+        sim.add_fault(Fault(method="GET", path="/deployments/web/scale", action="drop"))
+        async with observed(made):
+            await made.topics.until(lambda: "scales" in troubles(made), "a read that failed", 30)
+            sim.apply(deployment("web", 2))
+            await until_all_is_well(made)
+
+
 async def test_an_observer_that_crashed_is_superseded_by_its_next_start_which_sends_full_lists(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         made.sims["east"].apply(deployment("web", 2))
