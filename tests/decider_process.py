@@ -29,7 +29,7 @@ class Decider:
         output: file for what it prints.
         instance_id: static member name.
         crash_at: marked step at which it kills itself.
-        module: what to run.
+        module: what to run in place of `fleethpa`.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Decider:
         *arguments: str,
         instance_id: str = "",
         crash_at: str = "",
-        module: str = "streams.decider",
+        module: str = "fleethpa",
         session_timeout_s: float = 3,
     ) -> None:
-        command = [sys.executable, "-m", module, "--brokers", bootstrap, "--session-timeout", str(session_timeout_s)]
+        command = [sys.executable, "-m", module, "run", "decider"]
+        command += ["--brokers", bootstrap, "--session-timeout", str(session_timeout_s)]
         command += ["--instance-id", instance_id] if instance_id else []
         environment = os.environ | ({"FLEETHPA_CRASH_AT": crash_at} if crash_at else {})
         self.output = output

@@ -12,8 +12,8 @@ from typing import Any
 
 from faust.tables import recovery
 
+from fleethpa.cli.main import main
 from streams.decider import strict
-from streams.decider.__main__ import main
 from streams.decider.takes import Takes
 from streams.decider.ticks import Ticker
 

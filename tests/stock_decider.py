@@ -8,8 +8,8 @@ from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
 
+from fleethpa.cli.main import main
 from streams.decider import strict
-from streams.decider.__main__ import main
 
 
 class StockConsumer(driver.Consumer):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,8 @@ def _clusters(function: Callable[..., R]) -> Callable[..., R]:
 @click.group(cls=SuggestingGroup)
 def run() -> None:
     """Run one process: ingest, decider, reconciler, observer, or all."""
+    # The command line does not collect garbage, for commands that answer once; these processes run for months.
+    gc.enable()
 
 
 @run.command("ingest")
@@ -47,6 +50,7 @@ def run() -> None:
 @click.option("--mapping", metavar="FILE", help="Mapping of external series to metrics (YAML).")
 @click.option("--timestamp", type=click.Choice(["append", "source"]), default="append", show_default=True)
 @click.option("--member", default="", help="Static member name, kept over restarts.")
+@click.option("--session-timeout", type=float, default=10.0, show_default=True, help="Seconds.")
 @_common
 @command_options()
 def run_ingest(session: Session, /, **options: Any) -> int:
@@ -70,6 +74,7 @@ def run_observer(session: Session, /, **options: Any) -> int:
 
 
 @run.command("reconciler")
+@click.option("--group", default="", hidden=True, help="Consumer group.")
 @_clusters
 @_common
 @command_options()
@@ -86,19 +91,12 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 )
 @click.option("--archive", metavar="DIR", help="With --rebuild: read what the log no longer holds from this archive.")
 @click.option("--session-timeout", type=float, default=15.0, show_default=True, help="Seconds.")
+@click.option("--no-ticks", is_flag=True, hidden=True, help="Append no ticks to the log.")
+@click.option("--stall-seconds", type=float, default=90.0, hidden=True, help="End the process after this idle time.")
+@click.option("--recovery-seconds", type=float, default=300.0, hidden=True, help="The longest time for a recovery.")
 @_common
 @command_options()
-def run_decider(
-    session: Session,
-    instance_id: str | None,
-    playback: bool,
-    rebuild: bool,
-    archive: str | None,
-    session_timeout: float,
-    web_port: int | None,
-    web_host: str,
-    log_level: str,
-) -> None:
+def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
     """Read the log and decide. Any fault ends the process; restart it to recover."""
     from fleethpa.cli.common.parts import set_up_logging
     from streams.decider import app
@@ -106,15 +104,17 @@ def run_decider(
 
     if archive and not rebuild:
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")
-    set_up_logging(log_level)
+    set_up_logging(options["log_level"])
     config = DeciderConfig(
         kafka=session.config.kafka(),
-        instance_id=instance_id,
-        web_port=web_port,
-        web_host=web_host,
-        ticks=not playback,
-        playback=playback,
-        session_timeout_s=session_timeout,
+        instance_id=options["instance_id"],
+        web_port=options["web_port"],
+        web_host=options["web_host"],
+        ticks=not (options["playback"] or options["no_ticks"]),
+        playback=options["playback"],
+        session_timeout_s=options["session_timeout"],
+        stall_s=options["stall_seconds"],
+        recovery_s=options["recovery_seconds"],
     )
     if rebuild:
         app.run_rebuild(config, Path(archive) if archive else None)
@@ -169,6 +169,8 @@ def ingest_part(session: Session, /, **options: Any) -> Any:
     changes: dict[str, Any] = {}
     if options.get("mapping"):
         changes["mapping"] = _mapping(options["mapping"])
+    if options.get("session_timeout"):
+        changes["session_timeout_ms"] = round(1000 * options["session_timeout"])
     config = IngestConfig(
         kafka=session.config.kafka(),
         sample_topics=tuple(options.get("sample_topics") or ()),
@@ -219,11 +221,13 @@ def reconciler_part(session: Session, /, **options: Any) -> Any:
     from reconciler.apply.reconcilerconfig import ReconcilerConfig
     from reconciler.apply.reconcilerprocess import run_reconciler as start
 
+    grouped = {"group": options["group"]} if options.get("group") else {}
     config = ReconcilerConfig(
         kafka=session.config.kafka(),
         clusters=_members(session, options),
         web_port=options.get("web_port"),
         web_host=options["web_host"],
+        **grouped,
     )
     return lambda stop: start(config, stop, announce("reconciler"))
 

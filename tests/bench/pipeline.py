@@ -151,8 +151,8 @@ async def _rig(ingest: list[str], decider: list[str]) -> AsyncIterator[Rig]:
         broker.ensure_topics([topic.name for topic in topics.TOPICS])
         kafka = KafkaSettings(bootstrap_servers=broker.bootstrap)
         reach = ["--brokers", broker.bootstrap, "--web-port", "0", "--log-level", "warning"]
-        one = stack.enter_context(_process(folder / "ingest", "streams.ingest", *reach, *ingest))
-        two = stack.enter_context(_process(folder / "decider", "streams.decider", *reach, *decider))
+        one = stack.enter_context(_process(folder / "ingest", *reach, *ingest))
+        two = stack.enter_context(_process(folder / "decider", *reach, *decider))
         for name in ("ingest", "decider"):
             await _is_ready(folder / name)
         producer = await stack.enter_async_context(_producer(kafka))
@@ -178,9 +178,10 @@ async def _producer(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
 
 
 @contextmanager
-def _process(output: Path, module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _process(output: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with output.open("wb") as stream:
-        process = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=stream, stderr=stream)
+        command = [sys.executable, "-m", "fleethpa", "run", output.name, *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=stream)
     try:
         yield process
     finally:

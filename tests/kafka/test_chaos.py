@@ -25,7 +25,7 @@ def test_every_kind_of_fault_comes_once_over_the_runs_of_one_call(faults: int, r
 async def test_decisions_stay_the_same_bytes_under_seeded_faults(tmp_path: Path) -> None:
     tally = Tally()
     (names,) = deal(dict.fromkeys(KINDS, 1), 3, FAULTS, FAULTS)
-    await run_once(seed=5, names=names, minutes=15, hpas=60, tally=tally, module="streams.decider", folder=tmp_path)
+    await run_once(seed=5, names=names, minutes=15, hpas=60, tally=tally, module="fleethpa", folder=tmp_path)
     assert tally.faults == FAULTS, tally.report()
     assert tally.totals["backward or restarting steps of log time"] > 0
     assert tally.totals["decisions"] > 0

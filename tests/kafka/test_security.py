@@ -24,7 +24,7 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
 def worker(secured: Secured, folder: Path, *lines: str) -> Decider:
     """A decider with this `client.properties`."""
     properties = secured.properties(folder / "client.properties", *lines)
-    arguments = ("--client-properties", str(properties))
+    arguments = ("--kafka-config", str(properties))
     return Decider(secured.broker.bootstrap, folder / "decider.txt", *arguments, session_timeout_s=8)
 
 

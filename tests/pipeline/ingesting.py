@@ -35,23 +35,26 @@ async def producer(kafka: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOK
 
 
 class Process:
-    """`python -m streams.ingest`, with its web port."""
+    """`fleethpa run ingest`, with its web port."""
 
     def __init__(self, kafka: KafkaSettings, *arguments: str) -> None:
         command = [
             sys.executable,
             "-m",
-            "streams.ingest",
+            "fleethpa",
+            "run",
+            "ingest",
             "--brokers",
             kafka.bootstrap_servers,
             "--log-level",
             "warning",
+            "--web-port",
+            "0",
         ]
         root = Path(__file__).parents[2]
         environment = {name: text for name, text in os.environ.items() if not name.startswith("FLEETHPA_")}
         self.popen = subprocess.Popen(
-            [*command, "--session-timeout-ms", "2000", *arguments],
-            stdout=subprocess.PIPE,
+            [*command, "--session-timeout", "2", *arguments],
             stderr=subprocess.PIPE,
             text=True,
             cwd=root,
@@ -68,10 +71,10 @@ class Process:
 
     async def port(self) -> int:
         """The web port, once the worker runs."""
-        assert self.popen.stdout
-        line = await asyncio.to_thread(self.popen.stdout.readline)
-        assert line.startswith("ingest runs"), self.popen.communicate()[1]
-        return int(line.rsplit(maxsplit=1)[1])
+        assert self.popen.stderr
+        line = await asyncio.to_thread(self.popen.stderr.readline)
+        assert line.startswith("ingest is running"), line + self.popen.communicate()[1]
+        return int(line.rpartition(":")[2])
 
     async def ended(self) -> tuple[int, str]:
         """Exit code and what it said on stderr."""

@@ -208,7 +208,7 @@ async def test_a_topic_made_again_stops_ingest_with_the_command_that_helps(broke
     await commit(broker, TopicPartition(topics.PODS, 1), 500)
     with Process(broker) as process:
         code, error = await process.ended()
-    assert code == 1
+    assert code == 3
     assert "fleethpa ingest reset fleethpa.pods 1" in error
     assert "Traceback" not in error
 
@@ -216,7 +216,7 @@ async def test_a_topic_made_again_stops_ingest_with_the_command_that_helps(broke
 async def test_no_broker_is_an_error_without_a_traceback() -> None:
     with Process(KafkaSettings(bootstrap_servers="127.0.0.1:1")) as process:
         code, error = await process.ended()
-    assert code == 1
+    assert code == 3
     assert "cannot reach Kafka at 127.0.0.1:1" in error
     assert "Traceback" not in error
 

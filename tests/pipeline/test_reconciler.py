@@ -600,11 +600,11 @@ async def test_kill_9_between_the_write_and_its_outcome_ends_as_applied(
     app.sim.add_fault(Fault(path=app.scale, method="PUT", action="drop", after=True))
     arguments = ["--brokers", made.kafka.bootstrap_servers, "--kubeconfig", str(made.kubeconfig), "--group", group]
     victim = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "reconciler", "reconcile", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "fleethpa", "run", "reconciler", *arguments, stderr=asyncio.subprocess.PIPE
     )
-    assert victim.stdout is not None
+    assert victim.stderr is not None
     async with asyncio.timeout(30):
-        while b'"message": "ready"' not in await victim.stdout.readline():
+        while b"reconciler is running" not in await victim.stderr.readline():
             assert victim.returncode is None
     decision = await made.decider.publish(await app.decided(ttl_ms=60_000))
     await made.topics.until(lambda: app.replicas == 5, "the write")

@@ -1,4 +1,4 @@
-"""`python -m reconciler`: how it ends where it cannot begin."""
+"""`fleethpa run observer|reconciler`: how it ends where it cannot begin."""
 
 import subprocess
 import sys
@@ -14,22 +14,23 @@ KUBECONFIG = {
 }
 
 
-@pytest.mark.parametrize("part", ["observe", "reconcile"])
+@pytest.mark.parametrize("part", ["observer", "reconciler"])
 @pytest.mark.parametrize(
     ("brokers", "kubeconfig", "code", "says"),
     [
-        pytest.param("127.0.0.1:1", "k", 1, "127.0.0.1", id="no broker answers"),
+        pytest.param("127.0.0.1:1", "k", 3, "127.0.0.1", id="no broker answers"),
         pytest.param("127.0.0.1:1", "nowhere", 2, "nowhere cannot be read", id="no kubeconfig"),
     ],
 )
-def test_what_keeps_it_from_beginning_is_one_line_and_no_traceback(
+def test_what_keeps_it_from_beginning_is_an_error_with_a_next_step_and_no_traceback(
     tmp_path: Path, part: str, brokers: str, kubeconfig: str, code: int, says: str
 ) -> None:
     (tmp_path / "k").write_text(yaml.safe_dump(KUBECONFIG))
-    arguments = [part, "--brokers", brokers, "--kubeconfig", str(tmp_path / kubeconfig), "--log-level", "error"]
-    done = subprocess.run([sys.executable, "-m", "reconciler", *arguments], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
-    assert done.stderr.startswith("Error: ")
+    arguments = ["run", part, "--brokers", brokers, "--kubeconfig", str(tmp_path / kubeconfig), "--log-level", "error"]
+    done = subprocess.run([sys.executable, "-m", "fleethpa", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert "Next: " in done.stderr
+    assert any(line.startswith("Error: ") for line in done.stderr.splitlines())
     assert says in done.stderr
     assert "Unclosed" not in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

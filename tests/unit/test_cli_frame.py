@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import subprocess
@@ -20,6 +21,7 @@ from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.session import use_color
 from fleethpa.cli.main import VERBS, LazyGroup, cli
 from fleethpa.cli.output.table import Column, table
+from streams.decider import app
 from tests.published import fits
 from tests.unit.cli_kit import Cli
 
@@ -29,6 +31,17 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return Cli(monkeypatch)
+
+
+def test_a_long_running_part_collects_garbage(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    collects: list[bool] = []
+    monkeypatch.setattr(app, "run_decider", lambda _: collects.append(gc.isenabled()))
+    gc.disable()
+    try:
+        run("run", "decider", "--brokers", "127.0.0.1:1")
+    finally:
+        gc.enable()
+    assert collects == [True]
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))

@@ -65,7 +65,11 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
     try:
         return tuple(clusters_of(config.kubeconfig, config.contexts))
     except ConfigError as error:
-        raise usage(f"kubeconfig {config.kubeconfig} cannot be used", cause=str(error)) from error
+        raise usage(
+            f"kubeconfig {config.kubeconfig} cannot be used",
+            cause=str(error),
+            next_step="name a readable kubeconfig with --kubeconfig FILE",
+        ) from error
 
 
 async def run_together(parts: Mapping[str, Part]) -> None:

@@ -150,7 +150,7 @@ async def run_once(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until so many faults have been injected; 0 when every decision came out the same."""
     options = _parser().parse_args(arguments)
-    tally, module = Tally(), "tests.stock_decider" if options.stock else "streams.decider"
+    tally, module = Tally(), "tests.stock_decider" if options.stock else "fleethpa"
 
     async def run(seed: int, names: Sequence[str], folder: Path) -> None:
         shape = {"minutes": options.minutes, "hpas": options.hpas}
