@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fleethpa.simulator import resources
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import UnknownGroupError, not_served
 
 Document = dict[str, Any]
 
@@ -19,7 +19,7 @@ def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Doc
     """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group.
 
     Raises:
-        ApiError: 404.
+        StatusError: 404.
     """
     parts = path.strip("/").split("/")
     found: Document | str | None = None
@@ -40,8 +40,10 @@ def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Doc
         found = resources.resource_list("", parts[1])
     elif parts[:2] == ["openapi", "v3"]:
         found = _openapi(parts[2:])
+    if found is None and parts[0] == "apis" and not resources.has_group(parts[1]):
+        raise UnknownGroupError
     if found is None:
-        raise StatusError(404, "the server could not find the requested resource")
+        raise not_served()
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import StatusError, forbidden
 
 ACTIONS: Final = ("status", "hang", "drop", "none")
 
@@ -107,7 +107,7 @@ class TokenAccess:
         """Return the user of a request.
 
         Raises:
-            ApiError: 401.
+            StatusError: 401.
         """
         if not self.tokens:
             return "system:admin"
@@ -123,20 +123,14 @@ class TokenAccess:
         patterns = [(d.namespace, d.resource, d.verb, d.user) for d in self.denials]
         return not any(all(map(fnmatchcase, request, pattern)) for pattern in patterns)
 
-    def check(self, user: str, verb: str, resource: str, group: str, namespace: str) -> None:
+    def check(self, user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> None:
         """Refuse what a denial matches.
 
         Raises:
-            ApiError: 403.
+            StatusError: 403.
         """
-        if self.allows(user, verb, resource, namespace):
-            return
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        what = f'cannot {verb} resource "{resource}" in API group "{group}" {where}'
-        subject = f"{resource}.{group}" if group else resource
-        raise StatusError(
-            403, f'{subject} is forbidden: User "{user}" {what}', details={"kind": resource, "group": group}
-        )
+        if not self.allows(user, verb, resource, namespace):
+            raise forbidden(user, verb, resource, group, namespace, name)
 
 
 def fault_from(document: Mapping[str, Any]) -> Fault:

@@ -41,9 +41,9 @@ class StatusError(Exception):
         super().__init__(message)
         self.code, self.message, self.retry_after_s = code, message, retry_after_s
         self.reason = _REASONS.get(code, "") if reason is None else reason
-        self.details = dict(details or {})
+        self.details = details
         if retry_after_s:
-            self.details["retryAfterSeconds"] = retry_after_s
+            self.details = {**(details or {}), "retryAfterSeconds": retry_after_s}
 
     def status(self) -> Document:
         """Return the body."""
@@ -56,14 +56,36 @@ class StatusError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         return body
+
+
+class UnknownGroupError(StatusError):
+    """A path of an API group that is not served: the API server's own router answers, in plain text."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "404 page not found")
 
 
 def _details(resource: str, name: str) -> Document:
     plural, _, group = resource.partition(".")
     return {"name": name, "kind": plural} | ({"group": group} if group else {})
+
+
+def not_served() -> StatusError:
+    """No resource has this path, in a group that is served."""
+    return StatusError(404, "the server could not find the requested resource", details={})
+
+
+def forbidden(user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> StatusError:
+    """Access control refuses a request; `resource` is the plural with its subresource."""
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    what = f'cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    plural = resource.partition("/")[0]
+    subject = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
+    details = ({"name": name} if name else {}) | ({"group": group} if group else {}) | {"kind": plural}
+    return StatusError(403, f'{subject} is forbidden: User "{user}" {what}', details=details)
 
 
 def not_found(resource: str, name: str) -> StatusError:
@@ -91,11 +113,20 @@ def uid_conflict(resource: str, name: str, wanted: str, found: str) -> StatusErr
     return StatusError(409, message, details=_details(resource, name))
 
 
+def deleted_uid_conflict(kind: str, name: str, wanted: str, found: str) -> StatusError:
+    """A deletion named the uid of another object of this name. `kind`: with its group."""
+    text = f"the UID in the precondition ({wanted}) does not match the UID in record ({found})."
+    more = "The object might have been deleted and then recreated"
+    message = f'Operation cannot be fulfilled on {kind} "{name}": {text} {more}'
+    return StatusError(409, message, details=_details(kind, name))
+
+
 def invalid(kind: str, group: str, name: str, problems: Sequence[FieldError]) -> StatusError:
     """An object that breaks rules of its type."""
     subject = f"{kind}.{group}" if group else kind
     causes = [{"reason": problem.type, "message": problem.body, "field": problem.field} for problem in problems]
-    details = {"name": name, "group": group, "kind": kind, "causes": causes}
+    details: Document = {"name": name} if name else {}
+    details |= {"group": group, "kind": kind, "causes": causes}
     text = aggregate([problem.string for problem in problems])
     return StatusError(422, f'{subject} "{name}" is invalid: {text}', details=details)
 

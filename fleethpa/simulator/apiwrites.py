@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator import apistatus, hpa_api, ownership, patching
+from fleethpa.simulator import apistatus, hpa_api, ownership, patching, podview
 from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.objectstore import Key, Store
@@ -19,6 +19,10 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 
 Document = dict[str, Any]
 PodDeleter = Callable[[str, str], bool]
+
+_WITHOUT_GENERATION = ("events", "namespaces")
+_EVENT_DEFAULTS: Document = {"eventTime": None, "reportingComponent": "", "reportingInstance": ""}
+_GO_KINDS = ((bool, "bool"), (str, "string"), (float, "number"), (list, "array"), (dict, "object"))
 
 
 class Writes:
@@ -35,7 +39,7 @@ class Writes:
         """Return the stored object.
 
         Raises:
-            ApiError: 404.
+            StatusError: 404.
         """
         found = self._store.get(_key(resource, namespace, name))
         if found is None:
@@ -48,7 +52,7 @@ class Writes:
         if resource.group == "example.com":
             selector = status.get("labelSelector", "")
         else:
-            selector = selector_string(spec.get("selector"))
+            selector = selector_string(podview.selector_of(document))
         shown = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")}
         return {
             "kind": "Scale",
@@ -66,15 +70,15 @@ class Writes:
         """Create an object.
 
         Raises:
-            ApiError: 400, 404 (namespace), 409 (exists) or 422.
+            StatusError: 400, 404 (namespace), 409 (exists) or 422.
         """
         body = self._incoming(resource, body)
         metadata = self._new_metadata(resource, namespace, body["metadata"])
+        kept = {k: v for k, v in body.items() if k != "status" or not resource.status}
+        document = self._defaulted(resource, kept | {"metadata": metadata}, None)
         key = _key(resource, namespace, metadata["name"])
         if self._store.get(key) is not None:
             raise apistatus.already_exists(resource.qualified, metadata["name"])
-        kept = {k: v for k, v in body.items() if k != "status" or not resource.status}
-        document = self._defaulted(resource, kept | {"metadata": metadata}, None)
         self._sign(document, None, resource, writer)
         return document if dry else self._store.put(key, document)
 
@@ -91,7 +95,7 @@ class Writes:
         """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
 
         Raises:
-            ApiError: 404, 409 (resource version or uid) or 422.
+            StatusError: 404, 409 (resource version or uid) or 422.
         """
         current = self.read(resource, namespace, name)
         body = self._incoming(resource, body)
@@ -138,17 +142,15 @@ class Writes:
         """Write spec.replicas through a Scale and return the Scale after it.
 
         Raises:
-            ApiError: 404, 409 (resource version or uid of the workload) or 422.
+            StatusError: 404, 409 (resource version or uid of the workload) or 422.
         """
         current = self.read(resource, namespace, name)
         replicas = (body.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
-            raise StatusError(
-                400, f"Scale in version v1 cannot be handled: spec.replicas is {replicas!r}, not an integer"
-            )
+            raise StatusError(400, _not_a_count(replicas))
         if replicas < 0:
             raise apistatus.invalid("Scale", "autoscaling", name, [_negative(replicas)])
-        self._check_preconditions(resource, current, body.get("metadata") or {})
+        self._check_preconditions(resource, current, body.get("metadata") or {}, subresource="/scale")
         document = current | {"spec": current["spec"] | {"replicas": replicas}}
         if not _same(document, current):
             self._sign(document, current, resource, FieldWriter(writer.manager, writer.operation, "scale"))
@@ -161,9 +163,12 @@ class Writes:
         """Delete an object; a pod with an owner terminates first. A namespace takes all its objects along.
 
         Raises:
-            ApiError: 404 or 409.
+            StatusError: 404 or 409.
         """
         current = self.read(resource, namespace, name)
+        found = current["metadata"]["uid"]
+        if preconditions.get("uid", found) != found:
+            raise apistatus.deleted_uid_conflict(resource.qualified_kind, name, preconditions["uid"], found)
         self._check_preconditions(resource, current, preconditions)
         if dry:
             return current
@@ -194,7 +199,7 @@ class Writes:
 
     def _new_metadata(self, resource: ResourceType, namespace: str, given: Document) -> Document:
         name = given.get("name") or self._generated(given.get("generateName", ""))
-        if not name:
+        if not name and resource.group != "autoscaling":  # whose validation finds more than a missing name
             problem = fielderrors.required("metadata.name", "name or generateName is required")
             raise apistatus.invalid(resource.kind, resource.group, "", [problem])
         if resource.namespaced and given.get("namespace", namespace) != namespace:
@@ -205,16 +210,20 @@ class Writes:
             raise apistatus.not_found("namespaces", namespace)
         own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
         kept = {k: v for k, v in given.items() if k not in ("resourceVersion", "managedFields", "deletionTimestamp")}
-        stamp = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339_seconds(self._clock.now_ms()), "generation": 1}
-        return kept | own | stamp
+        stamp: Document = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339_seconds(self._clock.now_ms())}
+        return kept | own | stamp | ({} if resource.plural in _WITHOUT_GENERATION else {"generation": 1})
 
     def _generated(self, prefix: str) -> str:
         return f"{prefix}{zlib.crc32(str(self._store.version).encode()):08x}"[: len(prefix) + 5] if prefix else ""
 
-    def _check_preconditions(self, resource: ResourceType, current: Document, given: Document) -> None:
+    def _check_preconditions(
+        self, resource: ResourceType, current: Document, given: Document, subresource: str = ""
+    ) -> None:
         metadata = current["metadata"]
         if given.get("uid", metadata["uid"]) != metadata["uid"]:
-            raise apistatus.uid_conflict(resource.qualified, metadata["name"], given["uid"], metadata["uid"])
+            group = f".{resource.group}" if resource.group else ""
+            what = f"{resource.plural}{subresource}{group}"
+            raise apistatus.uid_conflict(what, metadata["name"], given["uid"], metadata["uid"])
         version = given.get("resourceVersion") or metadata["resourceVersion"]
         if version != metadata["resourceVersion"]:
             raise apistatus.conflict(resource.qualified, metadata["name"])
@@ -242,14 +251,14 @@ class Writes:
                 name = document["metadata"]["name"]
                 raise apistatus.invalid(resource.kind, resource.group, name, [_negative(spec["replicas"])])
             return document | {"spec": {"replicas": 1} | spec}
-        return document
+        return _EVENT_DEFAULTS | document if resource.plural == "events" else document
 
     def _sign(self, document: Document, old: Document | None, resource: ResourceType, writer: FieldWriter) -> None:
         """Set generation and managedFields of a document that is about to be stored."""
         metadata = dict(document["metadata"])
         part = "status" if writer.subresource == "status" else "spec"
         fields = {part: ownership.changed(old, document, part)}
-        if old is not None and part == "spec" and fields["spec"]:
+        if old is not None and part == "spec" and fields["spec"] and resource.plural not in _WITHOUT_GENERATION:
             metadata["generation"] = old["metadata"].get("generation", 1) + 1
         entry = writer.entry(resource.group_version, rfc3339_seconds(self._clock.now_ms()))
         metadata["managedFields"] = ownership.record(metadata.get("managedFields") or (), fields, writer, entry)
@@ -264,7 +273,7 @@ def patched(document: Document, content_type: str, body: Any) -> Document:
     """Return a document after a patch of one of the four content types.
 
     Raises:
-        ApiError: 400, 415 or 422.
+        StatusError: 400, 415 or 422.
     """
     if content_type == patching.JSON_PATCH:
         if not isinstance(body, list):
@@ -283,6 +292,15 @@ def patched(document: Document, content_type: str, body: Any) -> Document:
     if not isinstance(result, dict):
         raise StatusError(400, "the patch does not leave an object")
     return result
+
+
+def _not_a_count(replicas: object) -> str:
+    """What Go's JSON decoder says of a count that is not a whole number."""
+    kind = next((name for each, name in _GO_KINDS if isinstance(replicas, each)), "value")
+    return (
+        f'Scale in version "v1" cannot be handled as a Scale: json: cannot unmarshal {kind} into Go struct field '
+        "ScaleSpec.spec.replicas of type int32"
+    )
 
 
 def _negative(replicas: object) -> fielderrors.FieldError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import StatusError, not_served
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet, Running
 from fleethpa.simulator.model import Sample, SimulatedUsage
@@ -81,7 +81,7 @@ class MetricsApi:
         """Answer a GET; `path` is what follows the namespace.
 
         Raises:
-            ApiError: A fault is set, or no such metric exists.
+            StatusError: A fault is set, or no such metric exists.
         """
         if group == "metrics.k8s.io":
             return self._resource(namespace, path, query)
@@ -93,7 +93,7 @@ class MetricsApi:
         if path[:1] == ["nodes"]:
             return {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": []}
         if path[:1] != ["pods"]:
-            raise StatusError(404, "the server could not find the requested resource")
+            raise not_served()
         fault = self._fault(namespace, "resource")
         items = [
             self._pod_metrics(*found, fault) for found in self._pods(namespace, query.get("labelSelector", ""), fault)
@@ -137,7 +137,7 @@ class MetricsApi:
         if len(path) == 2 and path[0] == "metrics":
             path = ["namespaces", namespace, path[1]]
         if len(path) != 3:
-            raise StatusError(404, "the server could not find the requested resource")
+            raise not_served()
         resource, name, metric = path
         fault = self._fault(namespace, metric)
         if resource == "pods":

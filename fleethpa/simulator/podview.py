@@ -28,8 +28,15 @@ def revision_of(workload: Document) -> str:
 
 
 def selector_of(workload: Document) -> Document:
-    """Return the label selector of a workload; for a custom resource without one, its name."""
-    selector: Document | None = (workload.get("spec") or {}).get("selector")
+    """Return the label selector of a workload; for a custom resource without one, its name.
+
+    A ReplicationController's is a plain map of labels, and by default the labels of its pods.
+    """
+    spec = workload.get("spec") or {}
+    selector: Document | None = spec.get("selector")
+    if workload["kind"] == "ReplicationController":
+        labels = selector or (template_of(workload).get("metadata") or {}).get("labels")
+        selector = {"matchLabels": labels} if labels else None
     return selector or {"matchLabels": {"app": workload["metadata"]["name"]}}
 
 

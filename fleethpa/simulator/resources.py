@@ -35,6 +35,11 @@ class ResourceType:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def qualified_kind(self) -> str:
+        """The kind with its group, e.g. Deployment.apps."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
     def stored_as(self) -> str:
         """The name under which objects are stored: versions of a resource share it, and so do both kinds of Event."""
         return "events" if self.plural == "events" else self.qualified
@@ -106,6 +111,11 @@ def groups(left_out: Container[str] = ()) -> list[Document]:
         if group and group not in left_out and version not in versions.setdefault(group, []):
             versions[group].append(version)
     return [_group(name, known) for name, known in versions.items()]
+
+
+def has_group(name: str) -> bool:
+    """Whether any resource of this API group is served; the core group has the empty name."""
+    return not name or any(each["name"] == name for each in groups())
 
 
 def group(name: str) -> Document | None:

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import StatusError, UnknownGroupError
 from fleethpa.simulator.requestselectors import field_matcher, label_matcher
 
 Document = dict[str, Any]
@@ -24,7 +24,9 @@ def json(document: Document | str, code: int = 200) -> web.Response:
 
 
 def failure(error: StatusError) -> web.Response:
-    """Return a Status."""
+    """Return a Status, or where no API group is asked the router's plain text."""
+    if isinstance(error, UnknownGroupError):
+        return web.Response(text=f"{error.message}\n", status=error.code)
     response = json(error.status(), error.code)
     if error.retry_after_s:
         response.headers["Retry-After"] = str(error.retry_after_s)
@@ -40,7 +42,7 @@ def matcher(ask: Ask) -> Callable[[Document], bool]:
     """Return the test that the request's selectors make.
 
     Raises:
-        ApiError: 400.
+        StatusError: 400.
     """
     labels = label_matcher(ask.query.get("labelSelector", ""))
     fields = field_matcher(ask.query.get("fieldSelector", ""))
@@ -52,7 +54,7 @@ def page(found: list[Document], ask: Ask, version: int) -> tuple[list[Document],
     """Return the part of a list that ?limit= and ?continue= ask for, and the list's metadata.
 
     Raises:
-        ApiError: 410, the token is not one of ours.
+        StatusError: 410, the token is not one of ours.
     """
     limit, start = int(ask.query.get("limit") or 0), 0
     if token := ask.query.get("continue"):

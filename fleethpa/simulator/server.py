@@ -14,7 +14,7 @@ from aiohttp import web
 from fleethpa.simulator import apidiscovery, apirequests, resources, responses, tables, watching
 from fleethpa.simulator.apifaults import Fault, Faults, TokenAccess
 from fleethpa.simulator.apirequests import Ask
-from fleethpa.simulator.apistatus import StatusError
+from fleethpa.simulator.apistatus import StatusError, UnknownGroupError, not_served
 from fleethpa.simulator.apiwrites import Writes, patched
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.metricsapi import MetricsApi
@@ -109,16 +109,16 @@ class SimulatedApiServer:
         if ask is None:
             return responses.json(apidiscovery.document(request.path, self._metrics.entries))
         if ask.group in resources.METRICS_GROUPS:
-            self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace)
+            self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace, ask.name)
             found = self._metrics.answer(ask.group, ask.version, ask.namespace, list(ask.path), dict(ask.query))
             self._record(request, 200, user)
             return responses.json(found)
         resource = resources.by_path(ask.group, ask.version, ask.plural)
         if resource is None:
-            raise StatusError(404, "the server could not find the requested resource")
+            raise not_served() if resources.has_group(ask.group) else UnknownGroupError
         if resource.plural == "selfsubjectaccessreviews":
             return await self._review(request, user)
-        self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace)
+        self._access.check(user, ask.verb, ask.resource, ask.group, ask.namespace, ask.name)
         if ask.verb == "watch":
             return await self._watch(request, ask, resource, user)
         answer = await self._resource(request, ask, resource)
@@ -142,7 +142,7 @@ class SimulatedApiServer:
         if ask.subresource == "scale" and resource.scale:
             return responses.json(self._write_scale(request, ask, resource, body))
         if ask.subresource not in ("", "status"):
-            raise StatusError(404, "the server could not find the requested resource")
+            raise not_served()
         writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
         place = (resource, ask.namespace, ask.name)
         if request.method == "POST" and not ask.name:
@@ -163,7 +163,7 @@ class SimulatedApiServer:
         if ask.subresource == "scale" and resource.scale:
             return responses.json(self._writes.scale_of(resource, document))
         if ask.subresource not in ("", "status"):
-            raise StatusError(404, "the server could not find the requested resource")
+            raise not_served()
         return self._one(request, resource, document)
 
     def _write_scale(self, request: web.Request, ask: Ask, resource: ResourceType, body: Any) -> Document:

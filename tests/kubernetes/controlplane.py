@@ -80,7 +80,7 @@ class ControlPlane:
         (folder / "front").mkdir(exist_ok=True)
         self._authority, self._front = Authority(folder), Authority(folder / "front")
         self._server_pem = self._authority.issue("kube-apiserver")
-        self._admin_pem = self._authority.issue("admin", organization="system:masters")
+        self.admin_pem = self._authority.issue("admin", organization="system:masters")
         self._proxy_pem = self._front.issue("aggregator")
         self.metrics_pem = self._authority.issue("metrics", hosts=[f"{METRICS_SERVICE[1]}.{METRICS_SERVICE[0]}.svc"])
         self._accounts_key = folder / "accounts.pem"
@@ -229,7 +229,7 @@ class ControlPlane:
     # --- access -------------------------------------------------------------------------------------------------------
 
     def _write_admin_kubeconfig(self) -> Path:
-        pem = base64.b64encode(self._admin_pem.read_bytes()).decode()
+        pem = base64.b64encode(self.admin_pem.read_bytes()).decode()
         authority = base64.b64encode(self.cafile.read_bytes()).decode()
         user = {"client-certificate-data": pem, "client-key-data": pem}
         server = {"server": self.url, "certificate-authority-data": authority}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +32,8 @@ class Site:
         self._client = ClusterClient(ClusterConfig(name, str(self.plane.kubeconfig), name))
         self.node = Node(self._client)
         self.backend = Backend(lambda: self.node.pods)
-        self._loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"node and metrics of {name}")
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,7 +76,12 @@ class Site:
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
         await self._client.close()
+        # The other end is gone before the connections are: each then ends at once, and none is left to the collector.
+        self.plane.stop()
+        while len(self._selector.get_map()) > 1:  # one is the loop's own
+            await asyncio.sleep(0.01)
         for error in ended:
             if isinstance(error, Exception):
                 raise error

@@ -34,7 +34,7 @@ def widget(name: str, replicas: int = 2) -> Json:
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"replicas": replicas}}
 
 
-def definition(name: str, kind: str) -> Json:
+def definition(name: str, kind: str, short: str = "") -> Json:
     """The CustomResourceDefinition of a kind with a scale subresource. `name`: PLURAL.GROUP."""
     whole = {"type": "integer", "format": "int32"}
     spec = {"type": "object", "properties": {"replicas": whole}}
@@ -49,7 +49,8 @@ def definition(name: str, kind: str) -> Json:
         "subresources": {"status": {}, "scale": scale | {"labelSelectorPath": ".status.selector"}},
     }
     plural, _, group = name.partition(".")
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    names: Json = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    names |= {"shortNames": [short]} if short else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
