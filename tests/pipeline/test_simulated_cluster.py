@@ -92,7 +92,8 @@ async def raw(cluster: SimulatedCluster, path: str, method: str = "GET", **more:
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
         session.request(method, cluster.url + path, headers=headers, **more) as response,
     ):
-        return response.status, await response.json()
+        is_json = response.content_type == "application/json"
+        return response.status, await response.json() if is_json else await response.text()
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
@@ -426,6 +427,49 @@ async def test_a_denied_namespace_is_forbidden_and_others_are_not(cluster):
         in body["message"]
     )
     assert (await raw(cluster, "/apis/apps/v1/namespaces/default/deployments"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        pytest.param("/api/v1/pods", "pods is forbidden: ", id="a list"),
+        pytest.param("/api/v1/namespaces/shop/pods/some", 'pods "some" is forbidden: ', id="one object"),
+        pytest.param(
+            "/apis/apps/v1/namespaces/shop/deployments/web/scale",
+            'deployments.apps "web" is forbidden: ',
+            id="a subresource",
+        ),
+    ],
+)
+async def test_a_refusal_names_the_object_that_was_asked_for(cluster, path, message):
+    cluster.deny([Denial()])
+    code, body = await raw(cluster, path)
+    assert (code, body["message"].startswith(message)) == (403, True)
+
+
+async def test_an_api_group_that_is_not_served_is_no_page_of_the_server(cluster):
+    for path in ("/apis/unknown.example.com", "/apis/unknown.example.com/v1/namespaces/shop/things"):
+        assert await raw(cluster, path) == (404, "404 page not found\n")
+    code, body = await raw(cluster, "/apis/apps/v1/namespaces/shop/things")
+    assert (code, body["message"]) == (404, "the server could not find the requested resource")
+
+
+async def test_the_selector_of_a_replication_controller_is_a_plain_map(cluster):
+    spec = {"replicas": 1, "selector": {"app": "rc"}, "template": {"metadata": {"labels": {"app": "rc"}}, "spec": {}}}
+    metadata = {"name": "rc", "namespace": "shop"}
+    cluster.apply({"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": spec})
+    _, scale = await raw(cluster, "/api/v1/namespaces/shop/replicationcontrollers/rc/scale")
+    assert scale["status"]["selector"] == "app=rc"
+
+
+async def test_an_object_is_validated_before_its_name_is_found_to_be_taken(cluster):
+    hpas = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
+    _, taken = await raw(cluster, f"{hpas}/web")
+    broken = {"metadata": {"name": "web"}, "spec": taken["spec"] | {"maxReplicas": 0}}
+    code, body = await raw(cluster, hpas, "POST", json=broken)
+    assert (code, body["reason"]) == (422, "Invalid")
+    code, body = await raw(cluster, f"{hpas}/web", "DELETE", json={"preconditions": {"uid": "another"}})
+    assert (code, "the UID in the precondition (another) does not match" in body["message"]) == (409, True)
 
 
 async def test_a_fault_hits_its_route_as_often_as_told(cluster):
