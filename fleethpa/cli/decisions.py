@@ -9,8 +9,7 @@ import click
 from fleethpa.cli.common import filters
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.decisionids import short_id
-from fleethpa.cli.common.decisionlists import DEFAULT_LAST, newest, positioned, read_back
+from fleethpa.cli.common.decisionlists import DEFAULT_LAST, decision_columns, decision_listing, listed
 from fleethpa.cli.common.decisionlists import follow as follow_on
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.filters import Filter, window
@@ -19,9 +18,7 @@ from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output import words
-from fleethpa.cli.output.formats import Listing, render
-from fleethpa.cli.output.table import Column
-from fleethpa.cli.output.times import shown
+from fleethpa.cli.output.formats import render
 from streams.history.recorded import Recorded
 
 _WIDTHS: Final = (24, 28, 4, 4, 11, 18)
@@ -66,25 +63,13 @@ def decisions(
     if not found and output in ("table", "wide"):
         session.note(f"No decisions of {selection} match. Next: fleethpa decisions -A")
         return
-    listing = Listing(
-        kind="Decision",
-        items=found,
-        columns=_columns(session, endings),
-        document=positioned,
-        name=lambda recorded: f"decision/{recorded.decision.id}",
-        style=_style,
-    )
+    listing = decision_listing(found, endings, session.time_style, session.now_ms())
     session.out(render(listing, output, headers=not no_headers, color=session.color))
 
 
 async def _listed(session: Session, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
-    limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
-
     async with session.past() as past:
-        everything = await read_back(past, wanted, limit)
-        await check_known(past, wanted.selection, (each.hpa for each in everything))
-    endings = {each.decision.completes: each for each in everything if each.decision.completes}
-    return newest(everything, wanted.matches, limit), endings
+        return await listed(past, wanted, last)
 
 
 async def _follow(session: Session, wanted: Filter, output: str, headers: bool) -> None:
@@ -95,55 +80,15 @@ async def _follow(session: Session, wanted: Filter, output: str, headers: bool) 
             session.note(f"following {words.counted(count, 'HPA')} of {wanted.selection}")
         else:
             session.note(f"{nothing_found(wanted.selection, state, 'decisions --follow')}\nwaiting for one to appear")
-        await follow_on(session, past, wanted.matches, _columns(session, {}), _WIDTHS, output, headers=headers)
-
-
-def _columns(session: Session, endings: dict[str, Recorded]) -> tuple[Column[Recorded], ...]:
-    return (
-        Column("TIME", lambda r: shown(r.time_ms, session.time_style, session.now_ms())),
-        Column("HPA", lambda r: str(r.hpa)),
-        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
-        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
-        Column("KIND", lambda r: r.decision.kind),
-        Column("REASON", _reason, wide=True),
-        Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
-        Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
-        Column("APPLIED", lambda r: _applied(r, endings), wide=True),
-        Column("MODE", lambda r: r.decision.mode, wide=True),
-        Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
-        Column("BY", lambda r: r.decision.author or "-", wide=True),
-        Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
-        Column("WHY", lambda r: words.why(r.decision)),
-    )
-
-
-def _replicas(recorded: Recorded, count: int) -> str:
-    return str(count) if words.scale_is_known(recorded.decision) else "-"
-
-
-def _reason(recorded: Recorded) -> str:
-    decision = recorded.decision
-    if decision.kind == "completion":
-        return f"write {decision.outcome.get('result', 'ended')}"
-    return words.rescale_reason(decision) if decision.direction != "None" else decision.reason or "-"
-
-
-def _applied(recorded: Recorded, endings: dict[str, Recorded]) -> str:
-    """What became of the write that a decision wanted, where one was."""
-    decision = recorded.decision
-    if decision.kind == "completion":
-        return str(decision.outcome.get("result", "ended"))
-    if decision.wants is None:
-        return "-"
-    ending = endings.get(decision.id)
-    return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
-
-
-def _style(recorded: Recorded) -> str:
-    decision = recorded.decision
-    if decision.error or decision.refused:
-        return "yellow"
-    return "green" if decision.final_desired_replicas != decision.current_replicas else ""
+        await follow_on(
+            session,
+            past,
+            wanted.matches,
+            decision_columns({}, session.time_style, session.now_ms()),
+            _WIDTHS,
+            output,
+            headers=headers,
+        )
 
 
 class _Following(click.Command):

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-
 import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.decisionids import short_ids
+from fleethpa.cli.common.decisionlists import last_of, with_newest
 from fleethpa.cli.common.fleetstate import read_state, remark
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, travel_option
 from fleethpa.cli.common.views import HpaView
 from fleethpa.cli.output import words
-from fleethpa.cli.output.errortexts import cause
+from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.possible import possible
 from fleethpa.cli.output.table import layout
-from fleethpa.cli.output.times import age, shown
-from schemas.keys import HpaId
-from streams.history.past import Past
+from fleethpa.cli.output.times import shown
 from streams.history.recorded import Recorded
-
-LAST_DECISIONS = 10
-RECENT_MS = 3_600_000
 
 
 @click.command()
@@ -42,39 +34,13 @@ def describe(session: Session, selection: Selection) -> None:
             state = await read_state(past)
             views = chosen(state, selection)
             remark(session, past, state)
-            last = await _last(past, views)
-            return [(_decided(view, last[view.id]), last[view.id]) for view in views]
+            last = await last_of(past, views)
+            return [(with_newest(view, last[view.id]), last[view.id]) for view in views]
 
     found = session.run(work(), brief=True)
     if not found:
         session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
     session.page("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
-
-
-def _decided(view: HpaView, last: Sequence[Recorded]) -> HpaView:
-    """The view with its newest evaluation."""
-    evaluations = (each for each in reversed(last) if each.decision.kind == "evaluation")
-    return replace(view, decision=next(evaluations, None))
-
-
-async def _last(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
-    """The last decisions of some HPAs, oldest first, read once; of a young HPA no more than the last hour is read."""
-    of_partition: dict[int, set[HpaId]] = {}
-    for view in views:
-        of_partition.setdefault(view.partition, set()).add(view.id)
-    since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
-
-    def enough(number: int, decisions: list[Recorded]) -> bool:
-        counts = Counter(recorded.hpa for recorded in decisions)
-        reached = bool(decisions) and decisions[0].time_ms < since_ms
-        return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
-
-    found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
-    for number, tail in (await past.tail(enough, of_partition)).items():
-        for recorded in tail:
-            if recorded.hpa in of_partition[number]:
-                found[recorded.hpa].append(recorded)
-    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in found.items()}
 
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
@@ -107,13 +73,8 @@ def _inputs(session: Session, view: HpaView) -> list[str]:
     if view.decision is None:
         return ["Inputs:         none yet"]
     decision, now_ms = view.decision.decision, session.now_ms()
-    rows = [("  METRIC", "SOURCE", "NEWEST SAMPLE", "PODS USED", "NOTE")]
-    for index, metric in enumerate(decision.metrics):
-        source = decision.input.sources[index] if index < len(decision.input.sources) else ""
-        newest = f"{age(max(0, now_ms - metric.newest))} ago" if metric.newest is not None else "-"
-        note = cause(metric.error) if metric.error else words.note(metric.note)
-        rows.append((f"  {words.short_name(metric)}", source or "-", newest, str(metric.pods_used), note or "-"))
-    return ["Inputs:", *layout(rows)]
+    rows = [(f"  {metric}", *others) for metric, *others in metric_health(decision, now_ms)]
+    return ["Inputs:", *layout([("  METRIC", "SOURCE", "NEWEST SAMPLE", "PODS USED", "NOTE"), *rows])]
 
 
 def _moves(session: Session, view: HpaView) -> list[str]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.failures import not_found, usage
-from fleethpa.cli.common.revisionlog import manifest_of, read_revisions, revision_of
+from fleethpa.cli.common.revisionlog import (
+    change_text,
+    manifest_of,
+    read_revisions,
+    revision_document,
+    revision_of,
+)
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, machine, render
 from fleethpa.cli.output.table import Column
-from fleethpa.cli.output.times import rfc3339, shown
+from fleethpa.cli.output.times import shown
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -52,7 +58,7 @@ def history(
         kind="Revision",
         items=found,
         columns=_columns(session),
-        document=lambda each: _document(hpa, each),
+        document=lambda each: revision_document(hpa, each),
         name=lambda each: f"revision/{hpa}@{each.offset}",
         style=lambda each: "dim" if each.what not in ("created", "spec", "deleted", "adopted", "released") else "",
     )
@@ -79,18 +85,5 @@ def _columns(session: Session) -> tuple[Column[Revision], ...]:
         Column("REASON", lambda r: r.reason or "-"),
         Column("LOG OFFSET", lambda r: str(r.offset), wide=True),
         Column("ORIGIN", lambda r: r.origin or "-", wide=True),
-        Column("CHANGE", lambda r: _change(r)),
+        Column("CHANGE", change_text),
     )
-
-
-def _change(revision: Revision) -> str:
-    texts = [revision.what] if revision.what in ("adopted", "released") else []
-    return "; ".join([*texts, *revision.changes]) or revision.what
-
-
-def _document(hpa: HpaId, each: Revision) -> dict[str, Any]:
-    import msgspec
-
-    made: dict[str, Any] = msgspec.to_builtins(each)
-    head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
-    return head | made | {"time": rfc3339(each.time)}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from fleethpa.cli.common.decisionids import short_id
 from fleethpa.cli.common.filters import Filter
+from fleethpa.cli.common.finding import check_known
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import HpaView
-from fleethpa.cli.output.formats import to_json_line
+from fleethpa.cli.output import words
+from fleethpa.cli.output.formats import Listing, to_json_line
 from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import shown
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
 from streams.history.past import Past
@@ -22,6 +27,8 @@ from streams.history.recorded import Recorded
 
 DEFAULT_LAST: Final = 50
 RECENT_MS: Final = 15 * 60_000
+LAST_DECISIONS: Final = 10
+_LOOKED_BACK_MS: Final = 3_600_000
 Test = Callable[[Recorded], bool]
 
 
@@ -42,6 +49,21 @@ async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recor
 
     tails = await past.tail(enough, await _where(past, wanted.selection), wanted.until_ms)
     return [recorded for tail in tails.values() for recorded in tail]
+
+
+async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
+    """The decisions that are wanted, oldest first, and the records that completed their writes, by the evaluation's ID.
+
+    Without `last` and without a beginning they are the newest 50.
+
+    Raises:
+        CommandError: an HPA that is named does not exist (exit 4).
+    """
+    limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
+    everything = await read_back(past, wanted, limit)
+    await check_known(past, wanted.selection, (each.hpa for each in everything))
+    endings = {each.decision.completes: each for each in everything if each.decision.completes}
+    return newest(everything, wanted.matches, limit), endings
 
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:
@@ -72,6 +94,32 @@ async def decided(past: Past, views: Sequence[HpaView]) -> list[HpaView]:
     for tail in (await past.tail(enough, awaited)).values():
         found |= {recorded.hpa: recorded for recorded in tail if recorded.decision.kind == "evaluation"}
     return [replace(view, decision=found.get(view.id)) for view in views]
+
+
+async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:
+    """The last decisions of some HPAs, oldest first, read once; of a young HPA no more than the last hour is read."""
+    of_partition: dict[int, set[HpaId]] = {}
+    for view in views:
+        of_partition.setdefault(view.partition, set()).add(view.id)
+    since_ms = min((view.clock_ms for view in views), default=0) - _LOOKED_BACK_MS
+
+    def enough(number: int, decisions: list[Recorded]) -> bool:
+        counts = Counter(recorded.hpa for recorded in decisions)
+        reached = bool(decisions) and decisions[0].time_ms < since_ms
+        return reached or all(counts[hpa] >= LAST_DECISIONS for hpa in of_partition[number])
+
+    found: dict[HpaId, list[Recorded]] = {view.id: [] for view in views}
+    for number, tail in (await past.tail(enough, of_partition)).items():
+        for recorded in tail:
+            if recorded.hpa in of_partition[number]:
+                found[recorded.hpa].append(recorded)
+    return {hpa: decisions[-LAST_DECISIONS:] for hpa, decisions in found.items()}
+
+
+def with_newest(view: HpaView, last: Sequence[Recorded]) -> HpaView:
+    """The view with the newest evaluation among its last decisions."""
+    evaluations = (each for each in reversed(last) if each.decision.kind == "evaluation")
+    return replace(view, decision=next(evaluations, None))
 
 
 def document(decision: Decision) -> dict[str, Any]:
@@ -123,3 +171,69 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     """A line of a table whose later rows are not known yet: usual widths, and never cut."""
     padded = [cell.ljust(widths[i]) if i < len(widths) else cell for i, cell in enumerate(cells)]
     return "  ".join(padded).rstrip()
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def decision_listing(
+    found: Sequence[Recorded], endings: Mapping[str, Recorded], time_style: str, now_ms: int
+) -> Listing[Recorded]:
+    """Decisions for every format; `endings`: the records that completed their writes, by the evaluation's ID."""
+    return Listing(
+        kind="Decision",
+        items=found,
+        columns=decision_columns(endings, time_style, now_ms),
+        document=positioned,
+        name=lambda recorded: f"decision/{recorded.decision.id}",
+        style=_style,
+    )
+
+
+def decision_columns(endings: Mapping[str, Recorded], time_style: str, now_ms: int) -> tuple[Column[Recorded], ...]:
+    """What every list says of a decision; those marked wide only where there is room."""
+    return (
+        Column("TIME", lambda r: shown(r.time_ms, time_style, now_ms)),
+        Column("HPA", lambda r: str(r.hpa)),
+        Column("FROM", lambda r: _replicas(r, r.decision.current_replicas)),
+        Column("TO", lambda r: _replicas(r, r.decision.final_desired_replicas)),
+        Column("KIND", lambda r: r.decision.kind),
+        Column("REASON", _reason, wide=True),
+        Column("WINNER", lambda r: words.short(r.decision.selected_metric) or "-", wide=True),
+        Column("LIMITED BY", lambda r: ",".join(r.decision.constraints_applied) or "-", wide=True),
+        Column("APPLIED", lambda r: _applied(r, endings), wide=True),
+        Column("MODE", lambda r: r.decision.mode, wide=True),
+        Column("GENERATION", lambda r: str(r.decision.generation), wide=True),
+        Column("BY", lambda r: r.decision.author or "-", wide=True),
+        Column("ID", lambda r: short_id(r.decision.id), exact=lambda r: r.decision.id),
+        Column("WHY", lambda r: words.why(r.decision)),
+    )
+
+
+def _replicas(recorded: Recorded, count: int) -> str:
+    return str(count) if words.scale_is_known(recorded.decision) else "-"
+
+
+def _reason(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return f"write {decision.outcome.get('result', 'ended')}"
+    return words.rescale_reason(decision) if decision.direction != "None" else decision.reason or "-"
+
+
+def _applied(recorded: Recorded, endings: Mapping[str, Recorded]) -> str:
+    """What became of the write that a decision wanted, where one was."""
+    decision = recorded.decision
+    if decision.kind == "completion":
+        return str(decision.outcome.get("result", "ended"))
+    if decision.wants is None:
+        return "-"
+    ending = endings.get(decision.id)
+    return str(ending.decision.outcome.get("result", "ended")) if ending else "pending"
+
+
+def _style(recorded: Recorded) -> str:
+    decision = recorded.decision
+    if decision.error or decision.refused:
+        return "yellow"
+    return "green" if decision.final_desired_replicas != decision.current_replicas else ""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
     from schemas.keys import HpaId
     from streams.analysis.revisions import Revision
+    from streams.history.past import Past
 
 Json = dict[str, Any]
 
@@ -28,8 +29,6 @@ async def read_revisions(
         CommandError: no such HPA (exit 4), several, or a source that cannot be read.
     """
     from fleethpa.cli.common.fleetstate import read_state
-    from schemas.keys import partition_for
-    from streams.analysis.revisions import history
 
     if len(selection.refs) > 1:
         named = ", ".join(map(str, selection.refs))
@@ -37,15 +36,31 @@ async def read_revisions(
     async with session.past() as past:
         state = await read_state(past)
         hpa = _meant(state, selection)
-        found: list[Revision] = []
-        number = partition_for(hpa.namespace_key, await past.partitions())
-        partition = await past.restored(number, before_ms=since_ms)
-        if since_ms is None and partition.applied_offset >= 0:
-            session.note(f"note: {past.name} goes back only to {rfc3339(partition.clock_ms)}")
-        async with aclosing(past.following(partition)) as records:
-            async for record in records:
-                found += history(partition, [record.plain], hpa)
-    return state, hpa, [each for each in found if since_ms is None or each.time >= since_ms]
+        found, begins_ms = await revisions_in(past, hpa, since_ms)
+        if begins_ms is not None:
+            session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
+    return state, hpa, found
+
+
+async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> tuple[list[Revision], int | None]:
+    """Read one HPA's changes, oldest first, and where the log begins, if it has lost its beginning and all was asked.
+
+    Raises:
+        ArchiveError, CoreError: the source cannot be read.
+    """
+    from schemas.keys import partition_for
+    from streams.analysis.revisions import history
+
+    found: list[Revision] = []
+    number = partition_for(hpa.namespace_key, await past.partitions())
+    partition = await past.restored(number, before_ms=since_ms)
+    lost = since_ms is None and partition.applied_offset >= 0
+    begins_ms = partition.clock_ms if lost else None
+    until_ms = None if past.at_ms is None else past.at_ms + 1
+    async with aclosing(past.following(partition, until_ms=until_ms)) as records:
+        async for record in records:
+            found += history(partition, [record.plain], hpa)
+    return [each for each in found if since_ms is None or each.time >= since_ms], begins_ms
 
 
 def _meant(state: FleetState, selection: Selection) -> HpaId:
@@ -98,3 +113,18 @@ def manifest_of(hpa: HpaId, spec: Json) -> Json:
         "metadata": {"name": hpa.name, "namespace": hpa.namespace},
         "spec": spec,
     }
+
+
+def change_text(revision: Revision) -> str:
+    """What a change was, in words."""
+    texts = [revision.what] if revision.what in ("adopted", "released") else []
+    return "; ".join([*texts, *revision.changes]) or revision.what
+
+
+def revision_document(hpa: HpaId, each: Revision) -> Json:
+    """A change as machine formats show it."""
+    import msgspec
+
+    made: Json = msgspec.to_builtins(each)
+    head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
+    return head | made | {"time": rfc3339(each.time)}

@@ -37,12 +37,12 @@ def explanation(
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
     """
-    steps = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *_steps(decision)])]
+    table = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])]
     return [
         *_head(decision, ending, now_ms, time_style, color),
         *[paint(clean(line), "red", color=color) for line in _surroundings(decision, fight, troubles)],
         "",
-        *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in steps],
+        *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in table],
         "",
         *map(clean, _tail(decision, would)),
     ]
@@ -58,12 +58,12 @@ def _head(
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    result = paint(clean(_result(decision)), _style(decision), color=color)
+    what = paint(clean(result(decision)), _style(decision), color=color)
     when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
     return [
         f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",
         f"Evaluated  {when}  spec generation {decision.generation}   engine {decision.engine}",
-        f"Result     {result}{_winner(decision)}{_ending(decision, ending, made_ms)}",
+        f"Result     {what}{_winner(decision)}{ending_text(decision, ending, made_ms)}",
     ]
 
 
@@ -86,7 +86,8 @@ def _style(decision: Decision) -> str:
     return "green" if decision.final_desired_replicas != decision.current_replicas else "bold"
 
 
-def _result(decision: Decision) -> str:
+def result(decision: Decision) -> str:
+    """The verdict in one sentence: what came out, what limited or held it, and until when."""
     if decision.kind == "completion":
         return f"WRITE ENDED  {words.why(decision)}"
     before, after = decision.current_replicas, decision.final_desired_replicas
@@ -116,7 +117,8 @@ def _winner(decision: Decision) -> str:
     return f"    winner: {words.short(decision.selected_metric)}" if decision.selected_metric else ""
 
 
-def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
+def ending_text(decision: Decision, ending: Decision | None, made_ms: int) -> str:
+    """What became of the write that it wanted, to put behind the verdict; empty where it wanted none."""
     if not_made := words.not_written(decision):
         return f"    not written: {not_made}"
     if decision.wants is None or decision.kind == "completion":
@@ -133,7 +135,8 @@ def _ending(decision: Decision, ending: Decision | None, made_ms: int) -> str:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _steps(decision: Decision) -> Iterator[Row]:
+def steps(decision: Decision) -> Iterator[Row]:
+    """The way from the current count to the final one: step, count after it, and its numbers in words."""
     known = words.scale_is_known(decision)
     yield "current", str(decision.current_replicas) if known else "-", _current(decision)
     for metric in decision.metrics:

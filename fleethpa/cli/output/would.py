@@ -18,17 +18,21 @@ _TAKEN_AWAY_HOW: Final = ("MinReplicas", "StabilizationWindow", "Tolerance")
 
 def lines(made: Counterfactuals) -> list[str]:
     """The lines below the table of an explanation."""
-    rows = [_flip(flip) for flip in made.flips]
+    found = rows(made)
+    return ["Would change the answer (each checked by evaluating it):", *layout(found)] if found else []
+
+
+def rows(made: Counterfactuals) -> list[tuple[str, str, str]]:
+    """What would be different, the count then, and how it was found; each line's first text is indented."""
+    found = [_flip(flip) for flip in made.flips]
     several = len({flip.metric for flip in made.flips} | {each.metric for each in made.unmoved}) > 1
-    rows += [_unmoved(each, several) for each in made.unmoved]
-    rows += [_without(each) for each in made.without]
+    found += [_unmoved(each, several) for each in made.unmoved]
+    found += [_without(each) for each in made.without]
     if made.release is not None:
-        rows.append(
+        found.append(
             (f"  from {rfc3339(made.release.at)} on", f"→ {made.release.answer}", "if everything else stays the same")
         )
-    if not rows:
-        return []
-    return ["Would change the answer (each checked by evaluating it):", *layout(rows)]
+    return found
 
 
 def _flip(flip: Flip) -> tuple[str, str, str]:
