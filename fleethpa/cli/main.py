@@ -73,6 +73,7 @@ VERBS: Final = {
         "Compare the engine with upstream's recorded answers.",
     ),
     "run": ("fleethpa.cli.run", "run", "Run one process: ingest, decider, reconciler, observer, or all."),
+    "page": ("fleethpa.cli.page", "page", "See the fleet in a browser, live or from an archive."),
     "dev": (
         "fleethpa.cli.dev",
         "dev",
@@ -86,7 +87,7 @@ VERBS: Final = {
 """Verb: module, attribute, one-line help (so that the list needs no import)."""
 
 _GROUPS: Final = (
-    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "doctor")),
+    ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
     ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
     ("Change", ("lint", "diff", "apply", "rollback", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),

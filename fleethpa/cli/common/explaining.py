@@ -27,7 +27,8 @@ RECENT_MS: Final = 300_000
 @dataclass(frozen=True)
 class Again:
     """A decision that was evaluated again: the whole record, what would have changed the answer, and a fight over the
-    replicas that went on then. `lacking`: why that cannot be found out, where the log no longer reaches back far enough.
+    replicas that went on then. `lacking`: why that cannot be found out, where the log no longer reaches back far
+    enough.
     """
 
     recorded: Recorded

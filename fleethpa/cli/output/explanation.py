@@ -40,7 +40,7 @@ def explanation(
     table = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])]
     return [
         *_head(decision, ending, now_ms, time_style, color),
-        *[paint(clean(line), "red", color=color) for line in _surroundings(decision, fight, troubles)],
+        *[paint(clean(line), "red", color=color) for line in surroundings(decision, fight, troubles)],
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in table],
         "",
@@ -67,7 +67,7 @@ def _head(
     ]
 
 
-def _surroundings(decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]) -> Iterator[str]:
+def surroundings(decision: Decision, fight: Fight | None, troubles: Iterable[ClusterTrouble]) -> Iterator[str]:
     """What else was going on, each with the command that comes next."""
     if fight is not None:
         target = decision.scale_target_ref

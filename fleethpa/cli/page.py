@@ -1,0 +1,115 @@
+"""`fleethpa page`: see in a browser what the fleet does, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fleethpa.cli.common.failures import OK, unreadable_text, usage
+from fleethpa.cli.common.session import Session, command_options
+
+if TYPE_CHECKING:
+    from fleethpa.page.guarding import Guard
+
+_LEAST_TOKEN = 16
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=7080, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option("--token-file", metavar="FILE", help="The token that a browser must give; needed beyond this machine.")
+@click.option(
+    "--behind-proxy",
+    metavar="HEADER",
+    help="An authenticating proxy stands before the page and names the user in this header.",
+)
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated."
+)
+@command_options(reads=True)
+def page(
+    session: Session,
+    host: str,
+    port: int,
+    token_file: str | None,
+    behind_proxy: str | None,
+    allowed_hosts: tuple[str, ...],
+) -> int:
+    """Serve a page that shows the fleet, every HPA, every decision and what changed, live or from an archive.
+
+    It reads only. It listens on this machine alone unless --host says otherwise; then it demands a token, or an
+    authenticating proxy that --behind-proxy names. Ctrl-C ends it.
+    """
+    guard = _guard(host, token_file, behind_proxy, allowed_hosts)
+    if session.source == "kafka":
+        session.config.kafka()
+    else:
+        from fleethpa.cli.common.sources import archive_past
+
+        archive_past(session.source)
+    return session.run(_serve(session, guard, host, port))
+
+
+def _guard(host: str, token_file: str | None, behind_proxy: str | None, allowed_hosts: tuple[str, ...]) -> Guard:
+    from fleethpa.page.guarding import Guard, is_loopback, names_of
+
+    if not is_loopback(host):
+        if not (token_file or behind_proxy):
+            raise usage(
+                f"--host {host} is reached from other machines, and nobody would be asked who they are",
+                cause="Give a token, or name the header of an authenticating proxy.",
+                next_step="fleethpa page --host HOST --token-file FILE --allowed-host NAME",
+            )
+        if host in ("0.0.0.0", "::") and not allowed_hosts:
+            raise usage(
+                f"--host {host} does not say by which name browsers come",
+                cause="A page that answers to any name can be read through other sites (DNS rebinding).",
+                next_step=f"fleethpa page --host {host} --allowed-host NAME --token-file FILE",
+            )
+    return Guard(names_of(host, allowed_hosts), _token(token_file) if token_file else "", behind_proxy or "")
+
+
+def _token(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"--token-file {path} cannot be read", cause=unreadable_text(error)) from error
+    if len(token) < _LEAST_TOKEN:
+        raise usage(
+            f"--token-file {path}: the token has {len(token)} characters, at least {_LEAST_TOKEN} are needed",
+            next_step=f"openssl rand -hex 24 > {path}",
+        )
+    return token
+
+
+async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
+    from aiohttp import web
+
+    from fleethpa.cli.common.parts import stop_on_signals
+    from fleethpa.page.livereader import LiveReader
+    from fleethpa.page.pageserver import PageServer
+
+    servers = session.config.servers
+    server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)
+    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
+    stop = stop_on_signals()
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise usage(
+                f"cannot listen on {host}:{port}: {error.strerror}", next_step="fleethpa page --port 0"
+            ) from error
+        bound = runner.addresses[0][1]
+        where = f"[{host}]" if ":" in host else host
+        session.out(f"The page is at http://{where}:{bound}/  (source: {session.source}; Ctrl-C ends it)")
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+    return OK

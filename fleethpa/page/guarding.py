@@ -1,0 +1,117 @@
+"""Who may read the page, and what a browser may do with it: Host header, token, security headers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+COOKIE: Final = "fleethpa-page"
+OPEN_PATHS: Final = ("/healthz", "/login", "/static/", "/vendor/")
+"""Paths without anything of the fleet, which need no token."""
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a request must bring.
+
+    `names`: values of the Host header that are accepted, without port. `token`: empty where none is asked for.
+    `user_header`: the header with which an authenticating proxy names the user; empty: there is no such proxy.
+    """
+
+    names: frozenset[str]
+    token: str = ""
+    user_header: str = ""
+
+    @property
+    def cookie(self) -> str:
+        """What the cookie of a browser that knows the token holds: not the token itself."""
+        return hmac.new(self.token.encode(), b"fleethpa page cookie", hashlib.sha256).hexdigest()
+
+    def knows_token(self, given: str) -> bool:
+        """Whether somebody has given the token."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def host_fits(self, host: str) -> bool:
+        """Whether a Host header names this server: another name may be an attacker's that points here."""
+        return _bare(host) in self.names
+
+    def admits(self, request: web.Request) -> bool:
+        """Whether a request may read the fleet."""
+        if self.user_header and not request.headers.get(self.user_header):
+            return False
+        if not self.token:
+            return True
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.knows_token(bearer.strip()):
+            return True
+        return hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), self.cookie.encode())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def names_of(host: str, others: Iterable[str]) -> frozenset[str]:
+    """The Host names that are accepted: those of this machine where it listens there only, and those that are given."""
+    own = {"localhost", "127.0.0.1", "::1"} if is_loopback(host) else set()
+    return frozenset({_bare(name) for name in others} | own | {_bare(host)})
+
+
+def _bare(host: str) -> str:
+    """A Host header without its port, in lower case."""
+    text = host.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text if text.count(":") > 1 else text.partition(":")[0]
+
+
+def middleware(guard: Guard) -> Middleware:
+    """Refuse what the guard does not admit; give every answer the security headers."""
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await _answer(guard, request, handler)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return guarded
+
+
+async def _answer(guard: Guard, request: web.Request, handler: Handler) -> web.StreamResponse:
+    is_probe = request.path == "/healthz"
+    if not is_probe and not guard.host_fits(request.headers.get("Host", "")):
+        text = "This Host name is not one of this page. Start it with --allowed-host NAME to add one.\n"
+        return web.Response(status=421, text=text)
+    if not request.path.startswith(OPEN_PATHS) and not guard.admits(request):
+        if guard.token and "text/html" in request.headers.get("Accept", "") and request.method == "GET":
+            return web.Response(status=303, headers={"Location": "/login"})
+        challenge = {"WWW-Authenticate": "Bearer"} if guard.token else {}
+        missing = "the token" if guard.token else f"the header {guard.user_header} of the authenticating proxy"
+        return web.Response(status=401, text=f"This page needs {missing}.\n", headers=challenge)
+    try:
+        return await handler(request)
+    except web.HTTPException as found:
+        found.headers.update(HEADERS)
+        raise

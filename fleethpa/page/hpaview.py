@@ -1,0 +1,217 @@
+"""One HPA at one moment: the verdict, the arithmetic, its metrics, who moved it, and what happened before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final
+
+from fleethpa.cli.common.clustertroubles import ClusterTrouble
+from fleethpa.cli.common.decisionlists import listed
+from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.filters import Filter
+from fleethpa.cli.common.finding import find_decision
+from fleethpa.cli.common.revisionlog import change_text, revisions_in
+from fleethpa.cli.common.selection import Ref, Selection
+from fleethpa.cli.common.views import FleetState, HpaView
+from fleethpa.cli.output import words
+from fleethpa.cli.output.explanation import ending_text, result, steps, surroundings
+from fleethpa.cli.output.metrichealth import metric_health
+from fleethpa.cli.output.table import clean
+from fleethpa.cli.output.times import parse_duration_ms
+from fleethpa.cli.output.would import rows as would_rows
+from fleethpa.page.series import Mark, Series, hand_marks, series
+from schemas.decisions import Decision
+from schemas.keys import HpaId
+from streams.analysis.revisions import Revision
+from streams.history.past import Past
+from streams.history.recorded import Recorded
+from streams.state.moves import moved
+
+SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
+DEFAULT_SPAN: Final = "1h"
+TIMELINE: Final = 200
+"""Lines of the timeline at most."""
+
+
+@dataclass(frozen=True)
+class HpaPast:
+    """What was read of an HPA: its evaluations and ended writes of a span, its changes, and one decision explained."""
+
+    decisions: Sequence[Recorded]
+    revisions: Sequence[Revision]
+    again: Again | None = None
+    ending: Recorded | None = None
+    troubles: Sequence[ClusterTrouble] = ()
+    note: str = ""
+
+
+async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> HpaPast:
+    """Read what the view of an HPA shows.
+
+    Raises:
+        CommandError: there is no such HPA; the source cannot be read.
+    """
+    decisions = await read_decisions(past, hpa, at_ms, span_ms)
+    revisions, _ = await revisions_in(past, hpa, max(0, at_ms - span_ms))
+    try:
+        newest, ending = await find_decision(past, str(hpa), None, at_ms=at_ms)
+    except CommandError as error:
+        return HpaPast(decisions, revisions, note=error.text())
+    again = await evaluated_again(past, newest)
+    note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
+    return HpaPast(decisions, revisions, again, ending, await troubles_of(past, newest, ending, at_ms), note)
+
+
+async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
+    """The decisions of an HPA in the span that ends at a moment, oldest first."""
+    ref = Ref(hpa.name, hpa.namespace, hpa.cluster)
+    wanted = Filter(Selection((ref,)), since_ms=max(0, at_ms - span_ms), until_ms=at_ms + 1)
+    found, _ = await listed(past, wanted, None)
+    return found
+
+
+def span_of(text: str) -> int:
+    """Read the span of the charts in milliseconds; what is not a duration is the default."""
+    try:
+        return parse_duration_ms(text or DEFAULT_SPAN, "span") or parse_duration_ms(DEFAULT_SPAN)
+    except CommandError:
+        return parse_duration_ms(DEFAULT_SPAN)
+
+
+def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[str, Any]:
+    """What the template shows; of an HPA that was deleted there is only its past."""
+    view = state.hpas.get(hpa)
+    if view is not None and read.again is not None:
+        view = replace(view, decision=read.again.recorded)
+    return {
+        "hpa": hpa,
+        "view": view,
+        "problems": [clean(problem.text) for problem in view.problems] if view is not None else [],
+        "moves": _moves(view),
+        "timeline": timeline(read),
+        "revisions": list(reversed(read.revisions)),
+        "change_text": change_text,
+        "note": read.note,
+        "decision": decision_part(read.again, read.ending, now_ms, read.troubles) if read.again is not None else None,
+    }
+
+
+def decision_part(
+    again: Again, ending: Recorded | None, now_ms: int, troubles: Sequence[ClusterTrouble] = ()
+) -> dict[str, Any]:
+    """A decision as `explain` has it: verdict, arithmetic, metrics, and what would have changed the answer."""
+    recorded, would = again.recorded, again.would
+    decision = recorded.decision
+    ended = ending_text(decision, ending.decision if ending is not None else None, recorded.time_ms).strip()
+    return {
+        "id": decision.id,
+        "time_ms": recorded.time_ms,
+        "verdict": clean(result(decision)),
+        "change": words.change(decision),
+        "winner": words.short(decision.selected_metric),
+        "ended": clean(ended),
+        "direction": decision.direction,
+        "failed": bool(decision.error or decision.refused),
+        "around": [clean(line.strip()) for line in surroundings(decision, again.fight, troubles)],
+        "steps": waterfall(decision),
+        "health": [tuple(map(clean, row)) for row in metric_health(decision, now_ms)],
+        "would": [tuple(clean(cell.strip()) for cell in row) for row in would_rows(would)] if would is not None else [],
+    }
+
+
+def waterfall(decision: Decision) -> list[dict[str, Any]]:
+    """The steps of `explain`, each with the width (percent) of its bar."""
+    found = [(clean(name), clean(value), clean(detail)) for name, value, detail in steps(decision)]
+    most = max([1, *(int(value) for _, value, _ in found if value.lstrip("-").isdigit())])
+    return [
+        {
+            "name": name,
+            "value": value,
+            "detail": detail.replace("◀ winner", "").strip(),
+            "winner": "◀ winner" in detail,
+            "bar": round(100 * int(value) / most) if value.isdigit() else 0,
+        }
+        for name, value, detail in found
+    ]
+
+
+def _moves(view: HpaView | None) -> list[dict[str, Any]]:
+    moves = reversed(view.moves) if view is not None else ()
+    return [
+        {"time_ms": move.time_ms, "text": f"{move.before} → {move.after}", "by": clean(move.writer)} for move in moves
+    ]
+
+
+# --- the timeline -----------------------------------------------------------------------------------------------------
+
+
+def timeline(read: HpaPast) -> list[dict[str, Any]]:
+    """What happened, newest first; evaluations that came out alike are one line."""
+    lines = [_alike(list(run)) for _, run in groupby(read.decisions, key=_likeness)]
+    lines += [_changed(each) for each in read.revisions]
+    lines += [line for recorded in read.decisions if (line := _by_hand(recorded)) is not None]
+    return sorted(lines, key=lambda line: -line["time_ms"])[:TIMELINE]
+
+
+def _likeness(recorded: Recorded) -> tuple[Any, ...]:
+    decision = recorded.decision
+    if decision.kind == "completion" or decision.direction != "None":
+        return (decision.id,)
+    return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)
+
+
+def _alike(run: Sequence[Recorded]) -> dict[str, Any]:
+    first, last = run[0], run[-1]
+    decision = last.decision
+    kind = "write" if decision.kind == "completion" else "scale" if decision.direction != "None" else "same"
+    return {
+        "kind": "failed" if decision.error or decision.refused else kind,
+        "time_ms": last.time_ms,
+        "since_ms": first.time_ms,
+        "count": len(run),
+        "id": decision.id,
+        "change": "" if decision.kind == "completion" else words.change(decision),
+        "text": clean(words.why(decision)),
+    }
+
+
+def _changed(each: Revision) -> dict[str, Any]:
+    by = each.author or each.manager
+    text = f"{change_text(each)}{f', by {by}' if by else ''}{f': {each.reason}' if each.reason else ''}"
+    change = f"revision {each.generation}" if each.generation else each.what
+    return _line("spec", each.time, change, text)
+
+
+def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
+    change = recorded.decision.observed.get("change")
+    if not change or change["by"] == "decision":
+        return None
+    move = moved(recorded.time_ms, change)
+    return _line("hand", move.time_ms, f"{move.before} → {move.after}", f"written by {move.writer}")
+
+
+def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "time_ms": time_ms,
+        "since_ms": time_ms,
+        "count": 1,
+        "id": "",
+        "change": change,
+        "text": clean(text),
+    }
+
+
+# --- the charts -------------------------------------------------------------------------------------------------------
+
+
+def charts(decisions: Sequence[Recorded], revisions: Iterable[Revision]) -> Series:
+    """The lines of an HPA's charts, with marks for what was changed and who else wrote."""
+    marks = [
+        Mark(time=each.time / 1000, kind="spec" if each.spec is not None else "command", text=change_text(each))
+        for each in revisions
+    ]
+    return series(decisions, [*marks, *hand_marks(decisions)])

@@ -1,0 +1,173 @@
+"""The one reader behind all browsers: the state of the fleet, kept fresh, and the past for one question at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from fleethpa.cli.common.configuration import Config
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.sources import archive_past, open_past
+from fleethpa.cli.common.views import FleetState
+from schemas.codec import WireError
+from streams.archive.segments import ArchiveError
+from streams.history.past import LogGoneError, Past
+from streams.state.logerrors import CoreError
+
+logger = logging.getLogger(__name__)
+KAFKA: Final = "kafka"
+EVERY_S: Final = 2.0
+"""How often the state is read again, at most, while a browser looks."""
+SHARE: Final = 4.0
+"""Reading the state takes at most one part in so many of the time."""
+RETRY_S: Final = 3.0
+STALL_S: Final = 60.0
+"""A reading of the topics that takes longer has failed: the brokers are away."""
+KEPT: Final = 4
+"""States of earlier moments that are kept, for who reloads."""
+UNREADABLE: Final = (CommandError, ArchiveError, WireError, CoreError, OSError, TimeoutError)
+
+
+class LiveReader:
+    """Reads what `--from` names.
+
+    `state` is the newest state that could be read, None before the first. `version` rises with each. `problem`: why the
+    source cannot be read now, with `since_ms`; empty: it can.
+    """
+
+    def __init__(self, source: str, config: Config) -> None:
+        self.source, self._config = source, config
+        self.state: FleetState | None = None
+        self.version = 0
+        self.problem = ""
+        self.since_ms = 0
+        self.watchers = 0
+        """Browsers that wait for changes."""
+        self._changed = asyncio.Condition()
+        self._wanted = asyncio.Event()
+        self._one = asyncio.Lock()
+        self._past: Past | None = None
+        self._exits = AsyncExitStack()
+        self._earlier: OrderedDict[int, FleetState] = OrderedDict()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether more is being written."""
+        return self.source == KAFKA or archive_past(self.source).is_live()
+
+    def now_ms(self) -> int:
+        """What ages refer to: the wall clock, for an archive its newest record."""
+        if self.source == KAFKA:
+            return time.time_ns() // 1_000_000
+        return self.state.clock_ms if self.state is not None else archive_past(self.source).newest_ms()
+
+    async def run(self) -> None:
+        """Keep the state fresh while browsers look; runs until it is cancelled."""
+        while True:
+            began = time.monotonic()
+            await self._refresh()
+            took_s = time.monotonic() - began
+            await asyncio.sleep(RETRY_S if self.problem else max(EVERY_S, SHARE * took_s))
+            if not self.is_live and not self.problem:
+                return
+            if not self.watchers:
+                self._wanted.clear()
+                await self._wanted.wait()
+
+    async def _refresh(self) -> None:
+        try:
+            async with asyncio.timeout(STALL_S), self.past() as past:
+                state = await read_state(past)
+        except UNREADABLE as error:
+            await self._failed(error)
+            return
+        # The driver's own errors have no common base with ours; whatever it is, the page says so and tries again.
+        except Exception as error:
+            logger.warning("the source cannot be read: %s", error)
+            await self._failed(error)
+            return
+        async with self._changed:
+            moved = self.state is None or state.clock_ms != self.state.clock_ms or bool(self.problem)
+            self.state, self.problem = state, ""
+            if moved:
+                self.version += 1
+                self._changed.notify_all()
+
+    async def _failed(self, error: Exception) -> None:
+        async with self._one:
+            await self._close()
+        async with self._changed:
+            if not self.problem:
+                self.since_ms = time.time_ns() // 1_000_000
+            self.problem = error.text() if isinstance(error, CommandError) else str(error) or type(error).__name__
+            self.version += 1
+            self._changed.notify_all()
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        """Wait until the state is newer than `version`, and return its version; the same one after the time limit."""
+        self._wanted.set()
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait_for(lambda: self.version != version), timeout_s)
+            except TimeoutError:
+                return version
+        return self.version
+
+    async def state_at(self, at_ms: int | None) -> FleetState:
+        """Return the state as of a moment (None: the newest that could be read).
+
+        Raises:
+            CommandError: the source does not hold that moment, or cannot be read.
+        """
+        self._wanted.set()
+        if at_ms is None:
+            if self.state is None:
+                async with self.past() as past:
+                    self.state = await read_state(past)
+            return self.state
+        if at_ms in self._earlier:
+            self._earlier.move_to_end(at_ms)
+            return self._earlier[at_ms]
+        async with self.past(at_ms) as past:
+            found = await read_state(past)
+        self._earlier[at_ms] = found
+        while len(self._earlier) > KEPT:
+            self._earlier.popitem(last=False)
+        return found
+
+    @asynccontextmanager
+    async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:
+        """Open the past as of a moment. Topics are read over one connection, by one question at a time.
+
+        Raises:
+            CommandError: it cannot be read.
+        """
+        if self.source != KAFKA:
+            yield archive_past(self.source, at_ms)
+            return
+        async with self._one:
+            if self._past is None:
+                self._past = await self._exits.enter_async_context(open_past(KAFKA, self._config))
+            self._past.at_ms = at_ms
+            try:
+                yield self._past
+            except (LogGoneError, CommandError):
+                raise  # an answer, not a fault of the connection
+            except BaseException:
+                await self._close()
+                raise
+
+    async def _close(self) -> None:
+        self._past, exits, self._exits = None, self._exits, AsyncExitStack()
+        await exits.aclose()
+
+    async def close(self) -> None:
+        """End the connection."""
+        async with self._one:
+            await self._close()

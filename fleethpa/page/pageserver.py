@@ -1,0 +1,294 @@
+"""The web server of the page: addresses to views, live updates, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandError
+from fleethpa.cli.common.filters import moment
+from fleethpa.cli.common.finding import no_such_hpa
+from fleethpa.cli.common.nextsteps import completed
+from fleethpa.cli.common.selection import Ref
+from fleethpa.cli.common.views import FleetState
+from fleethpa.cli.output.clustertable import cluster_listing
+from fleethpa.cli.output.times import rfc3339, span
+from fleethpa.page import series as charted
+from fleethpa.page.changesview import changes_view, read_changes
+from fleethpa.page.decisionview import compared, decision_view, read_decision, receipt
+from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
+from fleethpa.page.guarding import COOKIE, Guard, middleware
+from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
+from fleethpa.page.livereader import LiveReader
+from fleethpa.page.rendering import environment
+from schemas.codec import WireError
+from schemas.keys import HpaId
+from streams.archive.segments import ArchiveError
+from streams.state.logerrors import CoreError
+
+READER: Final = web.AppKey("reader", LiveReader)
+HERE: Final = Path(__file__).parent
+KEEP_ALIVE_S: Final = 15.0
+SLOW_S: Final = 10.0
+"""A browser that takes nothing for so long is dropped; it connects again when it can."""
+MOST_BROWSERS: Final = 200
+DEFAULT_WINDOW: Final = "24h"
+_STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
+
+
+class PageServer:
+    """Serves the views of one source.
+
+    Args:
+        options: those of the command line, so that hints can be run as they are.
+        servers: the brokers, for messages.
+    """
+
+    def __init__(self, reader: LiveReader, guard: Guard, options: Mapping[str, Any], servers: str) -> None:
+        self.reader, self.guard = reader, guard
+        self._options, self._servers = options, servers
+        self._templates = environment()
+
+    def app(self) -> web.Application:
+        """The application, with the reader running while it does."""
+        app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=256 * 1024)
+        app[READER] = self.reader
+        app.add_routes(
+            [
+                web.get("/", self.fleet),
+                web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
+                web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
+                web.get("/decision/{id}", self.decision),
+                web.get("/decision/{id}/verify", self.verify),
+                web.get("/diff", self.diff),
+                web.get("/changes", self.changes),
+                web.get("/clusters", self.clusters),
+                web.get("/audit", self.audit),
+                web.get("/live", self.live),
+                web.get("/healthz", self.healthz),
+                web.get("/login", self.login),
+                web.post("/login", self.log_in),
+                web.static("/static", HERE / "static"),
+                web.static("/vendor", HERE / "vendor"),
+            ]
+        )
+        app.cleanup_ctx.append(self._reading)
+        return app
+
+    async def _reading(self, _: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.reader.run())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await self.reader.close()
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    async def fleet(self, request: web.Request) -> web.Response:
+        """Everything at a glance."""
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
+        number = request.query.get("page", "1")
+        query = request.query.get("q", "")
+        found = fleet_view(state, query, int(number) if number.isdigit() else 1, self._now_ms(at_ms))
+        return self._html(request, "fleet.html", state, found, command="get hpa -A")
+
+    async def hpa(self, request: web.Request) -> web.Response:
+        """One HPA at one moment."""
+        at_ms, hpa = self._at(request), _hpa_of(request)
+        now_ms, text = self._now_ms(at_ms), request.query.get("span", "")
+        state = await self.reader.state_at(at_ms)
+        if hpa not in state.hpas and hpa not in state.forgotten:
+            raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
+        async with self.reader.past(at_ms) as past:
+            read = await read_hpa(past, hpa, now_ms, span_of(text))
+        found = hpa_view(state, hpa, read, now_ms) | {"span": text or "1h", "spans": SPANS}
+        moment_ = f" --at {rfc3339(at_ms)}" if at_ms is not None else ""
+        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{moment_}")
+
+    async def series(self, request: web.Request) -> web.Response:
+        """The numbers of an HPA's charts, as JSON."""
+        at_ms, hpa = self._at(request), _hpa_of(request)
+        now_ms = self._now_ms(at_ms)
+        span_ms = span_of(request.query.get("span", ""))
+        async with self.reader.past(at_ms) as past:
+            decisions = await read_decisions(past, hpa, now_ms, span_ms)
+        return web.json_response(charted.document(charts(decisions, ())), dumps=_json)
+
+    async def decision(self, request: web.Request) -> web.Response:
+        """One decision and its receipt."""
+        async with self.reader.past() as past:
+            read = await read_decision(past, request.match_info["id"])
+        found = decision_view(read, self._now_ms(None))
+        state = await self.reader.state_at(None)
+        return self._html(request, "decision.html", state, {"decision": found}, command=f"explain {found['id']}")
+
+    async def verify(self, request: web.Request) -> web.Response:
+        """A decision derived again, as a part of its view."""
+        began = time.monotonic()
+        async with self.reader.past() as past:
+            found = await receipt(past, request.match_info["id"], self._servers)
+        text = self._templates.get_template("receipt.html").render(found=found, took_s=time.monotonic() - began)
+        return web.Response(text=text, content_type="text/html")
+
+    async def diff(self, request: web.Request) -> web.Response:
+        """Two decisions beside each other."""
+        one, other = request.query.get("one", ""), request.query.get("other", "")
+        async with self.reader.past() as past:
+            first, second = await read_decision(past, one), await read_decision(past, other)
+        found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
+        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=f"explain {one}")
+
+    async def changes(self, request: web.Request) -> web.Response:
+        """Every change of the fleet."""
+        at_ms = self._at(request)
+        now_ms = self._now_ms(at_ms)
+        window = request.query.get("since", "") or DEFAULT_WINDOW
+        since_ms = moment(window, now_ms, "since") or 0
+        every = request.query.get("show") == "all"
+        bar = request.query.get("bar", "")
+        async with self.reader.past(at_ms) as past:
+            read = await read_changes(past, since_ms, now_ms + 1, every=every)
+        query = request.query.get("q", "")
+        found = changes_view(read, query, since_ms, now_ms, int(bar) if bar.isdigit() else None, now_ms)
+        found |= {"since": window, "every": every}
+        command = f"decisions -A --since {window}{'' if every else ' --changes'}"
+        return self._html(request, "changes.html", await self.reader.state_at(at_ms), found, command=command)
+
+    async def clusters(self, request: web.Request) -> web.Response:
+        """Which clusters are watched, and how."""
+        state = await self.reader.state_at(self._at(request))
+        views = list(state.clusters.values())
+        found = {"clusters": cluster_rows(state), "headers": [c.header for c in cluster_listing(views).columns]}
+        found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
+        found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
+        return self._html(request, "clusters.html", state, found, command="get clusters")
+
+    async def audit(self, request: web.Request) -> web.Response:
+        """What the record holds, and how it is checked."""
+        state = await self.reader.state_at(None)
+        async with self.reader.past() as past:
+            numbers = range(await past.partitions())
+            firsts = [await past.first_ms(number) for number in numbers]
+            lasts = [await past.last_ms(number) for number in numbers]
+        rows = list(zip(numbers, firsts, lasts, strict=True))
+        return self._html(request, "audit.html", state, {"partitions": rows}, command="audit verify")
+
+    # --- live -------------------------------------------------------------------------------------------------------
+
+    async def live(self, request: web.Request) -> web.StreamResponse:
+        """Say that something is new, as server-sent events.
+
+        Nothing is queued for a browser: it learns the newest version when it is ready for it, and one that takes
+        nothing is dropped.
+        """
+        if self.reader.watchers >= MOST_BROWSERS:
+            return web.Response(status=503, text=f"{MOST_BROWSERS} browsers watch already.\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        if request.transport is not None:
+            request.transport.set_write_buffer_limits(high=16 * 1024)
+        version = self.reader.version
+        self.reader.watchers += 1
+        try:
+            await response.write(b"retry: 2000\n\n")
+            while True:
+                newest = await self.reader.changed(version, KEEP_ALIVE_S)
+                event = ": still here\n\n" if newest == version else f"event: changed\ndata: {newest}\n\n"
+                version = newest
+                async with asyncio.timeout(SLOW_S):
+                    await response.write(event.encode())
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self.reader.watchers -= 1
+        return response
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """Whether the server answers."""
+        return web.Response(text="ok\n")
+
+    # --- the token --------------------------------------------------------------------------------------------------
+
+    async def login(self, request: web.Request) -> web.Response:
+        """Ask for the token."""
+        return self._plain("login.html", wrong="wrong" in request.query)
+
+    async def log_in(self, request: web.Request) -> web.Response:
+        """Take the token, and let the browser keep what proves that it knows it."""
+        given = str((await request.post()).get("token", "")).strip()
+        if not self.guard.token or not self.guard.knows_token(given):
+            return web.Response(status=303, headers={"Location": "/login?wrong"})
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(COOKIE, self.guard.cookie, httponly=True, samesite="Strict", secure=request.secure)
+        return response
+
+    # --- what every view has ----------------------------------------------------------------------------------------
+
+    def _at(self, request: web.Request) -> int | None:
+        text = request.query.get("at", "").strip()
+        return moment(text, self._now_ms(None), "at") if text else None
+
+    def _now_ms(self, at_ms: int | None) -> int:
+        return self.reader.now_ms() if at_ms is None else at_ms
+
+    def _html(
+        self, request: web.Request, template: str, state: FleetState, found: Mapping[str, Any], *, command: str
+    ) -> web.Response:
+        at_ms = self._at(request)
+        behind_ms = state.end_ms - state.clock_ms
+        text = self._templates.get_template(template).render(
+            dict(found)
+            | {
+                "path": request.path,
+                "asked": request.query,
+                "at": request.query.get("at", "").strip(),
+                "at_ms": at_ms,
+                "live": at_ms is None and self.reader.is_live,
+                "source": self.reader.source,
+                "clock_ms": state.clock_ms,
+                "behind": span(behind_ms) if behind_ms > 0 else "",
+                "problem": self.reader.problem,
+                "problem_since": rfc3339(self.reader.since_ms),
+                "command": completed(f"fleethpa {command}", self._options),
+                "fleet_verdict": verdict(state),
+            }
+        )
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    def _plain(self, template: str, status: int = 200, **found: Any) -> web.Response:
+        text = self._templates.get_template(template).render(found)
+        return web.Response(text=text, status=status, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    @web.middleware
+    async def _errors(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+        """Say what failed, its likely cause and the next step, as the commands do."""
+        try:
+            answer: web.StreamResponse = await handler(request)
+        except CommandError as error:
+            status = _STATUS.get(error.code, 500)
+            next_step = completed(error.next_step, self._options)
+            return self._plain("message.html", status, what=error.what, cause=error.cause, next_step=next_step)
+        except (ArchiveError, WireError, CoreError) as error:
+            cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
+            next_step = completed("fleethpa audit verify", self._options)
+            return self._plain("message.html", 500, what=str(error), cause=cause, next_step=next_step)
+        return answer
+
+
+def _hpa_of(request: web.Request) -> HpaId:
+    found = request.match_info
+    return HpaId(found["cluster"], found["namespace"], found["name"])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,47 @@
+"""Templates: Jinja2 with automatic escaping, so that a name or message of a hostile cluster is text, never markup."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fleethpa.cli.output.table import clean
+from fleethpa.cli.output.times import rfc3339
+from schemas.keys import HpaId
+
+
+def environment() -> Environment:
+    """The templates of the page; a name that a template asks for and nobody gave is an error."""
+    made = Environment(
+        loader=PackageLoader("fleethpa.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock}
+    made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
+    return made
+
+
+def clock(time_ms: int) -> str:
+    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title."""
+    return rfc3339(time_ms)[11:19]
+
+
+def hpa_url(hpa: HpaId, **query: Any) -> str:
+    """The address of an HPA's view."""
+    return url("/hpa/" + "/".join(quote(part, safe="") for part in (hpa.cluster, hpa.namespace, hpa.name)), **query)
+
+
+def decision_url(id_: str, **query: Any) -> str:
+    """The address of a decision's view."""
+    return url(f"/decision/{quote(id_, safe='')}", **query)
+
+
+def url(path: str, **query: Any) -> str:
+    """A path with those parts of a query that say something."""
+    said = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(said)}" if said else path

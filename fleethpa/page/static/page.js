@@ -1,0 +1,155 @@
+// The charts, the pause button, and nothing that HTML can do by itself.
+"use strict";
+
+(() => {
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const root = () => document.getElementById("charts");
+  const utc = (s) => new Date(s * 1000).toISOString();
+  const label = (s, span) => (span > 86400 ? utc(s).slice(5, 16).replace("T", " ") : utc(s).slice(11, span < 1200 ? 19 : 16));
+  const show = (value) => (value === null || value === undefined ? "–" : String(Math.round(value * 1000) / 1000));
+  let plots = [];
+  window.fleethpaCharts = plots; // for tests: what is drawn, as data
+
+  // --- pause: while it is on, what comes in changes nothing -----------------------------------------------------------
+  let paused = false;
+  const pause = document.getElementById("pause");
+  pause?.addEventListener("click", () => {
+    paused = !paused;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Paused: go on" : "Pause";
+    if (!paused) document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
+  });
+  // What is being read is not moved: neither under the pause button, nor while something inside has the focus or is selected.
+  const isRead = (section) => {
+    const selection = getSelection();
+    const selected = selection && !selection.isCollapsed && section.contains(selection.anchorNode);
+    const focused = document.activeElement?.closest("input, textarea, select");
+    return selected || (focused && section.contains(focused));
+  };
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const section = event.detail.elt;
+    if (!section.hasAttribute("data-live")) return;
+    if (paused || isRead(section)) event.preventDefault();
+    else if (root()) draw();
+  });
+
+  // --- charts -----------------------------------------------------------------------------------------------------------
+  const axes = () => [
+    { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui", size: 24,
+      space: 80, values: (plot, splits) => splits.map((s) => label(s, plot.scales.x.max - plot.scales.x.min)) },
+    { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui", size: 44 },
+  ];
+  const stepped = () => uPlot.paths.stepped({ align: 1 });
+
+  const marks = (series) => ({
+    hooks: {
+      draw: [(plot) => {
+        const context = plot.ctx;
+        const colours = { spec: css("--mark"), command: css("--mark"), hand: css("--target"), write: css("--wanted") };
+        context.save();
+        for (const mark of series.marks) {
+          const x = Math.round(plot.valToPos(mark.time, "x", true));
+          if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
+          context.fillStyle = colours[mark.kind] || css("--soft");
+          const low = mark.kind === "write" || mark.kind === "hand";
+          const size = 7 * devicePixelRatio;
+          // Writers in a lane at the foot, changes of the spec as flags over the whole height.
+          if (low) context.fillRect(x - size / 2, plot.bbox.top + plot.bbox.height - size, size, size);
+          else context.fillRect(x, plot.bbox.top, 2, plot.bbox.height);
+        }
+        context.restore();
+      }],
+    },
+  });
+
+  const said = (series) => (plot) => {
+    const at = plot.cursor.idx;
+    const place = document.getElementById("reading");
+    if (at === null || at === undefined || !place) return;
+    const time = series.times[at];
+    const parts = [`wanted ${show(series.wanted[at])}`, `current ${show(series.spec[at])}`, `ready ${show(series.ready[at])}`];
+    for (const line of series.metrics) parts.push(`${line.name} ${show(line.values[at])}${line.unit} of ${show(line.targets[at])}${line.unit}`);
+    const near = series.marks.filter((mark) => Math.abs(mark.time - time) < 3).map((mark) => mark.text);
+    place.textContent = `${utc(time).slice(11, 19)}  ${parts.concat(near).join(", ")}`;
+  };
+
+  const click = (series) => (plot) => {
+    plot.over.addEventListener("click", () => {
+      if (plot.cursor.idx === null || plot.cursor.idx === undefined) return;
+      const address = new URL(location.href);
+      address.searchParams.set("at", utc(series.times[plot.cursor.idx]));
+      location.assign(address);
+    });
+  };
+
+  const cursorAt = (at) => ({
+    hooks: {
+      draw: [(plot) => {
+        const time = Date.parse(at) / 1000;
+        if (Number.isNaN(time)) return;
+        const x = Math.round(plot.valToPos(time, "x", true));
+        plot.ctx.fillStyle = css("--ink");
+        plot.ctx.fillRect(x, plot.bbox.top, 1, plot.bbox.height);
+      }],
+    },
+  });
+
+  const common = (series, title, height) => ({
+    title,
+    width: root().clientWidth,
+    height,
+    tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "UTC"),
+    cursor: { sync: { key: "hpa" }, drag: { x: true, y: false } },
+    legend: { show: false },
+    axes: axes(),
+    hooks: { setCursor: [said(series)], ready: [click(series)] },
+  });
+
+  const line = (label, colour, dash, width = 2) =>
+    ({ label, stroke: css(colour), width, dash, points: { show: false }, spanGaps: false, paths: stepped() });
+
+  const replicas = (series, at) => new uPlot({
+    ...common(series, "Replicas: wanted (solid), current (dashed), ready (dotted); band: min to max", 170),
+    scales: { y: { range: (_, __, most) => [0, Math.max(1, most) * 1.08] } },
+    series: [{}, line("max", "--line", [], 1), line("min", "--line", [], 1), line("wanted", "--wanted", []),
+      line("current", "--spec", [6, 4]), line("ready", "--ready", [2, 3])],
+    bands: [{ series: [1, 2], fill: css("--band") }],
+    plugins: [marks(series), cursorAt(at)],
+  }, [series.times, series.most, series.least, series.wanted, series.spec, series.ready], document.getElementById("plots"));
+
+  const metric = (series, each, at) => new uPlot({
+    ...common(series, `${each.name}${each.unit ? " in " + each.unit : ""}; target dashed`, 110),
+    scales: { y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
+    series: [{}, { ...line(each.name, "--wanted", []), paths: uPlot.paths.linear() }, line("target", "--target", [6, 4])],
+    plugins: [cursorAt(at)],
+  }, [series.times, each.values, each.targets], document.getElementById("plots"));
+
+  async function draw() {
+    const place = root();
+    if (!place || typeof uPlot === "undefined") return;
+    const address = new URL(place.dataset.series, location.href);
+    if (place.dataset.at) address.searchParams.set("at", place.dataset.at);
+    address.searchParams.set("span", place.dataset.span);
+    const answer = await fetch(address);
+    if (!answer.ok) {
+      document.getElementById("plots").textContent = "The charts cannot be read now; the timeline below is as of the last reading.";
+      return;
+    }
+    const series = await answer.json();
+    plots.forEach((plot) => plot.destroy());
+    plots.length = 0;
+    document.getElementById("plots").replaceChildren();
+    if (!series.times.length) {
+      document.getElementById("plots").textContent = "No evaluation in this span.";
+      return;
+    }
+    plots.push(replicas(series, place.dataset.at));
+    for (const each of series.metrics) plots.push(metric(series, each, place.dataset.at));
+  }
+
+  let waiting = 0;
+  const again = () => { clearTimeout(waiting); waiting = setTimeout(draw, 200); };
+  addEventListener("resize", again);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  draw();
+})();

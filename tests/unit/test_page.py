@@ -1,0 +1,356 @@
+"""The page: what it shows is what the commands say, hostile names are text, and who may not read is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleethpa.cli.output.times import rfc3339
+from fleethpa.page.guarding import HEADERS, Guard, names_of
+from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
+from fleethpa.page.pageserver import READER
+from fleethpa.page.series import MOST_POINTS, series, thinned
+from schemas.autoscalers import AutoscalerList
+from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.unit.page_kit import Shown, browsing, over
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "fleethpa" / "page"
+HOSTILE = "<img src=x onerror=alert(1)>\u202e'\";{{7*7}}</script>"
+CHECKOUT = "/hpa/east/shop/checkout"
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """`checkout` runs 3 pods at 100 % of 60 %: 5 are wanted and written; then the metric fails."""
+    made = Fleet()
+    made.settle(replicas=3, usage_milli=500)
+    made.applied(5)
+    made.now_ms += 20_000
+    made.observe(5, 300)
+    over(made, monkeypatch)
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> Cli:
+    return Cli(monkeypatch, fleet)
+
+
+async def shown(address: str, **headers: str) -> Shown:
+    async with browsing() as client:
+        answer = await client.get(address, headers=headers)
+        assert answer.status == 200, await answer.text()
+        return Shown(await answer.text())
+
+
+# --- the same values as the commands ----------------------------------------------------------------------------------
+
+
+async def test_the_fleet_says_what_get_hpa_says(fleet: Fleet, run: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO((await asyncio.to_thread(run, "get", "hpa", "-A", "-o", "csv")).stdout)))
+    found = await shown("/")
+    for header in ("TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "MODE", "PROBLEM"):
+        assert found.cells[header] == [row[header.lower()] for row in rows]
+    assert len(rows) == 1
+
+
+async def test_the_clusters_say_what_get_clusters_says(fleet: Fleet, run: Cli) -> None:
+    rows = list(csv.DictReader(io.StringIO((await asyncio.to_thread(run, "get", "clusters", "-o", "csv")).stdout)))
+    found = await shown("/clusters")
+    assert set(found.cells) == {header.upper().replace("_", " ") for header in rows[0]}
+    for header in ("NAME", "HPAS", "ENFORCE", "STATE", "PROBLEMS"):
+        assert found.cells[header] == [row[header.lower()] for row in rows]
+
+
+async def test_the_verdict_steps_and_counterfactuals_are_those_of_explain(fleet: Fleet, run: Cli) -> None:
+    lines = (await asyncio.to_thread(run, "explain", "east/shop/checkout")).stdout.splitlines()
+    text = (await shown(CHECKOUT)).text
+    verdict = next(line for line in lines if line.startswith("Result")).removeprefix("Result").strip()
+    for part in re.split(r"\s{2,}", verdict):
+        assert part in text
+    table = lines[lines.index(next(line for line in lines if line.startswith("STEP"))) + 1 :]
+    for line in table:
+        for part in re.split(r"\s{2,}|◀ winner", line):
+            if part and not part.startswith(("Inputs", "fleethpa.", "Recompute", "log ")):
+                assert part.removesuffix(":") in text or part.startswith("Would change"), part
+
+
+async def test_the_record_of_a_decision_is_that_of_explain_as_json(fleet: Fleet, run: Cli) -> None:
+    said = json.loads((await asyncio.to_thread(run, "explain", "east/shop/checkout", "-o", "json")).stdout)
+    html = (await shown(f"/decision/{said['id']}")).text
+    assert " ".join((await asyncio.to_thread(run, "explain", said["id"], "-o", "json")).stdout.split()) in html
+
+
+async def test_changes_say_what_decisions_says(fleet: Fleet, run: Cli) -> None:
+    since = rfc3339(fleet.now_ms - 3_600_000)
+    out = (await asyncio.to_thread(run, "decisions", "-A", "--changes", "--since", since, "-o", "csv")).stdout
+    rows = list(csv.DictReader(io.StringIO(out)))[::-1]
+    found = await shown(f"/changes?since={since}")
+    assert rows
+    for header in ("FROM", "TO", "REASON", "LIMITED BY", "APPLIED"):
+        assert found.cells[header] == [row[header.lower().replace(" ", "_")] for row in rows]
+
+
+async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) -> None:
+    id_ = fleet.decisions()[0].decision.id
+    found = await shown(f"/decision/{id_}/verify")
+    assert ("p", {"class": "good", "data-identical": "yes"}) in found.tags
+    fleet.values[0] = fleet.values[0].replace(b'"finalDesiredReplicas":5', b'"finalDesiredReplicas":6')
+    forged = await shown(f"/decision/{id_}/verify")
+    assert ("p", {"class": "bad", "data-identical": "no"}) in forged.tags
+    assert "finalDesiredReplicas: recorded 6, recomputed 5" in forged.text
+
+
+async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, run: Cli) -> None:
+    first = fleet.decisions()[0]
+    moment = rfc3339(first.time_ms)
+    lines = (await asyncio.to_thread(run, "explain", f"east/shop/checkout@{moment}")).stdout
+    found = (await shown(f"{CHECKOUT}?at={moment}")).text
+    assert "SCALE UP  3 → 5" in lines
+    assert "SCALE UP 3 → 5" in found
+    assert f"As of {moment}" in found
+    assert "SCALE UP 3 → 5; winner" not in (await shown(CHECKOUT)).text
+
+
+async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    made = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    assert drawn["times"] == [each.time_ms / 1000 for each in made]
+    assert drawn["wanted"] == [each.decision.final_desired_replicas for each in made]
+    assert drawn["metrics"][0]["values"] == [each.decision.metrics[0].utilization for each in made]
+    assert drawn["metrics"][0]["unit"] == "%"
+
+
+# --- what comes from clusters is text ---------------------------------------------------------------------------------
+
+
+async def test_hostile_names_and_messages_are_text(fleet: Fleet) -> None:
+    made = hpa()
+    made["metadata"]["labels"] = {"app": HOSTILE}
+    fleet.append(AutoscalerList(list_id="b", hpas=[made, hpa(HOSTILE)], session="s"))
+    fleet.observe(5, 300, error=HOSTILE + "x" * 10_000)
+    for address in ("/", CHECKOUT, "/clusters", "/changes?show=all&since=7d"):
+        found = await shown(address)
+        assert not [tag for tag, _ in found.tags if tag == "img"]
+        assert all(attrs.get("src") or tag != "script" for tag, attrs in found.tags), "an inline script"
+        assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on") or name == "style"]
+        assert "\u202e" not in found.text
+        assert " 49" not in found.text
+    assert "<img src=x onerror=alert(1)>" in (await shown("/")).text
+
+
+# --- who may read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:9", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+    ],
+)
+async def test_a_foreign_host_header_is_refused(fleet: Fleet, host: str, status: int) -> None:
+    async with browsing() as client:
+        assert (await client.get("/", headers={"Host": host})).status == status
+
+
+async def test_every_answer_has_the_security_headers(fleet: Fleet) -> None:
+    async with browsing() as client:
+        for address in ("/", CHECKOUT, "/nothing", "/hpa/a/b/c", "/static/page.js", "/decision/zz"):
+            answer = await client.get(address)
+            assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS, address
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+async def test_without_the_token_nothing_of_the_fleet_is_read(fleet: Fleet) -> None:
+    guard = Guard(names_of("127.0.0.1", ()), token="0123456789abcdef")
+    async with browsing(guard) as client:
+        for address in ("/", CHECKOUT, f"{CHECKOUT}/series", "/changes", "/clusters", "/audit", "/live", "/diff"):
+            assert (await client.get(address)).status == 401, address
+            wrong = await client.get(address, headers={"Authorization": "Bearer wrong"})
+            assert wrong.status == 401
+        right = await client.get("/", headers={"Authorization": "Bearer 0123456789abcdef"})
+        assert right.status == 200
+        sent = await client.get("/", headers={"Accept": "text/html"}, allow_redirects=False)
+        assert (sent.status, sent.headers["Location"]) == (303, "/login")
+        refused = await client.post("/login", data={"token": "wrong"}, allow_redirects=False)
+        assert not refused.cookies
+        taken = await client.post("/login", data={"token": "0123456789abcdef"}, allow_redirects=False)
+        cookie = taken.cookies["fleethpa-page"]
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        assert "0123456789abcdef" not in cookie.value
+        assert (await client.get("/")).status == 200
+
+
+async def test_behind_a_proxy_the_user_must_be_named(fleet: Fleet) -> None:
+    async with browsing(Guard(names_of("127.0.0.1", ()), user_header="X-Forwarded-User")) as client:
+        assert (await client.get("/")).status == 401
+        assert (await client.get("/", headers={"X-Forwarded-User": "anna"})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--host", "0.0.0.0"), "nobody would be asked who they are"),
+        (("--host", "10.0.0.7"), "nobody would be asked who they are"),
+        (("--host", "0.0.0.0", "--behind-proxy", "X-User"), "DNS rebinding"),
+        (("--token-file", "/nothing/there"), "cannot be read"),
+        (("--from", "/nothing/there"), "no such folder"),
+    ],
+)
+def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tuple[str, ...], said: str) -> None:
+    found = run("page", *arguments)
+    assert found.exit_code == 2
+    assert said in found.stderr
+
+
+# --- errors, filters, charts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/hpa/east/shop/chekout", 404, "Did you mean east/shop/checkout?"),
+        ("/decision/0-1-x", 404, "no decision 0-1-x"),
+        ("/?at=yesterday", 400, "is not a valid time"),
+        ("/changes?since=soon", 400, "is not a valid time"),
+    ],
+)
+async def test_an_address_that_names_nothing_says_what_to_do(
+    fleet: Fleet, address: str, status: int, said: str
+) -> None:
+    async with browsing() as client:
+        answer = await client.get(address)
+        assert answer.status == status
+        assert said in Shown(await answer.text()).text
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("", True),
+        ("check", True),
+        ("!check", False),
+        ("cluster:east namespace:sh*", True),
+        ("!cluster:east", False),
+        ("cluster:west", False),
+        ("problem:any", True),
+        ('problem:"at max"', True),
+        ("!problem:any mode:enforce", False),
+        ("mode:enforce !problem:fight", True),
+    ],
+)
+def test_words_of_a_filter_combine_and_can_be_negated(text: str, fits: bool) -> None:
+    row = {
+        "cluster": ["east"],
+        "namespace": ["shop"],
+        "name": ["checkout"],
+        "mode": ["enforce"],
+        "problem": ["at maxReplicas 10", "at max"],
+    }
+    assert read_filter(text, FLEET_WORDS).fits(row) is fits
+
+
+@pytest.mark.parametrize("text", ["colour:red", '"open'])
+def test_a_filter_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(FilterTextError):
+        read_filter(text, FLEET_WORDS)
+
+
+def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:
+    fleet.now_ms += 3_600_000
+    fleet.observe(5, 300)
+    made = series(fleet.decisions())
+    hole = made.wanted.index(None)
+    assert 0 < hole < len(made.wanted) - 1
+    assert made.metrics[0].values[hole] is None
+
+
+def test_thinning_keeps_every_move_of_the_replicas(fleet: Fleet) -> None:
+    few = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    many = [few[-1]] * (3 * MOST_POINTS) + [few[0]] + [few[-1]] * (3 * MOST_POINTS)
+    kept = thinned(many)
+    assert len(kept) < MOST_POINTS + 10
+    assert few[0] in kept
+
+
+# --- vendored files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [PAGE / "vendor", ROOT / "tests" / "page"])
+def test_vendored_files_are_those_that_vendor_json_names(folder: Path) -> None:
+    listed: dict[str, Any] = {}
+    for each in json.loads((folder / "VENDOR.json").read_text()):
+        assert each["licence"] in ("MIT", "0BSD", "MPL-2.0")
+        assert each["licenceFile"] in each["files"]
+        assert all(each["version"] in name for name in each["files"])
+        listed |= each["files"]
+    there = {path.name for path in folder.iterdir() if path.suffix in (".js", ".css", ".LICENSE")}
+    assert there == set(listed)
+    for name, digest in listed.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_everything_that_a_browser_loads_is_small_and_comes_from_here() -> None:
+    loaded = [*(PAGE / "vendor").glob("*.min.*"), *(PAGE / "static").iterdir()]
+    assert sum(path.stat().st_size for path in loaded) < 200_000
+    for template in (PAGE / "templates").iterdir():
+        text = template.read_text()
+        assert not re.search(r"(?:src|href|action)=[\"'](?:https?:)?//", text), template.name
+        assert not re.search(r"\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text), template.name
+        assert "|safe" not in text, template.name
+
+
+# --- live -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_browser_is_told_that_something_is_new(fleet: Fleet) -> None:
+    async with browsing() as client:
+        assert (await client.get("/")).status == 200
+        answer = await client.get("/live")
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        fleet.observe(5, 310)
+        async for line in answer.content:
+            if line.startswith(b"event: changed"):
+                break
+        answer.close()
+
+
+async def test_a_source_that_is_away_is_said_and_comes_back(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleethpa.page.livereader.RETRY_S", 0.01)
+    monkeypatch.setattr("fleethpa.page.livereader.EVERY_S", 0.01)
+    async with browsing() as client:
+        assert "cannot be read since" not in await (await client.get("/")).text()
+
+        def away(source: str, config: Any, at_ms: int | None = None) -> Any:
+            raise OSError("connection refused")
+
+        events = await client.get("/live")
+        monkeypatch.setattr("fleethpa.page.livereader.open_past", away)
+        assert client.app is not None
+        reader = client.app[READER]
+        await reader.close()
+        while not reader.problem:
+            fleet.observe(5, 300)
+            await reader.changed(reader.version, 5)
+        text = await (await client.get("/")).text()
+        assert "cannot be read since" in text
+        assert "checkout" in text
+        over(fleet, monkeypatch)
+        while reader.problem:
+            await reader.changed(reader.version, 5)
+        assert "cannot be read since" not in await (await client.get("/")).text()
+        events.close()
