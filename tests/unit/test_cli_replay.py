@@ -252,7 +252,7 @@ def test_decisions_are_filtered(ask: Any, verb: tuple[str, ...]) -> None:
 def test_a_shadow_report_of_an_archive(run: Cli, tmp_path: Path) -> None:
     from tests.generated_log import GeneratedRecord
 
-    log = ShadowWorld().run(12)
+    log = ShadowWorld().run(8)
     records = [GeneratedRecord(0, *record) for record in log.records]
     topics: dict[tuple[str, int], list[ArchivedRecord]] = {(LOG, 0): [], ("decisions", 0): []}
     for topic, number, record in decided(records, 1):
