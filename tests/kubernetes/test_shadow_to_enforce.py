@@ -180,8 +180,8 @@ def _nothing_left(walk: Walk) -> None:
 BEFORE: Final[dict[tuple[str, str], Callable[[Walk], None]]] = {
     ("Shadow", "fleethpa get clusters"): _observed,
     ("Shadow", "fleethpa shadow-report"): _native_scaled,
-    ("One hand on the replicas", "fleethpa run observer"): _native_off,
-    ("One hand on the replicas", "fleethpa get clusters"): _proven,
+    ("Switch the native controller off", "fleethpa run observer"): _native_off,
+    ("Switch the native controller off", "fleethpa get clusters"): _proven,
     ("Adopt: where the native controller stays", "fleethpa delete"): _adopted,
     ("Leave", "fleethpa clusters rbac"): _parts_ended,
 }
