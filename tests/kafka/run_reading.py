@@ -28,6 +28,7 @@ from streams.ingest.loop import raw_record
 from streams.ingest.mapping import Mapping as SeriesMapping
 from streams.ingest.mapping import Resolver
 from streams.state.partition import Partition
+from streams.state.timing import slack_ms
 from tests.kafka.conftest import PARTITIONS
 
 NUMBERS = range(PARTITIONS)
@@ -141,8 +142,12 @@ class Run:
             for one in expanded(number, [(record.offset, record.value) for record in records])[1]
         ]
 
-    def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int) -> list[str]:
-        """Scale-downs below a recommendation that the stabilization window still holds."""
+    def early_scale_downs(self, windows_s: Mapping[HpaId, int], most: int, period_ms: int) -> list[str]:
+        """Scale-downs below a recommendation that the stabilization window still holds.
+
+        An evaluation may decide as of a time up to `slack_ms` after its log time, so that after n periods a window of n
+        periods has passed (`streams.state.timing.as_of`): by log time a window may end that much sooner.
+        """
         wanted: dict[HpaId, list[tuple[int, int]]] = defaultdict(list)
         early = []
         for one in sorted(self.recorded(), key=lambda one: (one.partition, one.decision.seq)):
@@ -153,7 +158,8 @@ class Run:
             recommendations.append((one.time_ms, min(decision.raw_desired_replicas, most)))
             if decision.wants is not None and decision.wants < decision.current_replicas:
                 # Upstream keeps a recommendation while it is younger than the window.
-                begin = bisect.bisect_right(recommendations, (one.time_ms - windows_s[one.hpa] * 1000, most))
+                oldest_ms = one.time_ms + slack_ms(period_ms) - windows_s[one.hpa] * 1000
+                begin = bisect.bisect_right(recommendations, (oldest_ms, most))
                 if decision.wants < (highest := max(value for _, value in recommendations[begin:])):
                     early.append(f"{decision.id}: {one.hpa} to {decision.wants}, though {highest} were recommended")
         return early

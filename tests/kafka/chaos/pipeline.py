@@ -26,7 +26,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.fleetfaults import FAULTS, SHORT
 from tests.kafka.chaos.harness import Tally, deal, run_all
 from tests.kafka.clock import missing_compiler
-from tests.kafka.fleet import MAX_REPLICAS, WINDOWS_S, Rig, World
+from tests.kafka.fleet import MAX_REPLICAS, SYNC_MS, WINDOWS_S, Rig, World
 from tests.kafka.run_reading import Run, count, first_difference
 
 RUN_FAULTS = 20
@@ -166,7 +166,7 @@ class PipelineRun:
             raise AssertionError(f"decisions differ: {difference}")
         if lost := run.lost_inputs():
             raise AssertionError(f"{len(lost)} public records are neither in the log nor rejected: {lost[:10]}")
-        if early := run.early_scale_downs(rig.world.hpas, MAX_REPLICAS):
+        if early := run.early_scale_downs(rig.world.hpas, MAX_REPLICAS, SYNC_MS):
             raise AssertionError(f"{len(early)} early scale-downs: {early[:5]}")
         newest_ms = max(records[-1].timestamp for records in run.log.values() if records)
         if unended := run.unended_writes(newest_ms - 60_000):
