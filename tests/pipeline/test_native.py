@@ -7,7 +7,6 @@ import pytest
 from msgspec import structs
 
 from schemas.settings import ClusterSettings
-from tests.pipeline import tape as tapes
 from tests.pipeline.native import (
     CUT_OFF,
     EQUAL,
@@ -23,7 +22,7 @@ from tests.pipeline.native import (
     compare,
 )
 from tests.pipeline.playing import fold, partition_of
-from tests.pipeline.tape import Observed, Tape, observed
+from tests.pipeline.tape import SETTINGS, Observed, Tape, observed
 
 DATA = Path(__file__).parent / "data"
 NOW = 1_000_000
@@ -133,11 +132,10 @@ def test_the_first_minutes_have_nothing_unexplained(begun: tuple[Tape, list[Obse
     ],
 )
 def test_settings_that_are_not_the_recordings_are_not_explained_away(
-    begun: tuple[Tape, list[Observed]], wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    begun: tuple[Tape, list[Observed]], wrong: dict[str, object]
 ) -> None:
-    settings: ClusterSettings = structs.replace(tapes.SETTINGS, **wrong)
-    monkeypatch.setattr(tapes, "SETTINGS", settings)
-    tape, records = begun[0], observed(begun[0])
+    settings: ClusterSettings = structs.replace(SETTINGS, **wrong)
+    tape, records = begun[0], observed(begun[0], settings=settings)
     assert unexplained(tape, records, fold(records, partition_of(tape.namespace)).decisions) > 0
 
 
