@@ -34,7 +34,7 @@ class AutoscalerSet(
 class AutoscalerDeleted(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="autoscalerDeleted"
 ):
-    """An HPA was deleted; empty `uid`: whichever bears the name."""
+    """An HPA was deleted; empty `uid`: the one with this name."""
 
     name: str
     uid: str = ""

@@ -22,7 +22,7 @@ def links_of(value: bytes) -> Links:
     """Read the links of a decision record, and nothing more.
 
     Raises:
-        msgspec.DecodeError: it is no decision.
+        msgspec.DecodeError: it is not a decision.
         UnicodeDecodeError: likewise.
     """
     return _LINKS.decode(value)

@@ -19,7 +19,7 @@ PROPERTIES_VARIABLE = "FLEETHPA_KAFKA_CONFIG"
 DEFAULT_BROKERS = "127.0.0.1:9092"
 
 MASK = "********"
-"""What stands for a password wherever settings are shown."""
+"""What is shown in place of a password."""
 _SERVER = re.compile(r"(?:\[(?P<address>[^\]]*)\]|[^\s:/@\[\]]+)(?::(?P<port>[^:\s]*))?")
 _PEM_HINT = "fleethpa reads PEM files: convert the store with `openssl pkcs12` or `keytool -exportcert -rfc`"
 
@@ -137,7 +137,7 @@ def from_properties(text: str, base: KafkaSettings | None = None) -> KafkaSettin
     other clients and are passed over.
 
     Raises:
-        SettingsError: a line that is no property, a store that is not PEM, or a value that cannot be used.
+        SettingsError: a line that is not a property, a store that is not PEM, or a value that cannot be used.
     """
     return _replace(base or KafkaSettings(), properties_given(text))
 
@@ -146,7 +146,7 @@ def properties_given(text: str) -> dict[str, str]:
     """The fields of `KafkaSettings` that the text of a `client.properties` sets, and their values.
 
     Raises:
-        SettingsError: a line that is no property, or a store that is not PEM.
+        SettingsError: a line that is not a property, or a store that is not PEM.
     """
     given = dict(_properties(text))
     for store in ("ssl.truststore", "ssl.keystore"):

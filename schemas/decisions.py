@@ -84,7 +84,7 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`. `until`: when what bound it lets go (ms).
+    `guard`. `until`: when that limit ends (ms).
     """
 
     step: str
@@ -95,11 +95,11 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
 
 
 class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """A full decision record. See docs/reference/decision.md for every field.
+    """A full decision record. See schemas/json/decision.json for every field.
 
     `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
     replicas to write (None: no write is
-    wanted); `expires`: when that wish is no longer valid (ms). `shows_refusal`: enforcing was refused where no native
+    wanted); `expires`: when that write is no longer valid (ms). `shows_refusal`: enforcing was refused where no native
     controller looks after the HPA's status, so `status` and `events` say so and are written to the cluster.
     """
 

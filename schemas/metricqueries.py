@@ -1,4 +1,4 @@
-"""The question that one metric of an HPA has for a metrics API: asked by the observer, looked up by the evaluation.
+"""The query that one metric of an HPA sends to a metrics API: sent by the observer, looked up by the evaluation.
 
 Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.go.
 """
@@ -26,7 +26,7 @@ Query = MetricAnswer
 
 
 def metric_query(metric: Json, pod_selector: str) -> Query | None:
-    """Give the question of one metric (an item of an autoscaling/v2 `spec.metrics`); None for an unknown type.
+    """Give the query of one metric (an item of an autoscaling/v2 `spec.metrics`); None for an unknown type.
 
     `pod_selector`: string form of the target's pod selector, which Resource, ContainerResource and Pods metrics ask by.
 

@@ -1,4 +1,4 @@
-"""Entries of outcomes: what became of the writes that decisions wanted."""
+"""Entries of outcomes: the results of the writes that decisions wanted."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Outcome(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="outcome"):
-    """What became of the write that decision `decision` wanted; the first per decision wins.
+    """The result of the write that decision `decision` wanted; only the first per decision counts.
 
     `applied` (the scale now shows `specReplicas`), `superseded` (a newer decision took its place), `stale` (time to
     live passed), `refused` (a guard said no: `error` says why), `failed` (the API said no: `error` is its text). Scale

@@ -40,7 +40,7 @@ def window_of_seconds_ms(seconds: int) -> int:
 
 
 class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """One answer of a metrics API to one query; replaces the former answer to the same query as a whole.
+    """One answer of a metrics API to one query; replaces the previous answer to the same query completely.
 
     `api` says which API and so which fields matter:
     - `resource`: `selector` (string form of the target's pod selector) → `usages`;

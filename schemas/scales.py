@@ -1,4 +1,4 @@
-"""Entries of scale subresources, and what the observer that reads them says of itself: heartbeats, cluster reports."""
+"""Entries of scale subresources, and an observer's reports about itself: heartbeats, cluster reports."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_d
 class ScaleSet(
     Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="scaleSet"
 ):
-    """What `/scale` of a target says, or (`error`) why it cannot be read, in the API server's words.
+    """What `/scale` of a target shows, or (`error`) why it cannot be read, in the API server's words.
 
     `manager`: field manager that last wrote `spec.replicas`, where the API shows it; `managerTime` when.
     """
@@ -95,11 +95,11 @@ class ClusterReport(
     tag_field="kind",
     tag="clusterReport",
 ):
-    """An observer session's word on a whole cluster: every 10 s, and at once when a trouble begins or ends.
+    """An observer session's report on a whole cluster: every 10 s, and at once when a trouble begins or ends.
 
     Its record names neither cluster nor namespace. `instance`: name of the observer, the same after a restart.
     `started`: when the session began (ms). `troubles`: all there are now, so an empty list says that all is well.
-    `stopped`: the last word of an observer that was stopped on purpose. No decision depends on it.
+    `stopped`: the last report of an observer that was stopped on purpose. No decision depends on it.
     """
 
     cluster: str

@@ -9,7 +9,7 @@ from schemas.samples import MetricType
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Everything that changes decisions in a cluster; None leaves what holds. `*` as cluster is the default for all.
+    """Everything that changes decisions in a cluster; None: unchanged. `*` as cluster is the default for all.
 
     Defaults are upstream's flags. `sources`: metric type → `api` (metrics APIs) or `samples` (pushed). `namespaces`:
     namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
@@ -40,7 +40,7 @@ class SettingsSet(
 ):
     """Settings of a cluster (`*`: all) were changed; ingest copies it into every partition.
 
-    `unset`: names of settings, such as `maxStep`, that hold no longer here; they are taken away before `settings` are
+    `unset`: names of settings, such as `maxStep`, to remove; they are removed before `settings` are
     added. A cluster without any setting of its own has no entry.
     """
 
@@ -58,7 +58,7 @@ SETTING_NAMES: Final = dict(
 
 
 class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):
-    """From here on decisions are made by this engine; `partitions` records the partition count, fixed for life."""
+    """From here on this engine makes the decisions; `partitions` records the partition count, never changed later."""
 
     engine: int
     partitions: int = 0
@@ -69,7 +69,7 @@ class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 class WatermarkReset(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="watermarkReset"
 ):
-    """The source topic was made again: forget which of its offsets have been seen."""
+    """The source topic was deleted and created again: forget which of its offsets have been seen."""
 
     topic: str
     source_partition: int
@@ -78,7 +78,7 @@ class WatermarkReset(
 
 
 class Restart(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="restart"):
-    """Memory was lost here: windows and scale events start anew, as after a restart of upstream's controller."""
+    """Memory was lost here: windows and scale events start empty, as after a restart of upstream's controller."""
 
     reason: str
     author: str = ""

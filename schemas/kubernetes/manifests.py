@@ -16,14 +16,14 @@ import yaml
 Json = dict[str, Any]
 
 MAX_NODES = 1_000_000
-"""Most values of one text, aliases written out: a few lines of aliases can stand for more than memory holds."""
+"""Most values of one text, aliases written out: a few lines of aliases can expand to more than fits into memory."""
 
 MAX_DEPTH = 200
 """Deepest nesting. No Kubernetes object comes near it."""
 
 
 class ManifestSyntaxError(ValueError):
-    """A text is no YAML or JSON, or holds something that is no object; the message names document and line."""
+    """A text is not YAML or JSON, or holds something that is not an object; the message names document and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Manifest:
 
     @property
     def where(self) -> str:
-        """Where the object stands, for messages."""
+        """Where the object is in its source, for messages."""
         item = "" if self.item is None else f", items[{self.item}]"
         return f"document {self.document} (line {self.line}{item})"
 
 
 def load_manifests(text: str) -> list[Manifest]:
-    """Read all objects of a text; empty documents are skipped, the items of lists stand alone.
+    """Read all objects of a text; empty documents are skipped, lists are replaced by their items.
 
     Raises:
-        ManifestSyntaxError: the text cannot be read, or holds something that is no object.
+        ManifestSyntaxError: the text cannot be read, or holds something that is not an object.
     """
     manifests: list[Manifest] = []
     for number, (line, body, duplicates) in enumerate(_documents(text), start=1):

@@ -253,7 +253,7 @@ def equal_quantity_text(a: str, b: str) -> bool:
     """Tell whether two texts are the same quantity by value: ``0.4`` equals ``400m``.
 
     Raises:
-        QuantityError: a text that differs from the other is no quantity.
+        QuantityError: a text that differs from the other is not a quantity.
     """
     return a == b or _parse_cached(a).cmp(_parse_cached(b)) == 0
 

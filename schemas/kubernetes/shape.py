@@ -56,7 +56,7 @@ class Shape(Protocol):
     """One type of a field."""
 
     def zero(self) -> Any:
-        """Give the value that stands for absence."""
+        """Give the value that means absence."""
 
     def decode(self, value: Any, path: str, run: Decoding) -> Any:
         """Give the value in its plain form; note what is wrong and give any value."""
@@ -293,7 +293,7 @@ def json_milli(value: Any) -> int:
     Source: resource.Quantity, UnmarshalJSON; but null, which upstream reads as zero, is refused.
 
     Raises:
-        QuantityError: it is neither, or a text that is no quantity.
+        QuantityError: it is neither, or a text that is not a quantity.
     """
     text = _quantity_text(value)
     if text is None:

@@ -152,7 +152,7 @@ def _metric_to_v2(metric: Json) -> Json:
 def _object_to_v2(source: Json) -> Json:
     target: Json = {"type": "Value", "value": source["targetValue"]}
     if "averageValue" in source:
-        # v1 always writes a target value; a zero beside an average stands for none.
+        # v1 always writes a target value; a zero beside an average means that none is set.
         target = {"type": "AverageValue", "value": source["targetValue"], "averageValue": source["averageValue"]}
         if parse_quantity(source["targetValue"]).sign() == 0:
             del target["value"]

@@ -49,7 +49,7 @@ class DeciderApp(faust.App):  # type: ignore[misc]
         self.from_start: list[Callable[[], Awaitable[None]]] = []
 
     async def on_first_start(self) -> None:
-        """Begin what is to run from the start on, before anything that can stall."""
+        """Start the tasks that must run from the beginning, before anything that can block."""
         await super().on_first_start()
         for begin in self.from_start:
             self.add_future(begin())
@@ -119,7 +119,7 @@ def _credentials(kafka: KafkaSettings) -> CredentialsT | None:
 
 
 class Decider:
-    """The parts of one worker and how they hang on the Faust app."""
+    """The parts of one worker and how they are attached to the Faust app."""
 
     def __init__(self, app: DeciderApp, config: DeciderConfig, partitions: int, table: StateTable) -> None:
         self.app = app
@@ -141,7 +141,7 @@ class Decider:
         )
 
     def attach(self, log_topic: Any) -> None:
-        """Hang the parts on the app: transport, agent, hooks, tasks."""
+        """Attach the parts to the app: transport, agent, hooks, tasks."""
         app = self.app
         app.transport = StrictTransport(
             app.conf.broker_consumer,

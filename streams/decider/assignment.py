@@ -86,7 +86,7 @@ class Assignment:
                 )
 
     async def after_take(self) -> None:
-        """Drop the reader of standing decisions once it has read all, and say so once all of them have been met.
+        """Drop the reader of published decisions once it has read all, and log once all of them have been re-derived.
 
         A take of what was fetched before a rebalance may end while the new partitions are loaded: it owns nothing, and
         the reader is theirs.

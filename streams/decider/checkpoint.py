@@ -1,6 +1,6 @@
 """Writing state rows: in the core's order into one changelog partition, so that a crash leaves a legal prefix.
 
-Beside the core's rows stands one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time.
+Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time.
 It is written last, so one that is missing or old only makes the next owner read a little more.
 """
 

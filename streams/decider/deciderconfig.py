@@ -1,4 +1,4 @@
-"""What the decider is told at start. Nothing here changes a decision: all that does is an entry of the log."""
+"""The settings of a decider at its start. None of them changes a decision; only entries of the log do."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ class DeciderConfig:
         ticks: append a tick a second to each owned partition. Off in playback.
         playback: log time is source time; refuses a log topic with append time.
         session_timeout_s: how long a worker may be silent before its partitions go to another.
-        stall_s: end the process when nothing was applied for so long although there is something to apply.
+        stall_s: end the process after this time without an applied record although there are records to apply.
         recovery_s: end the process when recovery takes longer.
     """
 

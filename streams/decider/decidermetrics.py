@@ -1,4 +1,4 @@
-"""What the decider tells Prometheus."""
+"""The Prometheus metrics of the decider."""
 
 import platform
 import re
@@ -84,7 +84,7 @@ class Metrics:
         self.row_bytes.inc(row_bytes)
 
     def refolded(self, owned: OwnedPartition) -> None:
-        """Count what was folded again, and the decisions that were found standing."""
+        """Count what was folded again, and the decisions that were already published."""
         reread, suppressed = owned.drain_counts()
         self.reread.inc(reread)
         self.duplicates.inc(suppressed)

@@ -10,13 +10,13 @@ log = logging.getLogger("fleethpa.decider")
 
 
 class Exit(enum.IntEnum):
-    """Exit codes, as sysexits.h where it has a word for the case."""
+    """Exit codes; those of sysexits.h where it defines one for the case."""
 
     SOFTWARE = 70
     """An unexpected error, or a decision that came out different: a bug."""
 
     FENCED = 71
-    """The process stood still so long that another worker may own its partitions."""
+    """The process was suspended for so long that another worker may own its partitions."""
 
     STALLED = 75
     """A watchdog fired (nothing comes, recovery does not end), or no broker answers. A restart usually helps."""

@@ -46,7 +46,7 @@ async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
 
 
 def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newest: TailHead) -> None:
-    """Check that the log goes on where the archived state ends, and that the state knows of no lost decision.
+    """Check that the log continues where the archived state ends, and that the topic has all decisions of the state.
 
     Raises:
         StartError: it does not.
@@ -69,7 +69,7 @@ async def decision_offset(
     """The offset of the decision that the state follows from.
 
     Raises:
-        StartError: another decision stands in its place, or none: this is no archive of this log.
+        StartError: there is another decision in its place, or none: the archive is not of this log.
     """
     number, head = tp.partition, state.head
     if not head.seq:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of every HPA of the owned partitions, read from the rows when it asks.
+"""The Prometheus metrics of every HPA of the owned partitions, read from the rows at each scrape.
 
 Names and labels follow kube-state-metrics, with `cluster` before them, so that its dashboards need one word changed.
 """
@@ -64,7 +64,7 @@ class HpaCollector(Collector):
 
 
 def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[Sample]:
-    """Give what is told of one HPA. Metrics of one name are told once: the first that has a value."""
+    """Give the metrics of one HPA. Of several metrics with one name, the first that has a value is given."""
     row, spec = hpa.row, hpa.spec
     reference = spec["scaleTargetRef"]
     yield "info", (reference["kind"], reference["name"], row.origin), 1

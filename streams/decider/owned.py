@@ -1,4 +1,4 @@
-"""One log partition that this worker owns: the core's state machine and where it stands on the topics."""
+"""One log partition that this worker owns: its state machine and its positions on the topics."""
 
 import time
 from typing import Protocol
@@ -29,14 +29,14 @@ class OwnedPartition:
         self.partition = partition
         self.standing = standing
         self.decisions_offset = decisions_offset
-        """Offset of the last own decision known to stand on the decisions topic: reading resumes from here."""
+        """Offset of the last own decision known to be on the decisions topic: reading resumes from here."""
         self.log_time_ms = 0
         self.newest_log_time_ms = 0
         self.applied_at = time.monotonic()
         self.reread = 0
         """Records folded again, as far as decisions stood beyond the recovered state."""
         self.suppressed = 0
-        """Decisions made again that stood already."""
+        """Re-derived decisions that were published already."""
         self._reported = (0, 0)
 
     @property
@@ -50,7 +50,7 @@ class OwnedPartition:
         return self.newest_log_time_ms - self.log_time_ms
 
     async def fold(self, record: LogRecordLike) -> list[DecisionRecord]:
-        """Apply one record of the log; the decisions that do not stand yet.
+        """Apply one record of the log; give the decisions that are not published yet.
 
         A record already applied is skipped. A record that is not the next one means that input was lost or reordered on
         the way here, which nothing downstream could notice: the process ends.

@@ -1,4 +1,4 @@
-"""State made anew, for when the changelog was lost and the log no longer begins at its beginning.
+"""Rebuild the state when the changelog was lost and the log's first records have expired.
 
 From an archive it becomes what it was (`fromarchive`). Without one, what lies before the log's first record is gone, so
 the result is not what an undisturbed decider would know. A restart entry in the log says so: windows and scale events
@@ -47,7 +47,7 @@ AFTERWARDS = (
 class Tail(NamedTuple):
     """The end of a decisions partition: the newest decision, its offset, and the ids of it and those before it.
 
-    `log_offset`: of the log record that the newest decision follows from; -1: there is none.
+    `log_offset`: of the log record that the newest decision follows from; -1 if there is no decision.
     """
 
     newest: TailHead
@@ -170,7 +170,7 @@ async def _write(
 
 
 def continue_chain(partition: Partition, tail: Tail) -> None:
-    """Let the next decision follow the newest that stands, and be a full record for every HPA.
+    """Let the next decision follow the newest published one, and be a full record for every HPA.
 
     A write that only the rebuilding fold decided was never published: nobody makes it, and no outcome of it comes.
     """

@@ -1,4 +1,4 @@
-"""The decisions that already stand on the decisions topic beyond the recovered state, read as the fold reaches them."""
+"""The decisions on the decisions topic after the recovered state, read as the fold reaches them."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ class RecordedTail:
 
     @classmethod
     def none(cls, partition: int) -> "RecordedTail":
-        """Nothing stands."""
+        """Without any published decision."""
 
         async def fetch() -> Sequence[DecisionOnTopic]:
             return ()
@@ -75,7 +75,7 @@ class RecordedTail:
         return self.exhausted and not self._by_offset
 
     async def at(self, log_offset: int) -> Mapping[str, bytes]:
-        """Decision id → value of the decisions that this log offset caused and that stand; each is given once.
+        """Decision id → value of the decisions that this log offset caused and that are published; each is given once.
 
         Raises:
             StandingError: a hole, a broken chain, two versions of one decision, or an end before the recovered state.

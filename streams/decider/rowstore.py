@@ -23,7 +23,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
             die(Exit.SOFTWARE, f"a changelog record is no state row: {error!r}", error=error)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
-        """Forget the rows of partitions that are no longer ours; not on revoke, as kept ones are not read again."""
+        """Drop rows of partitions that are no longer owned; not on revoke: kept partitions are not read again."""
         own = {tp.partition for tp in active_tps}
         for key in [key for key in self.data if row_partition(key) not in own]:
             del self.data[key]

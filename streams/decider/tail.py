@@ -1,4 +1,4 @@
-"""Plain reads beside Faust's consumer: where the log and the decisions begin and end, and what stands there."""
+"""Plain reads beside Faust's consumer: where the log and the decisions begin and end, published decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class TailReader:
         return self._log[number]
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
-        """The decisions that stand beyond `recovered`."""
+        """The published decisions after `recovered`."""
         first, end = self._decisions[number]
         standing = RecordedTail(
             number, recovered, first, end, self._fetch(TopicPartition(self._decisions_topic, number))

@@ -20,7 +20,7 @@ from streams.state.ledger import DecisionRecord
 log = logging.getLogger("fleethpa.decider")
 
 YIELD_S = 0.05
-"""A long take gives the loop a turn after so long, for the fence, health answers and heart beats."""
+"""A long take yields to the event loop after this time, for the fence, health answers and heartbeats."""
 
 
 class Takes:

@@ -80,7 +80,7 @@ def _fitting(piece: Piece, raw: RawRecord, time_ms: int, index: int) -> Iterator
 
 
 def _halves(body: Body) -> tuple[Body, Body] | None:
-    """Samples and answers stand each for itself, so that a batch of them can be cut anywhere."""
+    """Split a body. Samples and answers do not depend on each other, so a batch of them can be split anywhere."""
     if isinstance(body, Samples) and len(body.points) > 1:
         middle = len(body.points) // 2
         return Samples(points=body.points[:middle]), Samples(points=body.points[middle:])

@@ -19,7 +19,7 @@ _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
 
 
 def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
-    """Convert one record. What is wrong with it stands in `refusals`; the good parts of it are taken all the same."""
+    """Convert one record. `refusals` has what is invalid; the valid parts are still converted."""
     found = Conversion(time_ms=min(max(raw.timestamp_ms, 0), MAX_TIME_MS))
     try:
         _convert(raw, resolver, found)

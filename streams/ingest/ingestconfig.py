@@ -1,4 +1,4 @@
-"""What an ingest worker is told. Nothing here changes a decision: that is for entries of the log alone."""
+"""The settings of an ingest worker. None of them changes a decision; only entries of the log do."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -27,7 +27,7 @@ async def run_ingest(
         announce: takes the port of the health server once the worker runs (0: there is none).
 
     Raises:
-        IngestError: Kafka cannot be reached or denies something, a topic is missing or was made again.
+        IngestError: Kafka cannot be reached or denies something, a topic is missing, or was deleted and created again.
     """
     try:
         await _run(config, stop, announce)

@@ -111,7 +111,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         """Let the running cycle end, commit what is written, forget the rest: the next owner reads it.
 
-        No cycle runs until the new assignment is told, so a cycle never sees half of one and half of another.
+        No cycle runs until the new assignment is known, so a cycle never works on a mixture of two assignments.
         """
         async with self._lock:
             self._is_rebalancing = True
@@ -146,7 +146,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         """Work until `stop` is set; then write what is in hand and commit.
 
         Raises:
-            IngestError: a topic was made again.
+            IngestError: a topic was deleted and created again.
             KafkaError: a denial, or a write that failed.
         """
         while not stop.is_set():
@@ -183,7 +183,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             deadline = deadline or time.monotonic() + self._config.batch_ms / 1000
 
     async def _read(self, timeout_ms: int) -> bool:
-        """Read and hold in one step: a rebalance in between would leave records in hand that are no longer ours."""
+        """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
         self._hold(await self._consumer.getmany(timeout_ms=timeout_ms, max_records=MAX_TAKEN))
         return True
 
@@ -201,7 +201,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._consumer.pause(tp)
 
     def _check_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
-        """A topic that is made again while it is read begins at 0: the consumer goes there without a word."""
+        """Check that offsets rise: when a topic is created again, the consumer silently continues at 0."""
         if not records:
             return
         if records[0].offset < (read := self._read_to.get(tp, 0)):

@@ -21,7 +21,7 @@ class MappingError(ValueError):
 
 
 class Attributes(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the identity of a series stands: attribute or label names, the first that is set counts."""
+    """The attributes or labels with the identity of a series; of each list, the first that is set is used."""
 
     cluster: list[str] = field(default_factory=lambda: ["k8s.cluster.name", "cluster"])
     namespace: list[str] = field(
@@ -92,9 +92,9 @@ def _default_rules() -> list[Rule]:
 
 
 class Mapping(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration. `rules` stand before the built-in ones, unless `defaults` is false.
+    """The whole configuration. `rules` are tried before the built-in ones, unless `defaults` is false.
 
-    `unmatched`: what becomes of a record none of whose series is wanted: `reject` copies it to the rejected topic,
+    `unmatched`: what happens to a record none of whose series matches a rule: `reject` copies it to the rejected topic,
     `count` only counts it.
     """
 

@@ -1,4 +1,4 @@
-"""Which format a record has: the `content-type` header says first, then the content."""
+"""Which format a record has: from the `content-type` header, else from the content."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ def parse_document(value: bytes) -> dict[str, Any]:
 
 
 def _refuse_duplicates(value: bytes, document: dict[str, Any]) -> None:
-    """Our own producers write what the encoder writes, so that equal bytes prove there is no duplicate, cheaply."""
+    """fleethpa's own producers use the same encoder, so equal bytes prove cheaply that no key is duplicate."""
     try:
         if orjson.dumps(document) != value:
             json.loads(value, object_pairs_hook=_unique)

@@ -55,7 +55,7 @@ def _metric(metric: Any, resource: dict[str, str]) -> Iterator[Series | Refusal]
 
 
 def temporality_of(number: int, is_monotonic: bool) -> Temporality:
-    """How the points of a sum add up. A sum that may fall (a queue's length) is read as it stands, like a gauge.
+    """How the points of a sum add up. A sum that may fall (a queue's length) is read like a gauge.
 
     Raises:
         Refusal: `wrongType`: neither delta nor cumulative.
@@ -85,7 +85,7 @@ def _number(name: str, point: Any) -> int | float:
 
 
 def _attributes(pairs: Iterable[Any]) -> dict[str, str]:
-    """Attributes that are single values, as texts; lists, maps and bytes tell no series apart here."""
+    """Attributes that are single values, as texts; lists, maps and bytes are ignored."""
     texts = ((pair.key, _text(pair.value)) for pair in pairs)
     return {key: text for key, text in texts if text is not None}
 

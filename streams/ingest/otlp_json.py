@@ -1,7 +1,7 @@
 """OTLP metrics, JSON: read as a plain dict, some thirty times faster than protobuf's own JSON reader.
 
 The collector writes 64-bit integers as texts, NaN and infinities too, enums as integers, and leaves out what is zero or
-empty; other producers write numbers. Unknown fields are passed over.
+empty; other producers write numbers. Unknown fields are ignored.
 """
 
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def _object(parent: dict[str, Any], field: str, path: str) -> dict[str, Any]:
 
 
 def _each(parent: dict[str, Any], field: str, path: str) -> Iterator[tuple[dict[str, Any] | Refusal, str]]:
-    """The objects of a list with their paths; a refusal in the place of what is none."""
+    """The objects of a list with their paths; a refusal in the place of an item that is not an object."""
     values = parent.get(field)
     here = f"{path}.{field}".lstrip(".")
     if values is None:
@@ -149,7 +149,7 @@ def _attributes(parent: dict[str, Any], path: str) -> dict[str, str]:
 
 
 def _text(value: dict[str, Any]) -> str | None:
-    """An attribute that is a single value, as text; lists, maps and bytes tell no series apart here."""
+    """An attribute that is a single value, as text; lists, maps and bytes are ignored."""
     if "stringValue" in value:
         return value["stringValue"] if isinstance(value["stringValue"], str) else None
     if "boolValue" in value:

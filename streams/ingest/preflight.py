@@ -85,7 +85,7 @@ def _check_counts(counts: dict[str, int]) -> None:
 
 
 async def _log_settings(admin: AIOKafkaAdminClient) -> dict[str, str]:
-    """Settings of the log; empty where the broker does not tell them (the embedded one, or for want of rights)."""
+    """Settings of the log; empty if the broker does not report them (the embedded broker, or a missing permission)."""
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, LOG)])
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""What ingest would read from a message, told before it is sent."""
+"""What ingest would read from a message, before the message is sent."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where each assigned source partition stands: read, written, committed."""
+"""The progress in each assigned source partition: read, written, committed."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ async def starting_places(
     """Where reading starts in freshly assigned partitions.
 
     Raises:
-        IngestError: a committed offset lies beyond the end: the topic was made again.
+        IngestError: a committed offset lies beyond the end: the topic was deleted and created again.
     """
     tps = sorted(tps)
     if not tps:
@@ -57,7 +57,7 @@ def _check_committed(tp: TopicPartition, committed: int | None, end: int) -> Non
 
 def _tell_expired(tp: TopicPartition, committed: int | None, begin: int) -> None:
     if committed is not None and committed < begin:
-        # Nothing brings them back; observers tell everything again within minutes, pushed samples are lost.
+        # They are lost. Observers report their state again within minutes; pushed samples do not come again.
         log.warning(
             "records expired before they were read",
             extra={"partition": f"{tp.topic}-{tp.partition}", "count": begin - committed},
@@ -65,7 +65,7 @@ def _tell_expired(tp: TopicPartition, committed: int | None, begin: int) -> None
 
 
 def made_again(tp: TopicPartition, offset: int, read: int) -> IngestError:
-    """The error for a partition that ends or goes on at an offset below what was read of it."""
+    """The error for a partition whose end or next offset is below what was read of it."""
     return IngestError(
         f"{tp.topic} partition {tp.partition} is at offset {offset}, but {read} records of it were read: the topic was "
         "made again, and the log would take its records for duplicates. "

@@ -29,7 +29,7 @@ def schema(name: str) -> bytes:
 
 
 def write() -> None:
-    """Write all schemas anew."""
+    """Write all schemas."""
     for name in PUBLISHED:
         (FOLDER / f"{name}.json").write_bytes(schema(name))
 

@@ -1,4 +1,4 @@
-"""For a source topic that was made again: forget which of its offsets have been seen, then read it from the start."""
+"""Reset a source topic that was deleted and created again: forget its watermarks, then read it from the start."""
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError

@@ -1,4 +1,4 @@
-"""One value of a foreign time series, before the mapping says which metric of an HPA it is."""
+"""One value of a foreign time series, before the mapping assigns it to a metric of an HPA."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -7,7 +7,7 @@ Temporality = Literal["gauge", "delta", "cumulative"]
 
 
 class Series(NamedTuple):
-    """`resource` describes who sent it (OpenTelemetry only), `attributes` (labels) tell series of one name apart.
+    """`resource` describes who sent it (OpenTelemetry only), `attributes` (labels) distinguish series of one name.
 
     `value` is still what the producer wrote; `unsupported` names a kind of point that has no single value.
     """

@@ -1,4 +1,4 @@
-"""Which kinds of entries each public topic may carry, so that write access to samples gives no say over settings."""
+"""Which kinds of entries each public topic may carry, so that writers of samples cannot change settings."""
 
 from schemas import topics
 

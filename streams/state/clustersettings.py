@@ -1,4 +1,4 @@
-"""Settings of a cluster at a moment of the log: what `*` says holds for all, upstream's flags where nobody says."""
+"""Settings of a cluster at a moment of the log: its own, else those of `*`, else the defaults of upstream's flags."""
 
 from msgspec import Struct, structs
 
@@ -30,7 +30,7 @@ class Effective(Struct, frozen=True):
 
 
 def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
-    """Let what `newer` says replace what held; what it leaves open stays."""
+    """Replace the settings that `newer` sets; the others stay."""
     said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
     return structs.replace(older, **said)
 

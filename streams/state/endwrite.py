@@ -69,7 +69,7 @@ def _write_ended(state: State, hpa: Hpa, write: PendingWrite, applied: bool, res
 
 
 def _why_missing(state: State, hpa: Hpa) -> str:
-    """Say why no outcome came back: nobody serves the cluster, or whoever does was too slow."""
+    """Say why no outcome arrived: no reconciler serves the cluster, or it was too slow."""
     if not state.row.served:
         # A log in which no reconciler ever reported its clusters does not say who serves what.
         return _NO_OUTCOME

@@ -324,7 +324,7 @@ class Evaluator:
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _facts(self, evaluation: Evaluation, result: Result, wanted: Pending | None) -> dict[str, Any]:
-        """Give the fields of a full record that a short one repeats: what came out, and what was to be told of it."""
+        """Give the fields of a full record that a short one repeats: the result, and how it is shown."""
         current = evaluation.current_replicas or 0
         final = self._final(evaluation, wanted, current)
         return {

@@ -1,4 +1,4 @@
-"""Fold one entry of the log into the state. Nothing is decided here; who is to be looked at is noted.
+"""Fold one entry of the log into the state. Nothing is decided here; the HPAs to visit are noted.
 
 Each entry changes rows in three layers: HPA rows read namespace rows, these read the partition row. Rows are written in
 that order, so a layer that is read is never behind the one that reads it (docs/decisions/).
@@ -61,7 +61,7 @@ class EntryFold(Folding):
     # --- answers and samples ----------------------------------------------------------------------------------------
 
     def answers(self, body: Answers) -> None:
-        """Replace answers; HPAs that wait for one of them are looked at."""
+        """Replace answers; HPAs that wait for one of them are visited."""
         if not self.follows("metrics", body.session):
             return
         namespace, position = self.namespace, self.position()
@@ -116,7 +116,7 @@ class EntryFold(Folding):
             row.pauses.pop(cluster, None)
 
     def _cluster_report(self, body: ClusterReport) -> None:
-        """Note an observer's newest word on a cluster, and forget the observers that have been silent for long."""
+        """Store an observer's newest report on a cluster, and remove observers that have been silent for long."""
         reports, cluster = self.state.row.reports, body.cluster
         for key, known in list(reports.items()):
             if known.cluster == cluster and self.now_ms - known.heard_ms > REPORT_KEPT_MS:
@@ -208,7 +208,7 @@ class EntryFold(Folding):
         self.state.settings_changed()
 
     def serving(self, body: Serving) -> None:
-        """A reconciler says which clusters it serves."""
+        """A reconciler reports which clusters it serves."""
         for cluster in body.clusters:
             problem = body.problems.get(cluster, "")
             self.state.row.served[cluster] = ServedRow(self.now_ms, problem, body.session)
@@ -221,7 +221,7 @@ class EntryFold(Folding):
         self.state.row.partitions = body.partitions or self.state.row.partitions
 
     def watermark_reset(self, body: WatermarkReset) -> None:
-        """A source topic was made again."""
+        """A source topic was deleted and created again."""
         self.state.row.watermarks.pop(f"{body.topic}-{body.source_partition}", None)
 
     def restart(self, body: Restart) -> None:
@@ -231,7 +231,7 @@ class EntryFold(Folding):
 
 
 def _log_offset(decision: str) -> int:
-    """Offset of the log record that a decision is of, from its id; -1 for a text that is no id."""
+    """Offset of the log record that a decision belongs to, from its id; -1 for a text that is not an id."""
     parts = decision.split("-", 2)
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
 

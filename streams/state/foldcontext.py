@@ -1,4 +1,4 @@
-"""What the fold of every kind of entry shares: the entry's place, its namespace, and whose word counts there."""
+"""What the fold of every kind of entry shares: the entry's position, its namespace, the followed session."""
 
 from schemas.entries import Source
 from schemas.observersessions import supersedes

@@ -107,7 +107,7 @@ def observe_scale(
 
 
 def _why_too_old(watch: WatchRow | None, now_ms: int) -> str:
-    """Tell an observer that is silent from one that says why it sees nothing."""
+    """Give the reason for an old scale: a silent observer, or the problem that the observer reported."""
     if watch is None or not watch.problem:
         return _SILENT
     speaks = watch.reason and now_ms - watch.beat_ms <= HEARTBEAT_LIMIT_MS
@@ -150,7 +150,7 @@ def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_m
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
-    """Give the time of the newest sample known for a metric, Unix milliseconds; None: there is none."""
+    """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
         state = namespace.answers.get(query.query)
         return None if state is None else _newest_ms(state.row.answer)

@@ -1,4 +1,4 @@
-"""Mode, pauses and guards: whether a wanted write may be wanted at all. Every refusal says why and what to do."""
+"""Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from streams.state.rows import DirectoryKey, Pause, TargetKey
 
 
 class Standing(Struct, frozen=True):
-    """How an HPA stands before its evaluation."""
+    """The mode of an HPA before its evaluation, and why enforcing is refused."""
 
     mode: Mode
     """What is in force: `shadow` also where enforcing was asked for and refused."""

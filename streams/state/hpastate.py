@@ -83,7 +83,7 @@ class Hpa:
         )
 
     def take_object(self, entry: AutoscalerSet, now_ms: int, uid: str) -> bool:
-        """Take over a created or changed object; tell whether it is to be evaluated at once.
+        """Store a created or changed object; say whether it is to be evaluated at once.
 
         `uid` is what a central object gets if it is new.
 

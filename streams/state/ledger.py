@@ -1,4 +1,4 @@
-"""Number decisions, chain them by hash, and compare them with those that already stand on the decisions topic."""
+"""Number decisions, chain them by hash, and compare them with those that are already on the decisions topic."""
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -63,10 +63,10 @@ class Ledger:
         """Tells whether a decision id belongs to an HPA row that has this record already."""
 
     def enter(self, draft: Draft) -> DecisionRecord | None:
-        """Give a decision its number; None where it already stands.
+        """Give a decision its number; None if it is already published.
 
         Raises:
-            DivergenceError: another record stands in its place.
+            DivergenceError: another record was published in its place.
         """
         self._pass_others(draft.id)
         self.seq += 1
@@ -80,7 +80,7 @@ class Ledger:
         return None if standing is not None else self._record(draft, value)
 
     def close(self) -> None:
-        """End the record: what else stands must belong to HPAs that are ahead."""
+        """End the record: any other published decision must belong to an HPA whose row is ahead."""
         self._pass_others("")
 
     def _pass_others(self, upto: str) -> None:

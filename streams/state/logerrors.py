@@ -25,7 +25,7 @@ class UnknownEngineError(CoreError):
 
 
 class DivergenceError(CoreError):
-    """A decision that was made again is not the one that stands on the decisions topic."""
+    """A re-derived decision differs from the one on the decisions topic."""
 
     def __init__(self, what: str, standing: bytes, recomputed: bytes) -> None:
         super().__init__(

@@ -135,7 +135,7 @@ class Membership:
         self._track(selector)
 
     def forget_unused(self, used: Iterable[str]) -> None:
-        """Stop keeping selectors that nobody uses any more."""
+        """Drop selectors that are no longer used."""
         keep = set(used)
         if len(self._members) <= 2 * len(keep) + 8:
             return
@@ -194,7 +194,7 @@ def _container(container: WireContainer) -> Container:
 
 
 def _readable(requests: dict[str, str]) -> dict[str, str]:
-    """Leave out requests that are no quantities: the metric then fails naming the pod, and the partition goes on."""
+    """Leave out requests that are not quantities: the metric then fails naming the pod, and the partition goes on."""
     readable = {}
     for resource, text in requests.items():
         try:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 KEPT_MOVES = 8
 FIGHT_WINDOW_MS = 600_000
-"""Two writers that undo each other within this time fight; a fight is over when nobody moved for so long."""
+"""Two writers that undo each other within this time fight; a fight is over after this time without a change."""
 FIGHT_TURNS = 2
 """So many times must what one writer set have been undone by the other."""
 FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
@@ -84,7 +84,7 @@ def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:
 
 
 def fight_now(moves: Iterable[tuple[int, int, int, str]], now_ms: int) -> Fight | None:
-    """Give the fight that goes on at a moment; None: there is peace."""
+    """Give the fight that goes on at a moment; None: no writers fight."""
     found = fights(moves)
     return found[-1] if found and now_ms - found[-1].until <= FIGHT_WINDOW_MS else None
 

@@ -174,7 +174,7 @@ class Namespace:
         return self.part_of("|".join((*query, str(part)) if part else query))
 
     def _choose_answer(self, query: QueryKey) -> None:
-        """Find out anew which answer to a query is in force."""
+        """Choose again the answer to a query that is in force."""
         parts, held = in_force(self.answer_slots[query]), self.answers.get(query)
         if not parts:
             self.answers.pop(query, None)

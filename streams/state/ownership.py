@@ -1,4 +1,4 @@
-"""Who scales which target: the question behind every command that could leave a target to nobody, or to two."""
+"""Which HPA scales which target: for commands after which no HPA, or two HPAs, could scale a target."""
 
 from typing import NamedTuple
 

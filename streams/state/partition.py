@@ -122,16 +122,16 @@ class Partition:
             offset: of the record; one above the last one applied (any, if none was).
             timestamp_ms: of the record, Unix milliseconds.
             value: of the record.
-            standing: id -> value of the decisions of this record that already stand on the decisions topic.
-            probe: told the inputs of every evaluation of this record, and the end of every write.
+            standing: id -> value of the decisions of this record that are already on the decisions topic.
+            probe: is called with the inputs of every evaluation of this record and with the end of every write.
 
         Returns:
-            The decisions to publish, in order of `seq`: those that do not stand already.
+            The decisions to publish, in order of `seq`: those that are not published yet.
 
         Raises:
             LogError: not the next record, or not a log record.
             UnknownEngineError: the record asks for an engine that this version lacks.
-            DivergenceError: what stands is not what was made again.
+            DivergenceError: a published decision differs from the re-derived one.
         """
         record = self._open(offset, timestamp_ms, value)
         state = self.state

@@ -75,7 +75,7 @@ class State:
                 self.schedule.plan(hpa)
 
     def refresh(self, hpa: Hpa) -> None:
-        """Work out anew which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
+        """Compute again which answers an HPA waits for: its spec, its scale's selector or the settings changed."""
         namespace = self.namespace(hpa.id.cluster, hpa.id.namespace)
         if hpa.autoscaler is None:
             hpa.queries = ()

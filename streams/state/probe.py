@@ -1,4 +1,4 @@
-"""What a probe of `Partition.apply` is told: the exact inputs of each evaluation, and the end of each write."""
+"""What a probe of `Partition.apply` receives: the exact inputs of each evaluation and the end of each write."""
 
 from collections.abc import Callable
 from typing import Any

@@ -46,7 +46,7 @@ def _of_counter(old: SampleRow | None, point: Point, source: str) -> SampleRow:
     restarted = point.milli < old.last_milli or (point.start_time and old.start_ms and point.start_time > old.start_ms)
     if not restarted:
         return _rate(point, point.milli - old.last_milli, old.time_ms, source, point.milli)
-    # After a reset the counter began at zero, at its start time where that is told and later than the last point.
+    # After a reset the counter began at zero, at its start time if that is given and later than the last point.
     since_ms = point.start_time if point.start_time > old.time_ms else 0
     return _rate(point, point.milli, since_ms, source, point.milli)
 

@@ -1,4 +1,4 @@
-"""How an HPA's own status and Events say that enforcing it is refused. Upstream has nothing like it."""
+"""How an HPA's own status and Events say that enforcing it is refused. Upstream has no such condition."""
 
 from typing import Any
 

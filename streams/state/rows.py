@@ -174,7 +174,7 @@ class ScaleRow(Struct, array_like=True, frozen=True, gc=False):
     manager: str = ""
     manager_ms: int = 0
     outcome_of: str = ""
-    """Newest decision whose outcome told what the scale shows."""
+    """Newest decision whose outcome reported what the scale shows."""
     uid: str = ""
     said_ms: int = 0
     """When the session said it, by its own clock."""
@@ -218,7 +218,7 @@ class SampleRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class WatchRow(Struct, array_like=True, frozen=True, gc=False):
-    """Last word of an observer's watch about a namespace: `kind` is pods, autoscalers, scales or metrics."""
+    """Newest report of an observer's watch on a namespace: `kind` is pods, autoscalers, scales or metrics."""
 
     session: str = ""
     heard_ms: int = 0
@@ -290,7 +290,7 @@ class Session(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ReportRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest word of an observer on a whole cluster, and when it was heard (log time)."""
+    """The newest report of an observer on a whole cluster, and when it arrived (log time)."""
 
     cluster: str
     instance: str
@@ -302,7 +302,7 @@ class ReportRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ServedRow(Struct, array_like=True, frozen=True, gc=False):
-    """Last word of a cluster's reconciler. `problem`: why it cannot write there."""
+    """Newest report of a cluster's reconciler. `problem`: why it cannot write there."""
 
     heard_ms: int = 0
     problem: str = ""
@@ -367,7 +367,7 @@ def partition_key(partition: int) -> bytes:
 
 
 def encode_row(applied_offset: int, row: Row) -> bytes:
-    """Store a row as it stands after log offset `applied_offset`."""
+    """Encode a row as of log offset `applied_offset`."""
     body = _ENCODER.encode(row)
     if len(body) >= _PLAIN_BYTES:
         body = bytes(cramjam.zstd.compress(body, level=_LEVEL))

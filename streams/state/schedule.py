@@ -1,4 +1,4 @@
-"""When an HPA is looked at: a heap by time, so that a record costs what is due, not what exists."""
+"""When an HPA is visited: a heap by time, so that a record costs as much as the HPAs that are due."""
 
 from heapq import heapify, heappop, heappush
 
@@ -13,7 +13,7 @@ NEVER = 2**62
 
 
 class Schedule:
-    """HPAs by the time at which they are to be looked at next."""
+    """HPAs by the time of their next visit."""
 
     __slots__ = ("_heap",)
 
@@ -48,7 +48,7 @@ class Schedule:
         return due
 
     def rebuild(self, hpas: dict[HpaId, Hpa]) -> None:
-        """Plan everything anew, after a restore."""
+        """Plan all HPAs again, after a restore."""
         self._heap.clear()
         for hpa in hpas.values():
             hpa.deadline = -1

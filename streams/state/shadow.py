@@ -46,7 +46,7 @@ def tells_of_a_write(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def _within_its_second(text: str, now_ms: int) -> int:
-    """Give the moment of a write: the status tells its second, the log its latest moment."""
+    """Give the time of a write: the status has its second, and it is not later than the log record."""
     try:
         second_ms = parse_time_ms(text) // 1000 * 1000
     except ValueError:

@@ -12,7 +12,7 @@ from streams.state.partitionstate import State
 
 
 def take_restart(state: State, hpa: Hpa) -> str:
-    """Lose the memory of windows and scale events if the log says so since the last look; give the reason."""
+    """Clear windows and scale events if the log had a restart since the last visit; give the reason."""
     if state.row.restart_offset <= hpa.row.restart_seen:
         return ""
     hpa.row.restart_seen = state.row.restart_offset

@@ -1,4 +1,4 @@
-"""Look at one HPA at one record: end its pending write, evaluate it, or forget it."""
+"""Visit one HPA at one log record: end its pending write, evaluate it, or remove it."""
 
 from streams.state.clustersettings import Effective
 from streams.state.endwrite import end_write
@@ -12,7 +12,7 @@ from streams.state.timing import Turn, recent, turn
 
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
-    """Do what is due for an HPA now and plan when to look at it again."""
+    """Do what is due for an HPA now and plan its next visit."""
     namespace = state.namespace(hpa.id.cluster, hpa.id.namespace)
     if hpa.row.gone or state.holds(hpa, namespace):
         hpa.outcome = None
