@@ -269,3 +269,25 @@ def test_under_load_a_target_doubles_in_every_period_as_upstreams_does(seed: int
     assert evaluations >= 7
     # The first may wait in vain for an answer, and then it has nothing to go by.
     assert fleet.replicas["ns-0", "app-0"] in (2 << evaluations, 1 << evaluations)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [pytest.param(20, id="at rest"), pytest.param(ENDLESS, id="written in each period")])
+def test_two_thousand_hpas_are_evaluated_with_their_answers(load: int) -> None:
+    """Polls that jitter by 400 ms, one in fifty 1.9 s late; rebalances; run with `-s` to see the figures."""
+    fleet = Fleet(7, namespaces=40, each=50, jitter_ms=400, late=0.02)
+    fleet.begin(ENFORCING)
+    fleet.run(3, load=load)
+    for times in fleet.evaluated.values():
+        del times[:2]  # the first may have waited in vain for an answer that was yet to come
+    intervals, ages = fleet.intervals(), fleet.ages()
+    mean_s = sum(intervals) / len(intervals) / 1000
+    print(
+        f"\n{len(fleet.evaluated)} HPAs, {len(intervals)} intervals: mean {mean_s:.2f} s, "
+        f"{min(intervals) / 1000:.2f} to {max(intervals) / 1000:.2f} s; "
+        f"answers {sum(ages) / len(ages):.0f} ms old on average, {max(ages)} ms at most"
+    )
+    assert abs(mean_s - 15) < 0.1
+    assert min(intervals) >= PERIOD_MS - 1_900
+    assert max(intervals) <= PERIOD_MS + 1_900
+    assert max(ages) < 2_000
