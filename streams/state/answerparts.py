@@ -1,7 +1,7 @@
-"""Answers of metrics APIs that come in parts, because they fit into no record.
+"""Answers of metrics APIs that come in parts, because they do not fit into one record.
 
-Each part has a slot of its own, which keeps the newest parts that came for it. The answer in force follows from the
-slots alone, and a slot from what came for it alone, so that slots may be stored in rows of different age.
+Each part has a slot of its own, with the newest parts that arrived for it. The answer in force depends only on
+the slots, and a slot only on its own parts, so that slots may be stored in rows of different age.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ Slots = Mapping[int, tuple[AnswerRow, ...]]
 
 
 def with_part(slots: Slots, row: AnswerRow) -> dict[int, tuple[AnswerRow, ...]]:
-    """The slots after one more part, or after an answer that came whole, which is its only part."""
+    """The slots after one more part; an answer that is not divided is its only part."""
     part = row.answer.part
     older = slots.get(part, ()) if row.answer.parts > 1 else ()
     return {**slots, part: (row, *older[: KEPT - 1])}
 
 
 def in_force(slots: Slots) -> list[AnswerRow]:
-    """The parts of the newest answer of which all parts have come, in order; empty: of none."""
+    """The parts of the newest complete answer, in order; empty if no answer is complete."""
     for first in slots.get(0, ()):
         parts = [_of_answer(slots.get(number, ()), first.answer) for number in range(first.answer.parts)]
         found = [part for part in parts if part is not None]
@@ -41,7 +41,7 @@ def _of_answer(slot: Sequence[AnswerRow], first: MetricAnswer) -> AnswerRow | No
 
 
 def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
-    """One answer of all its parts: as old as the oldest, from the source of the last."""
+    """Join the parts into one answer, with the time of the oldest part and the source of the last."""
     if len(parts) == 1:
         return parts[0]
     answers = [part.answer for part in parts]

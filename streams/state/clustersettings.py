@@ -36,7 +36,7 @@ def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
 
 
 def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
-    """Take a change of a cluster's settings into what is known of all; the last setting's end is the entry's end."""
+    """Apply a change of a cluster's settings; a cluster without any setting left has no entry."""
     held = known.get(body.cluster, ClusterSettings())
     if body.unset:
         held = structs.replace(held, **{SETTING_NAMES[name]: None for name in body.unset if name in SETTING_NAMES})
@@ -48,7 +48,7 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
-    """Give the settings of a cluster from all that was set."""
+    """Give the effective settings of a cluster."""
     shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
     sources = {**(shared.sources or {}), **(own.sources or {})}
     namespaces = {**(shared.namespaces or {}), **(own.namespaces or {})}

@@ -1,4 +1,4 @@
-"""Decision records: what an evaluation or completion says, full or short."""
+"""Decision records of evaluations and completions, full or short."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -73,7 +73,7 @@ def print_double(value: float) -> str:
 
 
 def steps(evaluation: Evaluation) -> list[Step]:
-    """Say how the metrics' number became the final one."""
+    """Give the steps from the metrics' proposal to the final number of replicas."""
     current = evaluation.current_replicas or 0
     if evaluation.path in ("aboveMax", "belowMin"):
         return [
@@ -134,7 +134,7 @@ def _limits(current: int, normalization: Normalization) -> list[Step]:
 
 
 def constraints(evaluation: Evaluation) -> list[str]:
-    """Name what held or cut the proposal, in the order in which it did."""
+    """Name the limits that changed the proposal, in the order in which they applied."""
     if evaluation.path == "aboveMax":
         return ["MaxReplicas"]
     if evaluation.path == "belowMin":
@@ -177,7 +177,7 @@ _PACK = msgspec.msgpack.Encoder()
 
 
 def digest(shape: Any) -> bytes:
-    """Sum up all of a record but its values: records with one digest differ in values only."""
+    """Give a digest of everything in a record except its values: records with equal digests differ only in values."""
     return sha256(_PACK.encode(shape)).digest()[:16]
 
 

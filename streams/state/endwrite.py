@@ -1,4 +1,4 @@
-"""End a wanted write: by its outcome, or because none came back in time."""
+"""End a wanted write: by its outcome, or because no outcome arrived in time."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _NO_OUTCOME = f"no outcome came back within {(WRITE_TTL_MS + OUTCOME_WAIT_MS) //
 
 
 def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
-    """End a write whose outcome is here or whose time is up; give its record, or none while it is pending."""
+    """End a write whose outcome has arrived or whose time has passed; give its completion, or none while pending."""
     outcome, row = hpa.outcome, hpa.row
     hpa.outcome = None
     if outcome is None and state.now_ms < write.expires_ms + OUTCOME_WAIT_MS:

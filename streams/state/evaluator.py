@@ -31,7 +31,7 @@ from streams.state.timing import as_of
 
 
 class Evaluator:
-    """One evaluation; the steps share what it is about."""
+    """One evaluation of one HPA; its steps share the state in this object."""
 
     __slots__ = (
         "autoscaler",
@@ -185,7 +185,7 @@ class Evaluator:
         return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
 
     def _register(self, observation: Observation, evaluation: Evaluation) -> None:
-        """The overlap check knows an HPA from the first evaluation on that asked for metrics with a valid selector."""
+        """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
         scale = observation.scale
         if not isinstance(scale, Scale) or evaluation.path not in ("metrics", "metricsFailed"):
             return
@@ -240,13 +240,13 @@ class Evaluator:
         return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
 
     def _with_refusal(self, result: Result, before: dict[str, Any]) -> Result:
-        """Show in the HPA's own conditions and Events why nothing is written, where that is for fleethpa to say."""
+        """Show in the HPA's own conditions and Events why nothing is written, if no native controller does so."""
         if not self.standing.shown:
             return result
         return show_refusal(result, before, self.standing.refused, self.now_ms)
 
     def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
-        """Find what keeps a wanted write from being made."""
+        """Find what prevents the wanted write: a frozen cluster, a pause or an overflow; sets `held` and `paused`."""
         up = pending.desired_replicas > pending.current_replicas
         if self.settings.frozen:
             self.constraints.append("Frozen")
@@ -262,7 +262,7 @@ class Evaluator:
         self.held = bool(self.paused)
 
     def _kept(self, pending: Pending, status: dict[str, Any]) -> Result:
-        """Show the evaluation without its write: the count stays."""
+        """Show the evaluation without its write: the replicas stay."""
         current = pending.current_replicas
         shown = new_status(
             pending.generation,
@@ -283,7 +283,7 @@ class Evaluator:
         )
 
     def _within_step(self, pending: Pending) -> Pending:
-        """Cut the change to the maximal step."""
+        """Limit the change to the cluster's `maxStep`."""
         limit, current = self.settings.max_step, pending.current_replicas
         if limit is None or abs(pending.desired_replicas - current) <= limit:
             return pending

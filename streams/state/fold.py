@@ -75,7 +75,7 @@ class EntryFold(Folding):
                 self.state.notify(namespace, query)
 
     def samples(self, body: Samples) -> None:
-        """Take pushed samples; counters become rates."""
+        """Store pushed samples; counters become rates."""
         namespace, position = self.namespace, self.position()
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
@@ -164,7 +164,7 @@ class EntryFold(Folding):
                     state.refresh(hpa)
 
     def outcome(self, body: Outcome) -> None:
-        """What became of a wanted write: the first one per decision counts; its scale is the newest observation."""
+        """A wanted write ended: only the first outcome per decision counts; its scale is the newest observation."""
         namespace, state = self.namespace, self.state
         hpa = state.hpas.get(HpaId(namespace.cluster, namespace.name, body.name))
         if hpa is not None and not state.holds(hpa, namespace):

@@ -53,7 +53,7 @@ class Folding:
         return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
 
     def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
-        """A session's changes count in a namespace once it began a full list there, or was the first to be heard."""
+        """Whether a session's changes count in a namespace: it began a full list there, or was the first session."""
         namespace = self.namespace
         held = namespace.listed.get(watch, "")
         if held == session:
@@ -66,7 +66,7 @@ class Folding:
         return False
 
     def heartbeat(self, body: Heartbeat) -> None:
-        """Note what the followed session still watches; one that watches nothing any more hands over at once."""
+        """Store what the followed session still watches; a session that watches nothing is followed no longer."""
         sessions, namespace = self.state.row.sessions, self.namespace
         for watch in sorted({*body.watches, *body.problems}):
             known = sessions.get(f"{namespace.cluster}/{watch}")

@@ -88,12 +88,12 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
 
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:
-    """A new or deleted HPA matches nothing for the overlap check until it reads its scale."""
+    """Register no selector: a new or deleted HPA takes no part in the overlap check until it reads its scale."""
     hpa.register(2 * fold.state.offset, "")
 
 
 def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
-    """An HPA was deleted: its next due evaluation forgets it."""
+    """An HPA was deleted: it is removed when its next evaluation is due."""
     if body.origin == "cluster" and not fold.follows("autoscalers", body.session):
         return
     _delete_hpa(fold, body.name, body.origin, body.uid)
@@ -102,7 +102,7 @@ def autoscaler_deleted(fold: Folding, body: AutoscalerDeleted) -> None:
 
 
 def _note_adoption(namespace: Namespace, body: AutoscalerDeleted) -> None:
-    """Whoever adopts an HPA deletes the object and reports it: what an observer saw of it before arrives later."""
+    """Note that `adopt` deleted this object, so that older observations of it, which arrive later, are ignored."""
     key = DirectoryKey(body.name, "central")
     central = namespace.directory.get(key)
     if central is not None:

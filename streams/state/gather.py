@@ -1,4 +1,4 @@
-"""From the state of a namespace to what one evaluation sees: scale, pods, and an answer per metric."""
+"""Collect the inputs of one evaluation from a namespace's state: scale, pods, and an answer per metric."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class MetricQuery(Struct, frozen=True):
 
     @property
     def key(self) -> QueryKey | SeriesKey | None:
-        """What a record must bring for an evaluation that is due; None: nothing, the metric's spec is invalid."""
+        """The query or series that the evaluation waits for; None: the metric's spec is invalid, so nothing."""
         return self.query if self.query is not None else self.series
 
 

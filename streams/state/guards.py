@@ -49,7 +49,7 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
 
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:
-    """Say why an HPA must not write, and which command changes that; both empty: it may."""
+    """Give the reason why an HPA must not write, and the command that changes this; both empty if it may."""
     cluster, origin, target = hpa.id.cluster, hpa.row.origin, hpa.target
     if origin == "cluster" and settings.native_evidence:
         return (
@@ -143,7 +143,7 @@ def _describe(scope: str, kind: str, pause: Pause) -> str:
 
 
 def overflow(evaluation: Evaluation) -> str:
-    """Say which metric's arithmetic left its type; upstream then scales by a wrapped number. Empty: none did."""
+    """Name the metric whose calculation overflowed, where upstream scales by a wrapped number; empty if none."""
     for metric in evaluation.metrics:
         calculation = metric.calculation
         if calculation is not None and left_its_type(calculation):
@@ -152,5 +152,5 @@ def overflow(evaluation: Evaluation) -> str:
 
 
 def left_its_type(calculation: Calculation | None) -> bool:
-    """Say whether a metric's arithmetic left its integer type."""
+    """Say whether a metric's calculation overflowed its integer type."""
     return calculation is not None and (calculation.proposal < 0 or calculation.wrapped)

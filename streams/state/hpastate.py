@@ -19,7 +19,7 @@ _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
 class Hpa:
-    """One HPA: a live one has an `autoscaler`; a forgotten one is only a row."""
+    """One HPA. A live one has an `autoscaler`; of a deleted one only the row is left."""
 
     __slots__ = (
         "applied",
@@ -122,7 +122,7 @@ class Hpa:
         return self.row.generation + int(entry.hpa["spec"] != self.spec)
 
     def _be_born(self, uid: str, hpa: dict[str, Any]) -> None:
-        """A new object: its status is its own, the memory under its name stays."""
+        """Start a new object: it has its own status, but keeps the windows and scale events stored under its name."""
         row = self.row
         if row.uid and row.uid != uid:
             row.former_uids = [*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid]
@@ -156,7 +156,7 @@ class Hpa:
         row.spec_hash = spec_hash(hpa["spec"])
 
     def forget(self) -> None:
-        """Become a tombstone: nothing is remembered but that there was one."""
+        """Become a tombstone, which only records that the HPA existed."""
         old = self.row
         self.row = HpaRow(
             cluster=old.cluster,
@@ -173,7 +173,7 @@ class Hpa:
         self.awaits = frozenset()
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
-        """Note from when on the overlap check knows which pod selector (empty: none)."""
+        """Record from which offset on the overlap check knows which pod selector (empty: none)."""
         registered = self.row.registered
         if registered:
             since, known = registered[-1]

@@ -1,4 +1,4 @@
-"""What can be wrong with a log, its state rows or its decisions: each of these stops the partition that meets it."""
+"""Errors of a log, its state rows or its decisions. Each of them stops its partition."""
 
 
 class CoreError(Exception):
@@ -6,7 +6,7 @@ class CoreError(Exception):
 
 
 class LogError(CoreError):
-    """What is not the next log record, or none at all. Ingest writes only valid records, so this is a fault."""
+    """A record is not valid or not the next one. Ingest writes only valid records, so this is a fault."""
 
 
 class StateError(CoreError):

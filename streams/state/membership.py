@@ -60,7 +60,7 @@ class Membership:
         self._version = 0
 
     def put(self, pod: Pod) -> None:
-        """Add a pod or take over its change."""
+        """Add or replace a pod."""
         name, row = pod.name, pod_row(pod)
         if self._labels.get(name) != pod.labels:
             self._unlabel(name)
@@ -161,7 +161,7 @@ def canonical_selector(text: str) -> str | None:
 
 
 def pod_row(pod: Pod) -> PodRow:
-    """Compile a pod into what calculations read."""
+    """Compile a pod into the form that calculations use."""
     shape = msgspec.msgpack.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
     return PodRow(
         pod.name,

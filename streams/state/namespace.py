@@ -209,7 +209,7 @@ class Namespace:
         return key.origin == "cluster" and DirectoryKey(key.name, "central") in self.directory
 
     def enter_hpa(self, key: DirectoryKey, entry: DirectoryEntry) -> None:
-        """Take an HPA into the directory."""
+        """Add an HPA to the directory."""
         if not self.open():
             return
         self._leave_target(key)
@@ -217,7 +217,7 @@ class Namespace:
         self.by_target.setdefault(entry.target, set()).add(key)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
-        """Take an HPA out of the directory."""
+        """Remove an HPA from the directory."""
         if key in self.directory and self.open():
             self._leave_target(key)
             del self.directory[key]
@@ -254,7 +254,7 @@ class Namespace:
         names.add(hpa)
 
     def tidy(self, now_ms: int) -> None:
-        """Drop what no evaluation can see any more; done with every row, so it must not change a decision."""
+        """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
         oldest_ms = now_ms - REMEMBERED_MS
         for query in [query for query, slots in self.answer_slots.items() if _oldest_ms(slots) < oldest_ms]:
             self._tidy_answer(query, oldest_ms)
@@ -328,7 +328,7 @@ class Namespace:
         row.commands, row.ignored = self.commands, self.ignored
 
     def load(self, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
-        """Take over stored rows: part -> (applied offset, row)."""
+        """Load stored rows: part -> (applied offset, row)."""
         parts = rows[0][1].parts if 0 in rows else 1
         self.applied = [rows[part][0] if part in rows else NOTHING_APPLIED for part in range(parts)]
         self.pod_lists = [rows[part][1].pod_list if part in rows else ListProgress() for part in range(parts)]

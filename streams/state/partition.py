@@ -1,7 +1,7 @@
 """One partition of the log: apply records, make decisions, write and read checkpoints.
 
-PURE: the decisions are a function of the records (offset, timestamp, value), whatever their grouping, whichever legal
-prefix of a checkpoint's rows was read back.
+PURE: the decisions are a function of the records (offset, timestamp, value), and do not
+depend on how records are grouped or which valid prefix of a checkpoint's rows was restored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -187,7 +187,7 @@ class Partition:
         return decisions
 
     def _is_ahead(self, decision: str) -> bool:
-        """Tell whether a decision belongs to an HPA whose row has the record already."""
+        """Say whether a decision belongs to an HPA whose row already contains the record."""
         uid = uid_of(decision)
         offset = self.state.offset
         return any(

@@ -60,7 +60,7 @@ class State:
         return known
 
     def settings_changed(self) -> None:
-        """Forget what was derived from settings; plan again what had been put aside."""
+        """Drop values derived from settings, and plan parked HPAs again."""
         self._settings.clear()
         for hpa in self.hpas.values():
             self.refresh(hpa)
@@ -96,7 +96,7 @@ class State:
             hpa.watched = watched
 
     def notify(self, namespace: Namespace, key: MetricKey) -> None:
-        """An answer or sample came: look at the HPAs that wait for it."""
+        """An answer or sample arrived: visit the HPAs that wait for it."""
         known = namespace.arrivals.get(key)
         arrival = note_arrival(known, self.now_ms, self.settings(namespace.cluster).sync_period_ms)
         if arrival is not known:
@@ -104,7 +104,7 @@ class State:
             self.ready_or_due |= namespace.watchers.get(key, _NOBODY)
 
     def add(self, name: HpaId, hpa: Hpa) -> None:
-        """Take in a restored HPA."""
+        """Add a restored HPA."""
         self.hpas[name] = hpa
         namespace = self.namespace(name.cluster, name.namespace)
         for _, selector in hpa.row.registered:
@@ -114,7 +114,7 @@ class State:
         self.refresh(hpa)
 
     def tidy(self, namespace: Namespace) -> None:
-        """Drop what no evaluation can see any more, before the namespace is stored."""
+        """Drop what no later evaluation can read, before the namespace is stored."""
         for selector, names in list(namespace.registered.items()):
             if len(namespace.registered) <= len(namespace.scales) + 8:
                 break

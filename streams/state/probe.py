@@ -13,7 +13,7 @@ from streams.hpa.observation import Observation
 
 
 class Guards(Struct, frozen=True, gc=False):
-    """What may keep a wanted write of an enforced HPA from being made. `paused_*`: why, empty: not paused."""
+    """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one."""
 
     frozen: bool = False
     paused_up: str = ""

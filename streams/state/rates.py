@@ -1,4 +1,4 @@
-"""Pushed samples: counters and sums become rates, where the last point of a series is known.
+"""Pushed samples: counters and sums become rates, if the previous point of the series is known.
 
 Rates are integers in milli units per second, cut toward zero. A counter's first point gives no value; that is not zero.
 """

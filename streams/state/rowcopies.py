@@ -1,4 +1,4 @@
-"""Stored rows without a look inside: the partition of each, what it has applied, and which of two copies wins.
+"""Stored rows, undecoded: the partition of each, its applied offset, and which of two copies is newer.
 
 A row's key begins with its log partition, `b"<partition>|…"`; its value with the log offset that it has applied, 8
 bytes big-endian, signed. Deleted rows are rows too.

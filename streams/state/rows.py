@@ -70,7 +70,7 @@ class PendingWrite(Struct, array_like=True, frozen=True):
 
 
 class HpaRow(Struct, array_like=True, kw_only=True):
-    """Everything that is remembered of one HPA."""
+    """The stored state of one HPA."""
 
     cluster: str
     namespace: str
@@ -230,7 +230,7 @@ class WatchRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ListProgress(Struct, array_like=True, frozen=True, gc=False):
-    """A full list that is coming in chunk by chunk; `next_chunk` -1: a chunk was missed, so nothing is removed."""
+    """A full list that arrives in chunks; `next_chunk` -1: a chunk was missed, so nothing is removed."""
 
     list_id: str = ""
     next_chunk: int = 0
@@ -239,7 +239,7 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
-    """What is known of one namespace, or one part of it: pods, answers and samples are spread by name."""
+    """The stored state of one namespace, or of one part of it: pods, answers and samples are spread by name."""
 
     cluster: str
     namespace: str
@@ -310,7 +310,7 @@ class ServedRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class PartitionRow(Struct, array_like=True, kw_only=True):
-    """What holds for a whole log partition at `offset`."""
+    """The state of a whole log partition as of `offset`."""
 
     number: int
     offset: int = NOTHING_APPLIED

@@ -21,7 +21,7 @@ class Schedule:
         self._heap: list[tuple[int, HpaId]] = []
 
     def plan(self, hpa: Hpa) -> None:
-        """Look at `hpa` when its state says so."""
+        """Plan the visit of `hpa` at the time that its state gives."""
         row = hpa.row
         if row.gone:
             hpa.deadline = NEVER
@@ -31,13 +31,13 @@ class Schedule:
             self.at(hpa, row.next_due_ms)
 
     def at(self, hpa: Hpa, time_ms: int) -> None:
-        """Look at `hpa` at `time_ms`, and not before."""
+        """Plan the visit of `hpa` at `time_ms`, not earlier."""
         if hpa.deadline != time_ms:
             hpa.deadline = time_ms
             heappush(self._heap, (time_ms, hpa.id))
 
     def pop(self, now_ms: int, hpas: dict[HpaId, Hpa]) -> list[Hpa]:
-        """Take out the HPAs whose time has come; each is to be planned again."""
+        """Remove and give the HPAs that are due; the caller plans each again."""
         due, heap = [], self._heap
         while heap and heap[0][0] <= now_ms:
             time_ms, name = heappop(heap)

@@ -1,4 +1,4 @@
-"""What others did to an HPA's target: the native controller, another hand, or fleethpa's own last write."""
+"""Who changed an HPA's target: the native controller, another writer, or fleethpa's own last write."""
 
 from typing import Any
 

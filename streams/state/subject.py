@@ -1,4 +1,4 @@
-"""What every look at an HPA shares: its spec, its status, a restart it has to take part in, its name in records."""
+"""What every visit of an HPA needs: its spec, its status, a restart that applies to it, its name in records."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def take_restart(state: State, hpa: Hpa) -> str:
 
 
 def own_status(hpa: Hpa) -> dict[str, Any]:
-    """Give the status that fleethpa's own decisions left, else the native object's."""
+    """Give the status from fleethpa's own decisions, else that of the native object."""
     return hpa.row.native_status if hpa.row.status is None else hpa.row.status
 
 

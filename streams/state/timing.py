@@ -18,10 +18,10 @@ SLACK_MS = 2_000
 
 
 class Turn(Struct, frozen=True, gc=False):
-    """What is to be done about an HPA now.
+    """Whether to evaluate an HPA now, and when next.
 
     `evaluate`: evaluate it now. `due_ms`: when its next answer is expected, from now on. `look_ms`: when to look again
-    if nothing else happens; of no meaning where it is evaluated.
+    if nothing else happens; unused if it is evaluated.
     """
 
     evaluate: bool
@@ -44,7 +44,7 @@ def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
 
 
 def recent(arrival: Arrival | None, now_ms: int) -> Arrival | None:
-    """Give an arrival unless a checkpoint may have tidied it away."""
+    """Give an arrival, unless it is so old that a checkpoint may have removed it."""
     return arrival if arrival is not None and now_ms - arrival.started_ms <= REMEMBERED_MS else None
 
 
@@ -53,7 +53,7 @@ def turn(
 ) -> Turn:
     """Say whether an HPA is evaluated now, and when its next answer is expected.
 
-    To ask once more in between, after a rebalance, changes nothing: the outcome changes only with an argument other
+    Calling it again, after a rebalance, does not change the result: the outcome changes only with an argument other
     than `now_ms`, or when `now_ms` passes `due_ms` or the end of the wait after it.
 
     Args:
@@ -92,7 +92,7 @@ def _is_regular(arrival: Arrival, period_ms: int) -> bool:
 def _is_awaited(
     arrival: Arrival | None, since_ms: int, due_ms: int, evaluated_ms: int, period_ms: int, polled: bool
 ) -> bool:
-    """Tell whether it is worth waiting for a question's answer: it should come in this period and has not."""
+    """Say whether to wait for an answer: it is expected in this period and has not arrived."""
     if arrival is None:
         return not evaluated_ms
     if arrival.started_ms >= since_ms or due_ms + ANSWER_WAIT_MS - arrival.started_ms > REMEMBERED_MS:
