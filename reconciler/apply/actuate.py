@@ -61,7 +61,7 @@ class Actuator:
         return self._down[1]
 
     async def carry_out(self, decision: Decision) -> Outcome:
-        """Bring the scale to the wanted count, or say why not. Ends soon after the decision's time to live."""
+        """Set the scale to the wanted replicas, or say why not. Ends soon after the decision's time to live."""
         if (end := self._given_up(decision)) is not None:
             return outcome(decision, end)
         run = _Run(decision)
@@ -150,7 +150,7 @@ class Actuator:
 
 
 class _Run:
-    """What one wanted write has come to so far."""
+    """The progress of one wanted write."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision

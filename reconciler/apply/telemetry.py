@@ -87,7 +87,7 @@ class ObserverMetrics(ClusterMetrics):
 
 
 def result_of(status: int) -> str:
-    """The `result` label of a request: `ok`, or the kind of trouble; 0 is no answer."""
+    """The `result` label of a request: `ok`, or the kind of problem; status 0 means that there was no answer."""
     if 200 <= status < 300:
         return "ok"
     names = {0: "timeout", 401: "forbidden", 403: "forbidden", 404: "notfound", 409: "conflict", 429: "throttled"}

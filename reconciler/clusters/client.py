@@ -53,7 +53,7 @@ class ClusterClient:
         return await self.request("GET", path, timeout_s=timeout_s)
 
     async def get_patiently(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
-        """GET that waits and asks again where the server says when, as long as `timeout_s` holds.
+        """GET that retries after the time that the server names, for at most `timeout_s`.
 
         Source: client-go rest/with_retry.go `IsNextRetry`: 429 and 5xx with a Retry-After header, for every client of
         upstream's controllers; a server that only throttles gives them no error.
@@ -203,7 +203,7 @@ class ClusterClient:
         return self._api
 
     async def _load(self) -> None:
-        """Read the credentials. A token moves alone; where anything else changed, the client is made anew."""
+        """Read the credentials. A new token keeps the client; any other change creates a new one."""
         try:
             configuration, self._token_until = await self._credentials.load()
             if self._api is None or self._made_of != identity(configuration):
@@ -219,7 +219,7 @@ class ClusterClient:
             self._api.configuration.api_key = configuration.api_key
 
     async def _reload(self) -> None:
-        """After a 401: make the client anew, certificates included."""
+        """After a 401: create a new client, certificates included."""
         async with self._loading:
             if time.monotonic() - self._loaded_at < _RELOAD_PAUSE_S:
                 return
@@ -228,7 +228,7 @@ class ClusterClient:
             await self._renew(configuration)
 
     async def _renew(self, configuration: Any) -> None:
-        """Make the client anew; running requests keep the old one."""
+        """Create a new client; running requests keep the old one."""
         fresh = self._credentials.client(configuration)
         self._made_of = identity(configuration)
         if self._api is not None:
@@ -244,9 +244,9 @@ def _nothing() -> None:
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel find out within half a minute that the other end of a silent connection has gone.
+    """Let the kernel detect within half a minute that the other end of a silent connection is gone.
 
-    A load balancer or NAT may forget a connection without a word; a watch of few events would take that for peace.
+    A load balancer or NAT may drop a connection silently; a watch with few events would not notice.
     """
     transport = response.connection.transport if response.connection else None
     found = transport.get_extra_info("socket") if transport else None

@@ -1,4 +1,4 @@
-"""What can go wrong with a member cluster.
+"""Errors of a member cluster.
 
 ClusterError
 ├── ApiError            the API server answered, and said no
@@ -10,10 +10,10 @@ from reconciler.core.plan import Trouble
 
 
 class ClusterError(Exception):
-    """A member cluster did not do what it was asked for; the text is for users."""
+    """A request to a member cluster failed; the text is for users."""
 
     def trouble(self) -> Trouble:
-        """Return what the plan needs to know of it."""
+        """Give the failure in the form that the plan needs."""
         return Trouble(0, str(self))
 
 

@@ -1,6 +1,6 @@
 """The credentials of one cluster, from a kubeconfig or the pod's service account.
 
-What goes wrong here is one cluster's trouble: a plugin that fails or hangs, a certificate that is none, a file that is
+What goes wrong here is one cluster's trouble: a plugin that fails or hangs, an invalid certificate, a file that is
 just being written. Each is told as a `ConfigError` of that cluster, and none ends the process.
 """
 
@@ -159,7 +159,7 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
 
 
 def _lifetime_s(loader: Any) -> float:
-    """How long what was loaded holds: exec plugins tell; files are read each minute."""
+    """How long the credentials are valid: exec plugins say so; files are read again each minute."""
     expiry = getattr(loader, "exec_plugin_expiry", None)
     if expiry is None:
         return TOKEN_PERIOD_S
@@ -168,6 +168,6 @@ def _lifetime_s(loader: Any) -> float:
 
 
 def _is_loopback(host: str) -> bool:
-    """A proxy never reaches what listens on this machine only."""
+    """Whether the address is on this machine, which a proxy cannot reach."""
     name = urlsplit(host).hostname or ""
     return name in ("localhost", "::1") or name.startswith("127.")

@@ -23,7 +23,7 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
     """The client's loader, with plugins that are run here."""
 
     async def load_from_exec_plugin(self) -> bool:
-        """Run the plugin and take over what it gives.
+        """Run the plugin and use the credentials that it prints.
 
         Raises:
             ConfigException: it failed, hung, or gave nothing.

@@ -22,7 +22,7 @@ _SURELY_FITS = 50
 
 
 def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
-    """Answers in lists that each fit into a record; one that fits into none comes in parts of `answer_id`."""
+    """Answers in lists that each fit into a record; one that is too large is divided into parts with `answer_id`."""
     return list(split(part for answer in found for part in _parts(answer, answer_id)))
 
 
@@ -39,7 +39,7 @@ def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
 
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
-    """Split so that the encoded items of a part stay within `limit` bytes; an item above it stands alone."""
+    """Split so that the encoded items of a part stay within `limit` bytes; an item above it is a part of its own."""
     part: list[T] = []
     size = 0
     for item in items:

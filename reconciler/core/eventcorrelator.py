@@ -25,7 +25,7 @@ _Key = tuple[str, ...]
 
 
 class _Lru(OrderedDict[K, V], Generic[K, V]):
-    """A mapping that forgets what was put into it longest ago."""
+    """A mapping of limited size that drops the oldest entry."""
 
     def put(self, key: K, value: V) -> None:
         self[key] = value
@@ -69,11 +69,11 @@ class EventCorrelator:
         return structs.replace(event, body=event.body | {"count": count, "firstTimestamp": first})
 
     def stands(self, event: EventWrite, count: int, first: str) -> None:
-        """Go on from the count of an Event that stood in the cluster before this process observed it."""
+        """Continue from the count of an Event that existed in the cluster before this process observed it."""
         self._counted.put(event.name, Counted(count, first))
 
     def _combined(self, event: EventWrite, now_ms: int) -> EventWrite:
-        """The event itself, or the one that stands for all similar ones once there are many."""
+        """The event itself, or the combined event of all similar ones once there are many."""
         key = _kind(event)
         similar = self._similar.get(key)
         if similar is None or now_ms - similar.last_ms > SIMILAR_WITHIN_MS:

@@ -163,7 +163,7 @@ def _pod_value(item: Json) -> PodValue:
 
 
 def _time_ms(item: Json) -> int:
-    """Give the time of a value, 0 where the API gave none; what lies before 1970 counts as none, too."""
+    """Give the time of a value; 0 if the API gave none, or one before 1970."""
     return max(time_ms(item.get("timestamp")) or 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. Nothing here asks anybody anything."""
+"""Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. No I/O."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,7 +74,7 @@ def hpa_body(hpa: Json) -> dict[str, Any]:
 
 
 def is_canary(hpa: Json) -> bool:
-    """Whether this HPA is one of our own proofs, which nobody is to scale by."""
+    """Whether this HPA is a canary of fleethpa, which must not be evaluated."""
     return CANARY_LABEL in (hpa["metadata"].get("labels") or {})
 
 
@@ -96,7 +96,7 @@ DERIVED_KINDS = {
 
 
 def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet:
-    """What `/scale` of a built-in kind would say, from the object.
+    """What `/scale` of a built-in kind would show, computed from the object.
 
     Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
     status replicas, and the selector in string form.
@@ -119,7 +119,7 @@ def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet
 
 
 def scale_of_answer(target: Target, scale: Json, parent: Json | None = None, session: str = "") -> ScaleSet:
-    """A `/scale` answer; the field manager comes from the parent, where one is known."""
+    """A `/scale` answer; the field manager comes from the parent object, if that is known."""
     spec, status, metadata = scale.get("spec") or {}, scale.get("status") or {}, scale["metadata"]
     manager, manager_time = replicas_manager((parent or scale)["metadata"])
     return ScaleSet(
@@ -166,7 +166,7 @@ def _newest_owner(metadata: Json, owns: Callable[[Json], bool]) -> tuple[str, in
 
 
 def tells_the_same(before: ScaleSet | None, now: ScaleSet) -> bool:
-    """Whether `now` says nothing that a decision or a reader would miss; the resource version alone does not count."""
+    """Whether `now` differs in nothing that decisions or readers use; the resource version alone is not used."""
     return before is not None and _telling(before) == _telling(now)
 
 

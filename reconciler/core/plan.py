@@ -1,7 +1,7 @@
-"""What is to be done about one wanted write: the decision against what the cluster shows now, and the guards.
+"""What to do about one wanted write: compares the decision with the cluster's present state and the guards.
 
-Every wanted write ends in an outcome, and no path leads to a write outside the limits: `plan` is the only place that
-gives a `Write`.
+Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a
+`Write`.
 """
 
 from typing import Any, Literal
@@ -56,7 +56,7 @@ class Write(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """No write (any more): this is what became of it."""
+    """No write, or no further one: the result of the wanted write."""
 
     result: Result
     error: str = ""
@@ -153,10 +153,10 @@ class Retry(Struct, frozen=True):
 
 
 def after_trouble(trouble: Trouble, *, attempt: int, expires_ms: int, now_ms: int) -> Retry | End:
-    """What to do after the `attempt`-th try (from 1) met trouble.
+    """What to do after the `attempt`-th try (from 1) failed.
 
-    A conflict begins again, at most `ATTEMPTS` times; what may pass (no answer, 401, 429, 5xx) within the time to live;
-    anything else is the end.
+    A conflict is tried again at most `ATTEMPTS` times; a temporary one (no answer, 401, 429, 5xx) within the time to
+    live; anything else ends the write.
     """
     if trouble.status == 409:
         pause = _CONFLICT_PAUSE_MS

@@ -133,7 +133,7 @@ def _event(decision: Decision, about: dict[str, str], kind: str, reason: str, me
 
 
 def event_name(about: Mapping[str, str], *parts: str) -> str:
-    """The name of the Event about an object; `parts` tell it from other Events about the same object."""
+    """The name of the Event about an object; `parts` distinguish it from other Events about the same object."""
     return f"{about['name'][:236]}.{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
 
 

@@ -11,7 +11,7 @@ SHORTEST_PERIOD_MS = 1_000
 
 
 class GuardSettings:
-    """Guards per cluster; what a cluster's own settings leave open holds from `*`."""
+    """Guards per cluster; settings that a cluster does not have are taken from `*`."""
 
     def __init__(self) -> None:
         self._frozen: dict[str, bool] = {}
@@ -26,9 +26,9 @@ class GuardSettings:
         }
 
     def apply(self, entry: SettingsSet) -> None:
-        """Take a change in; a field that it does not name stays, and so does one whose value nobody can mean.
+        """Apply a change; fields that it does not name stay, and so do fields whose new value is invalid.
 
-        Ingest rejects such an entry; here it stands on the public topic all the same.
+        Ingest rejects such an entry, but it is still on the public topic.
         """
         for name in entry.unset:
             if (field := self._by_name.get(name)) is not None:

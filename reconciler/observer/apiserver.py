@@ -1,4 +1,4 @@
-"""Whether the API server of a cluster answers at all: told apart from a watch or a metrics API that fails."""
+"""Whether the API server of a cluster answers at all, as opposed to a watch or a metrics API that fails."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ class ApiServer:
         self._failures = 0
 
     async def watch(self) -> None:
-        """Ask it whenever nobody else has had an answer for a while, until cancelled."""
+        """Send it a request whenever no other request was answered for a while, until cancelled."""
         while True:
             await asyncio.sleep(AWAY_PAUSE_S if self._failures else ASK_EVERY_S)
             if time.monotonic() - self._answered_at >= ASK_EVERY_S:

@@ -105,7 +105,7 @@ class ClusterObserver:
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
 
     async def run(self) -> None:
-        """Observe until cancelled; a dead cluster is tried again for ever."""
+        """Observe until cancelled; an unreachable cluster is retried without limit."""
         hpas = _Listener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
         pods = _Listener("pods", self._pods_listed, self._pod_changed, self._problem)
         async with asyncio.TaskGroup() as group:
@@ -306,7 +306,7 @@ class ClusterObserver:
         await self._outlet.put(SCALES, "", "", [self._cluster_report(stopped=True)])
 
     async def _resend(self, namespace: str) -> None:
-        """Everything once more: it heals what was lost on the way, and a session that took over begins with it."""
+        """Publish everything again: to repair losses, and as the beginning of a session that took over."""
         await self._send_hpas(namespace)
         await self._send_pods(namespace)
         await self._scales.resend(namespace)

@@ -17,7 +17,7 @@ WATCHES = ("pods", "autoscalers", "scales")
 
 @dataclass
 class NamespaceState:
-    """One namespace. `central` HPAs live only in fleethpa; `scales` holds what was last reported."""
+    """One namespace. `central` HPAs exist only in fleethpa; `scales` holds what was last reported."""
 
     hpas: dict[str, Json] = field(default_factory=dict)
     central: dict[str, Json] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class ClusterState:
         return set(found)
 
     def set_pod(self, namespace: str, pod: Pod) -> bool:
-        """Take a pod in; False if that tells nothing new."""
+        """Store a pod; False if nothing changed."""
         pods = self.namespace(namespace).pods
         before, pods[pod.name] = pods.get(pod.name), pod
         return before != pod
@@ -114,7 +114,7 @@ class ClusterState:
     # --- scales -------------------------------------------------------------------------------------------------------
 
     def set_scale(self, namespace: str, scale: ScaleSet) -> bool:
-        """Take a scale in; False if that tells nothing new, or is older than what was reported."""
+        """Store a scale; False if nothing changed, or if it is older than what was reported."""
         scales = self.namespace(namespace).scales
         before = scales.get(scale.target)
         if before is not None and _is_older(scale, before):

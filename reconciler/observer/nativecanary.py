@@ -44,9 +44,9 @@ class Canary:
         self._left: set[str] = set()
 
     async def verdict(self) -> Verdict:
-        """Prove whether a native controller runs. What fails is tried again until there is an answer.
+        """Find out whether a native controller runs. Failures are retried until there is an answer.
 
-        A proof that is interrupted begins anew: while the API server was away, a native controller could not write.
+        An interrupted proof starts again: while the API server was away, a native controller could not write.
         """
         pause_s = FIRST_PAUSE_S
         while True:

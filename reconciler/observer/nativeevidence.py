@@ -17,7 +17,7 @@ NATIVE_MANAGER = "kube-controller-manager"
 
 
 class Evidence(NamedTuple):
-    """A write of the native controller: when (ms, cut to the second by the API server), and in words what and when."""
+    """A write of the native controller: when (ms, cut to the second by the API server), and a text that names both."""
 
     time_ms: int
     text: str

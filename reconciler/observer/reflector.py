@@ -1,4 +1,4 @@
-"""List and watch one resource for ever: own relist on 410, reconnects with back-off, bookmarks, chunked lists.
+"""List and watch one resource until cancelled: own relist on 410, reconnects with back-off, bookmarks, chunked lists.
 
 The Kubernetes client's watch never lists again and gives up when the API server restarts; deletions that were missed
 meanwhile give no event, so every list is compared with what was there before.
@@ -37,7 +37,7 @@ BLIND_NAMESPACES = 10
 
 
 class Listener(Protocol):
-    """Who hears what a reflector sees."""
+    """Receives what a reflector observes."""
 
     async def listed(self, namespace: str, items: list[Json]) -> None:
         """Everything there is in the scope (`namespace` empty: the cluster)."""
@@ -89,7 +89,7 @@ class Sight:
         self._held.add(path)
 
     def lost(self, path: str) -> None:
-        """A collection is no longer seen."""
+        """A collection can no longer be watched."""
         self._held.discard(path)
 
 
@@ -226,7 +226,7 @@ class Reflector:
         await asyncio.sleep(self._pause(error))
 
     def _pause(self, error: ClusterError) -> float:
-        """How long to wait now, and twice as long the next time; a server that names a longer time gets it."""
+        """The time to wait now, doubled the next time; at least as long as the server asks for."""
         asked_ms = error.retry_after_ms if isinstance(error, ApiError) else None
         is_away = isinstance(error, UnreachableError) and self._sight.is_blind
         pause_s = min(self._pause_s, LONGEST_BLIND_PAUSE_S if is_away else LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
@@ -271,8 +271,8 @@ class Mirror:
     async def run(self) -> None:
         """Mirror until cancelled.
 
-        While the whole cluster is forbidden, it is looked again and again whether it may be seen after all, and which
-        namespaces may: a server that has just begun forbids what it will allow in a second.
+        While watching the whole cluster is forbidden, the permissions for it and for single namespaces are tried again
+        and again: a server that has just started may forbid what it allows a second later.
         """
         while True:
             if not self._namespaces:
@@ -360,7 +360,7 @@ class Mirror:
                 return min(looks + 1, len(limits.looks_s) - 1)
 
     async def _namespace(self, namespace: str) -> None:
-        """Mirror one namespace for as long as that is allowed."""
+        """Mirror one namespace while that is permitted."""
         try:
             await self._reflector(namespace).run()
         except ForbiddenError as error:

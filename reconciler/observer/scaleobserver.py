@@ -1,4 +1,4 @@
-"""Scales: `/scale` cannot be watched, so its parents are, and `/scale` is read where they do not tell enough."""
+"""Scales: `/scale` cannot be watched, so the parent objects are, and `/scale` is read if these lack information."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ READS_WAITING = 50_000
 
 
 class ScaleWatcher:
-    """Knows the scales of all targets that some HPA references, and tells what changes."""
+    """Keeps the scales of all targets that an HPA references, and reports changes."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ScaleWatcher:
         self._soon: set[tuple[str, Target]] = set()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Read what is to be read, until cancelled; watches of new kinds run in `group`."""
+        """Read the requested scales, until cancelled; watches of new kinds run in `group`."""
         self._group = group
         for parents in self._parents.values():
             group.create_task(self._watch(parents))
@@ -97,11 +97,11 @@ class ScaleWatcher:
         ]
 
     def read(self, namespace: str, target: Target) -> None:
-        """Read `/scale` soon; several wishes become one read."""
+        """Read `/scale` soon; several requests become one read."""
         self._reads.put((namespace, target), (namespace, target))
 
     def read_after_burst(self, namespace: str, target: Target) -> None:
-        """Read `/scale` once what changes its parent now is likely to be over: operators write in bursts."""
+        """Read `/scale` after a delay, since operators write several changes in quick succession."""
         wanted = namespace, target
         if wanted not in self._soon:
             self._soon.add(wanted)
@@ -112,7 +112,7 @@ class ScaleWatcher:
         self.read(*wanted)
 
     async def observed(self, namespace: str, scale: ScaleSet) -> None:
-        """Tell a scale, unless it tells nothing new."""
+        """Report a scale, unless nothing changed."""
         if self.references(namespace, scale.target) and self._state.set_scale(namespace, scale):
             await self._tell(namespace, scale)
 

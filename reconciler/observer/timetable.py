@@ -68,7 +68,7 @@ class Timetable:
             await self._until_due()
 
     def _plan_anew(self, now_ms: int) -> None:
-        """After the clock was put back: nothing may wait until it is again as late as it was."""
+        """Plan again after the clock was set back, so that nothing waits until the clock has caught up."""
         self._due = [
             (min(due_ms, self._next(kind, namespace, now_ms)), kind, namespace) for due_ms, kind, namespace in self._due
         ]

@@ -15,7 +15,7 @@ ERROR_CHARACTERS = 1_000
 
 
 class Problem(NamedTuple):
-    """Why something cannot be seen: in one word, in the API server's words, and which rights are missing."""
+    """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions."""
 
     reason: Reason
     text: str
@@ -60,7 +60,7 @@ class Troubles:
             self._changed()
 
     def forget(self, part: str, namespace: str) -> None:
-        """A part is no longer asked for in a namespace, so nothing is known of it there."""
+        """Drop a part that is no longer requested in a namespace."""
         self._fine.get(part, set()).discard(namespace)
         if self._known.pop((part, namespace), None) is not None:
             self._changed()
