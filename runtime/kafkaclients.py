@@ -1,9 +1,9 @@
-"""aiokafka clients as this project uses them: strict producers, readers of a partition's tail, one SSL context."""
+"""aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context."""
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
@@ -56,6 +56,24 @@ def strict_producer(settings: KafkaSettings, **overrides: Any) -> AIOKafkaProduc
 
 
 @asynccontextmanager
+async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
+    """Start a client, and stop it also where it cannot start: the driver's own context would leave it open."""
+    try:
+        await client.start()
+        yield
+    finally:
+        await client.stop()
+
+
+@asynccontextmanager
+async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIterator[AIOKafkaProducer]:
+    """A started `strict_producer`."""
+    producer = strict_producer(settings, **overrides)
+    async with started(producer):
+        yield producer
+
+
+@asynccontextmanager
 async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] = ()) -> AsyncIterator[AIOKafkaConsumer]:
     """A started consumer in no group: it commits nothing and disturbs nobody.
 
@@ -70,13 +88,33 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
         # A fetch at one partition's end holds up those of other partitions at the same broker.
         fetch_max_wait_ms=100,
     )
-    try:
-        await consumer.start()
+    async with started(consumer):
         if wanted := list(partitions):
             consumer.assign(wanted)
         yield consumer
-    finally:
-        await consumer.stop()
+
+
+@asynccontextmanager
+async def topic_reader(
+    settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest"
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A started consumer of whole topics, from their beginning or from now on, in no group."""
+    consumer = AIOKafkaConsumer(
+        *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **aiokafka_kwargs(settings)
+    )
+    async with started(consumer):
+        yield consumer
+
+
+@asynccontextmanager
+async def marks(
+    settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """The committed offsets of a group without members: it only keeps where a reader is to begin."""
+    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **aiokafka_kwargs(settings))
+    async with started(consumer):
+        consumer.assign(list(partitions))
+        yield consumer
 
 
 async def read_range(
@@ -98,3 +136,41 @@ async def read_range(
                 return
             yield record
         position = await consumer.position(partition)
+
+
+async def look_back(
+    settings: KafkaSettings, ends: Mapping[TopicPartition, int], since_ms: int, most: int
+) -> AsyncGenerator[tuple[TopicPartition, ConsumerRecord], None]:
+    """Records of these partitions below `ends`, in order per partition, in no group.
+
+    Args:
+        since_ms: from this time on, where the broker finds one (Unix milliseconds).
+        most: else this many records before the end.
+    """
+    async with reader(settings, ends) as consumer:
+        begins = await consumer.beginning_offsets(list(ends))
+        times = await consumer.offsets_for_times(dict.fromkeys(ends, max(0, since_ms)))
+        left = dict(ends)
+        for partition, end in ends.items():
+            found = times.get(partition)
+            consumer.seek(partition, max(begins[partition], found.offset if found is not None else end - most))
+        while left := await _unread(consumer, left):
+            for partition, records in (await consumer.getmany(*left, timeout_ms=200)).items():
+                for record in records:
+                    if record.offset < left[partition]:
+                        yield partition, record
+
+
+async def _unread(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those partitions of which records below these ends are still to be read; the others are no longer fetched."""
+    left = {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
+    consumer.pause(*(partition for partition in ends if partition not in left))
+    return left
+
+
+async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether everything below these ends has been read."""
+    for partition, end in ends.items():
+        if await consumer.position(partition) < end:
+            return False
+    return True

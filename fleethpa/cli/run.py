@@ -98,7 +98,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
     """Read the log and decide. Any fault ends the process; restart it to recover."""
-    from fleethpa.cli.common.parts import set_up_logging
+    from runtime.jsonlog import set_up_logging
     from streams.decider import app
     from streams.decider.deciderconfig import DeciderConfig
 
@@ -153,7 +153,8 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 
 
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
-    from fleethpa.cli.common.parts import run_together, set_up_logging
+    from fleethpa.cli.common.parts import run_together
+    from runtime.jsonlog import set_up_logging
 
     set_up_logging(level)
     session.run(run_together(parts))

@@ -16,12 +16,9 @@ from contextlib import AsyncExitStack, aclosing
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
 
-from reconciler.apply import reconcilerkafka
 from reconciler.apply.actuate import Actuator
 from reconciler.apply.clusterworker import Pool
-from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
-from reconciler.apply.reconcilerhealth import Health, first_error, serve, tell_when_ready
 from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.statuswriter import Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
@@ -32,6 +29,9 @@ from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, outcome
 from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
+from runtime import kafkaclients
+from runtime.healthserver import PartHealth
+from runtime.publicrecords import Publisher
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision
 from schemas.keys import namespace_key
@@ -40,6 +40,11 @@ from schemas.scales import Serving
 from schemas.topics import DECISIONS, OUTCOMES, SCALES
 
 log = logging.getLogger(__name__)
+SESSION_TIMEOUT_MS = 11_000
+"""Longer than the time to live of a wanted write (10 s): a member that lost its partitions has nothing left to write.
+Shorter than the wait for its outcome (15 s), by some seconds: after kill -9 between a write and its outcome another
+member gets the partition and finds the write applied before the decider takes it for failed.
+"""
 
 LOOK_BACK = 500
 """Where a group has committed nothing yet, so many records of a partition are read again: older wishes are long
@@ -74,7 +79,7 @@ class Reconciler:
 
     def __init__(self, config: ReconcilerConfig) -> None:
         self._config = config
-        self.health = Health("decisions", "settings")
+        self.health = PartHealth("decisions", "settings")
         self._metrics = ReconcilerMetrics(self.health.registry)
         self._inbox = Inbox()
         self._full = FullRecords()
@@ -92,15 +97,25 @@ class Reconciler:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = await stack.enter_async_context(reconcilerkafka.producer(self._config.kafka))
+            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self._publisher = Publisher(producer)
             # A group member that may not read its topic would wait for ever, and say nothing.
             await producer.partitions_for(DECISIONS)
-            consumer = reconcilerkafka.group_consumer(self._config.kafka, self._config.group_id)
+            consumer = self._group_consumer()
             stack.push_async_callback(consumer.stop)
             self._consumer = consumer
             await self._work(consumer, stop)
+
+    def _group_consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **kafkaclients.aiokafka_kwargs(self._config.kafka),
+            group_id=self._config.group_id,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=3_000,
+        )
 
     async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
         self._clients = [ClusterClient(cluster) for cluster in self._config.clusters]
@@ -374,7 +389,7 @@ class Reconciler:
         try:
             since_ms = self._config.clock() - LEARN_BACK_MS
             async with aclosing(
-                reconcilerkafka.look_back(self._config.kafka, ends, since_ms, LEARN_BACK_RECORDS)
+                kafkaclients.look_back(self._config.kafka, ends, since_ms, LEARN_BACK_RECORDS)
             ) as records:
                 async for partition, record in records:
                     if assignments[partition] != self._assignments[partition.partition]:
@@ -416,5 +431,4 @@ async def run_reconciler(
     not).
     """
     part = Reconciler(config)
-    with first_error():
-        await tell_when_ready(part.run(stop), part.health, announce)
+    await part.health.accompany(part.run(stop), announce)

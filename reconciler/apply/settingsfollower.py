@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from reconciler.apply import reconcilerkafka
+from runtime import kafkaclients
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -20,16 +20,16 @@ async def follow_settings(
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
     """
-    async with reconcilerkafka.reader(settings, SETTINGS) as consumer:
+    async with kafkaclients.topic_reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-        told = await reconcilerkafka.has_reached(consumer, ends)
+        told = await kafkaclients.has_reached(consumer, ends)
         if told:
             caught_up()
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
                     _apply(record.value, record.timestamp, apply)
-            if not told and await reconcilerkafka.has_reached(consumer, ends):
+            if not told and await kafkaclients.has_reached(consumer, ends):
                 told = True
                 caught_up()
 

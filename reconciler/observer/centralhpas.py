@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import structs
 
-from reconciler.apply import reconcilerkafka
 from reconciler.apply.reconcilerconfig import Clock
+from runtime import kafkaclients
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
@@ -112,8 +112,8 @@ async def follow_central(
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
     async with (
-        reconcilerkafka.reader(settings, AUTOSCALERS) as consumer,
-        reconcilerkafka.marks(settings, group, consumer.assignment()) as marks,
+        kafkaclients.topic_reader(settings, AUTOSCALERS) as consumer,
+        kafkaclients.marks(settings, group, consumer.assignment()) as marks,
     ):
         for partition in consumer.assignment():
             if (mark := await marks.committed(partition)) is not None:
@@ -125,7 +125,7 @@ async def follow_central(
                 for record in records:
                     await _tell(record, told, known)
             # Nothing is said before all is read that stood when it was found to be due.
-            if ends is not None and await reconcilerkafka.has_reached(consumer, ends):
+            if ends is not None and await kafkaclients.has_reached(consumer, ends):
                 ends = None
                 for hpa, body in known.due(clock()):
                     await say(hpa, body)

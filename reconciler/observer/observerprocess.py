@@ -7,10 +7,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from reconciler.apply import reconcilerkafka
-from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerconfig import ObserverConfig
-from reconciler.apply.reconcilerhealth import Health, first_error, serve, tell_when_ready
 from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
@@ -21,6 +18,9 @@ from reconciler.observer.nativecanary import Canary
 from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.publisher import Outlet
 from reconciler.observer.takeover import follow_others
+from runtime import kafkaclients
+from runtime.healthserver import PartHealth
+from runtime.publicrecords import Publisher
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.observersessions import SessionName
@@ -35,7 +35,7 @@ class Observer:
 
     def __init__(self, config: ObserverConfig) -> None:
         self._config = config
-        self.health = Health("kafka")
+        self.health = PartHealth("kafka")
         self._metrics = ObserverMetrics(self.health.registry)
         self._settings = GuardSettings()
         self._clusters: dict[str, ClusterObserver] = {}
@@ -46,8 +46,8 @@ class Observer:
     async def run(self, stop: asyncio.Event) -> None:
         """Observe until `stop` is set. An unexpected error ends it by exception."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(serve(self.health, self._config.web_port, self._config.web_host))
-            producer = await stack.enter_async_context(reconcilerkafka.producer(self._config.kafka))
+            await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
+            producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self.health.ready("kafka")
             await self._observe(Publisher(producer), stop)
 
@@ -160,5 +160,4 @@ async def run_observer(
 ) -> None:
     """Run an observer until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
     part = Observer(config)
-    with first_error():
-        await tell_when_ready(part.run(stop), part.health, announce)
+    await part.health.accompany(part.run(stop), announce)

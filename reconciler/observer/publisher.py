@@ -2,10 +2,10 @@
 
 import asyncio
 
-from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerconfig import Clock
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.core.chunks import split
+from runtime.publicrecords import Publisher
 from schemas.entries import Body
 
 LINGER_S = 0.02

@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from reconciler.apply import reconcilerkafka
 from reconciler.apply.reconcilerconfig import Clock
+from runtime import kafkaclients
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -70,7 +70,7 @@ async def follow_others(
 ) -> None:
     """Tell `silent` each cluster whose other observer has gone, for ever."""
     others = OtherSessions(own)
-    async with reconcilerkafka.reader(settings, SCALES, begin="latest") as consumer:
+    async with kafkaclients.topic_reader(settings, SCALES, begin="latest") as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
                 for record in records:

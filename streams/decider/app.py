@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
 from faust.types.auth import CredentialsT
 
+from runtime.healthserver import health_server
 from runtime.kafkaclients import ssl_context
 from schemas import topics
 from schemas.connection import KafkaSettings
@@ -197,8 +198,13 @@ class Decider:
         """Health and metrics."""
         with ending_on_error():
             host, port = self.config.web_host, self.config.web_port or 0
-            port = await deciderhealth.serve(host, port, self.assignment, self.metrics, self.recovering)
-            print(f"fleethpa decider: http://{host}:{port}", flush=True)
+            async with health_server(self.metrics.registry, self.problems, host=host, port=port) as found:
+                print(f"fleethpa decider: http://{host}:{found}", flush=True)
+                await asyncio.Event().wait()
+
+    def problems(self) -> list[str]:
+        """Why this worker is not ready; empty when it is."""
+        return deciderhealth.problems(self.assignment, recovering=self.recovering())
 
 
 @contextmanager

@@ -48,11 +48,8 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         consumer.subscribe(list(config.topics), listener=worker)
         await consumer.start()
         stack.push_async_callback(consumer.stop)
-        port = 0
-        if config.web_port is not None:
-            server = health_server(metrics.registry, worker.problems, host=config.web_host, port=config.web_port)
-            port = await stack.enter_async_context(server)
-        announce(port)
+        server = health_server(metrics.registry, worker.problems, host=config.web_host, port=config.web_port)
+        announce(await stack.enter_async_context(server))
         await worker.run(stop)
 
 

@@ -3,7 +3,7 @@
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from runtime.kafkaclients import aiokafka_kwargs, strict_producer
+from runtime.kafkaclients import aiokafka_kwargs, running_producer, started
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -40,26 +40,19 @@ async def _reset(kafka: KafkaSettings, source: TopicPartition, body: WatermarkRe
     if source.partition >= counts[source.topic]:
         raise IngestError(f"{source.topic} has no partition {source.partition}: it has {counts[source.topic]}")
     consumer = AIOKafkaConsumer(**aiokafka_kwargs(kafka), group_id=group, enable_auto_commit=False)
-    await consumer.start()
-    try:
+    async with started(consumer):
         consumer.assign([source])
         begin: int = (await consumer.beginning_offsets([source]))[source]
         await _append(kafka, body, counts[LOG])
         await _move(consumer, source, begin, group)
-    finally:
-        await consumer.stop()
     return begin
 
 
 async def _append(kafka: KafkaSettings, body: WatermarkReset, partitions: int) -> None:
     value = encode(LogRecord(v=VERSION, entries=[Entry(key=WHOLE_PARTITION_KEY, body=body)]))
-    producer = strict_producer(kafka)
-    await producer.start()
-    try:
+    async with running_producer(kafka) as producer:
         for partition in range(partitions):
             await producer.send_and_wait(LOG, value, key=WHOLE_PARTITION_KEY.encode(), partition=partition)
-    finally:
-        await producer.stop()
 
 
 async def _move(consumer: AIOKafkaConsumer, source: TopicPartition, begin: int, group: str) -> None:

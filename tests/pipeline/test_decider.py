@@ -56,7 +56,7 @@ async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings
         port = await _port(running)
         await _wait_for_ticks(broker, running)
         ready, metrics = await asyncio.to_thread(_get, port, "readyz"), await asyncio.to_thread(_get, port, "metrics")
-        assert ready == "ready\n"
+        assert ready == "ok\n"
         assert re.search(r"^fleethpa_owned_partitions 4\.0$", metrics, re.MULTILINE)
         assert 'fleethpa_build_info{engine="1"' in metrics
         assert await asyncio.to_thread(running.terminate, 5) == 0, running.tail()

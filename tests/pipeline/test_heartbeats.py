@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fleethpa.cli.common.heartbeats import RECENT_MS, Unread, heard_lately, unread
 from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.apply.publish import Publisher
+from runtime.publicrecords import Publisher
 from schemas.connection import KafkaSettings
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS, SCALES

@@ -12,11 +12,11 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.resources import by_kind
-from reconciler.apply import reconcilerkafka
 from reconciler.apply.reconcilerconfig import ObserverConfig
 from reconciler.observer import centralhpas
 from reconciler.observer.observerprocess import Observer
 from reconciler.observer.scaleobserver import BURST_S
+from runtime import kafkaclients
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
@@ -328,7 +328,7 @@ async def test_an_observer_that_starts_reads_back_to_the_oldest_record_that_coun
         sim, topics = made.sims["east"], made.topics
         sim.apply(deployment("web", 2))
         partition = TopicPartition(AUTOSCALERS, partition_for(f"east/{NAMESPACE}", 4))
-        async with reconcilerkafka.marks(made.kafka, centralhpas.group_of(made.sims), [partition]) as marks:
+        async with kafkaclients.marks(made.kafka, centralhpas.group_of(made.sims), [partition]) as marks:
             assert await marks.committed(partition) is None
             async with observed(made):
                 await _apply_central(made, hpa("central", "web"))

@@ -12,12 +12,12 @@ import pytest
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.ownership import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
-from reconciler.apply.reconcilerkafka import producer
 from reconciler.observer import clusterobserver
 from reconciler.observer.observerprocess import Observer
 from reconciler.observer.reflector import Limits
+from runtime.kafkaclients import running_producer
+from runtime.publicrecords import Publisher
 from schemas.autoscalers import AutoscalerList
 from schemas.observersessions import supersedes
 from schemas.pods import PodList
@@ -221,7 +221,7 @@ async def test_a_native_controller_that_writes_after_its_absence_was_proven_with
             sim.writes.update(HPA, NAMESPACE, "web", live | {"status": status}, native)
 
         native_writes(1)
-        async with producer(made.kafka) as pen:
+        async with running_producer(made.kafka) as pen:
             # Managed fields tell seconds: what was written in the second of the proof came before it.
             absent = SettingsSet(cluster="east", settings=ClusterSettings(native_controller="absent"))
             await Publisher(pen).send(SETTINGS, "", "", [absent], wall_clock_ms())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,29 +19,6 @@ Part = Callable[[asyncio.Event], Awaitable[None]]
 
 _ENDING_S: Final = 8.0
 """How long the other parts may take to end in order."""
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class KeyValues(logging.Formatter):
-    """Constant messages, and what varies as `key=value` behind them."""
-
-    _KNOWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        extra = [f"{name}={value}" for name, value in vars(record).items() if name not in self._KNOWN]
-        return " ".join([super().format(record), *extra])
-
-
-def set_up_logging(level: str) -> None:
-    """Log to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(KeyValues(LOG_FORMAT))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    for noisy in ("aiokafka", "kubernetes"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # A rejoin is how groups work; the driver calls it an error.
-    logging.getLogger("aiokafka.consumer.group_coordinator").setLevel(logging.CRITICAL)
-    logging.getLogger("aiokafka.coordinator").setLevel(logging.CRITICAL)
 
 
 def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterConfig, ...]:
@@ -113,6 +89,7 @@ def _failed(name: str, error: BaseException) -> BaseException:
     if isinstance(error, known) or type(error).__module__.split(".")[0] in (
         "streams",
         "reconciler",
+        "runtime",
         "schemas",
         "aiokafka",
     ):

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import unreachable
-from schemas.codec import WireError, decode, encode
-from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, LogRecord, PublicRecord
-from schemas.keys import namespace_key, partition_for
+from runtime.publicrecords import Publisher
+from schemas.codec import WireError, decode
+from schemas.entries import Body, LogRecord
 from schemas.topics import AUTOSCALERS, LOG, REJECTED, SETTINGS
 
-CONTENT_TYPE: Final = [("content-type", b"application/json")]
 _POLL_MS: Final = 200
 
 
@@ -45,34 +44,26 @@ class Writer:
     """A producer of our public records, and a reader of the log's end that tells when they have arrived."""
 
     def __init__(self, producer: Any, consumer: Any, partitions: int, brokers: str) -> None:
-        self._producer, self._consumer = producer, consumer
+        self._publisher, self._consumer = Publisher(producer), consumer
         self.partitions, self._brokers = partitions, brokers
 
     async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
         """Write a record about one namespace to `fleethpa.autoscalers`."""
-        record = PublicRecord(v=VERSION, entries=list(bodies), time=_now_ms(), cluster=cluster, namespace=namespace)
-        key = namespace_key(cluster, namespace)
-        return await self._send(subject, AUTOSCALERS, key, record)
+        return await self._send(subject, AUTOSCALERS, cluster, namespace, bodies)
 
     async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> Pending:
         """Write a record about a cluster (`*`: all) to `fleethpa.settings`."""
-        record = PublicRecord(v=VERSION, entries=list(bodies), time=_now_ms(), cluster=cluster)
         # One partition for all of them, so that later settings stay later.
-        return await self._send(subject, SETTINGS, WHOLE_PARTITION_KEY, record)
+        return await self._send(subject, SETTINGS, cluster, "", bodies)
 
-    async def _send(self, subject: str, topic: str, key: str, record: PublicRecord) -> Pending:
+    async def _send(self, subject: str, topic: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
         from aiokafka.errors import KafkaError
 
-        partition = partition_for(key, self.partitions)
         try:
-            sent = await self._producer.send_and_wait(
-                topic, encode(record), key=key.encode(), partition=partition, headers=CONTENT_TYPE
-            )
+            sent = await self._publisher.send(topic, cluster, namespace, bodies, _now_ms())
         except KafkaError as error:
-            raise unreachable(
-                f"{topic}-{partition} at {self._brokers} did not accept the record", cause=str(error)
-            ) from error
-        return Pending(subject, topic, partition, sent.offset)
+            raise unreachable(f"{topic} at {self._brokers} did not accept the record", cause=str(error)) from error
+        return Pending(subject, topic, sent.partition, sent.offset)
 
     async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
         """Wait until each record stands in the log or among the rejected, for at most `timeout_s`."""

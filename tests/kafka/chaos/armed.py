@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fleethpa.cli.main import main
-from reconciler.apply.publish import Publisher
 from reconciler.apply.reconcilerprocess import Reconciler
+from runtime.publicrecords import Publisher
 from schemas import topics
 from streams.decider.crashpoints import CrashPoint, armed
 from streams.ingest.logwriter import LogWriter
