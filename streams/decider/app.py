@@ -170,7 +170,7 @@ class Decider:
         return not self.app.tables.recovery.completed.is_set() or self.app.in_recovery or self.app.rebalancing
 
     async def decide(self, stream: Any) -> None:
-        """Every take of the log, one after another."""
+        """Process every take of the log, one after another."""
         with ending_on_error():
             async for events in stream.noack_take(self.config.take_records, within=self.config.take_within_s):
                 for event in events:  # at once: the position is in the state rows, the committed offset means nothing
@@ -178,7 +178,7 @@ class Decider:
                 await self.takes.take(events)
 
     async def leave(self, *_: Any, **__: Any) -> None:
-        """Before a rebalance and before the end: finish the take under way, checkpoint, own nothing."""
+        """Before a rebalance and before the end: finish the current take, checkpoint, and give up all partitions."""
         with ending_on_error():
             await self.assignment.leave(self.takes.checkpoint)
 
@@ -248,7 +248,7 @@ def run_rebuild(config: DeciderConfig, archive: Path | None = None) -> None:
 
 
 def run_decider(config: DeciderConfig) -> None:
-    """Run until a signal ends it; exits the process with a code of `Exit` where it cannot go on."""
+    """Run until a signal ends it; exits the process with a code of `Exit` if it cannot continue."""
     try:
         partitions = asyncio.run(check(config))
         app = create_app(config, partitions)

@@ -1,4 +1,4 @@
-"""Which log partitions this worker owns, from assignment to revocation, and how their state comes and goes."""
+"""Which log partitions this worker owns, from assignment to revocation, and how their state is loaded and written."""
 
 import asyncio
 import contextlib
@@ -41,9 +41,9 @@ class Assignment:
         self._caught_up = True
 
     async def load(self, numbers: Iterable[int]) -> Mapping[int, int] | None:
-        """Restore the state of these partitions from the recovered rows; the log offset each goes on from.
+        """Restore the state of these partitions from the recovered rows; give the log offset from which each continues.
 
-        Ends the process where state and topics do not fit together. None: another assignment has come meanwhile.
+        Ends the process if state and topics are inconsistent. None: another assignment has arrived meanwhile.
         """
         self._disown()
         epoch = self.epoch
@@ -61,7 +61,7 @@ class Assignment:
         return {number: one.partition.applied_offset + 1 for number, one in owned.items()}
 
     def take_over(self) -> None:
-        """From here on the loaded partitions are ours, unless another assignment has come meanwhile."""
+        """Own the loaded partitions from now on, unless another assignment has arrived meanwhile."""
         epoch, owned = self._loaded
         if epoch == self.epoch:
             self.owned = owned
@@ -69,7 +69,7 @@ class Assignment:
             log.info("owning log partitions %s", sorted(owned))
 
     async def leave(self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]]) -> None:
-        """Hand the partitions over: let the take under way finish, checkpoint, own nothing."""
+        """Give up the partitions: let the current take finish, checkpoint, own nothing."""
         async with self.lock:
             self._fence.check()
             await checkpoint_all(list(self.owned.values()))
@@ -126,7 +126,7 @@ class Assignment:
 
 
 def check_log(partition: Partition, log: Bounds, *, empty: bool) -> None:
-    """End the process where the log does not hold the record that follows the state."""
+    """End the process if the log lacks the record that follows the state."""
     following = partition.applied_offset + 1
     if log.first <= following <= log.end:
         return
@@ -139,7 +139,7 @@ def check_log(partition: Partition, log: Bounds, *, empty: bool) -> None:
 
 
 def restored(number: int, rows: Mapping[bytes, bytes]) -> Partition:
-    """The state machine that these rows describe; ends the process where they are not whole."""
+    """The state machine that these rows describe; ends the process if they are incomplete."""
     if not rows:
         return Partition.empty(number)
     try:

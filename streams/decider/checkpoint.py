@@ -1,4 +1,4 @@
-"""Writing state rows: in the core's order into one changelog partition, so that a crash leaves a legal prefix.
+"""Writing state rows: in the core's order into one changelog partition, so that a crash leaves a valid prefix.
 
 Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of the last own decision at the time.
 It is written last, so one that is missing or old only makes the next owner read a little more.
@@ -31,7 +31,7 @@ def split_rows(rows: Mapping[bytes, bytes]) -> tuple[dict[bytes, bytes], dict[by
 
 
 def decisions_offset_of(own_rows: Mapping[bytes, bytes]) -> int:
-    """Where to begin to read the decisions topic; 0 where no row says so."""
+    """The offset at which to begin to read the decisions topic; 0 without such a row."""
     return max((int(value[APPLIED_BYTES:]) for value in own_rows.values()), default=0)
 
 
@@ -49,7 +49,7 @@ async def write_checkpoint(
     still_ours: Callable[[], bool],
     faults: CrashPoint,
 ) -> int:
-    """Write the dirty rows of a partition and wait for the broker; how many bytes. Stops where it is no longer ours."""
+    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner."""
     rows = owned.partition.checkpoint()
     rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
     futures: list[asyncio.Future[Any]] = []

@@ -1,4 +1,4 @@
-"""The self-fence: a process that stood still for too long must not write, as another may own its partitions by now."""
+"""The self-fence: a process that was suspended for too long must not write, as another may own its partitions ."""
 
 import asyncio
 import time

@@ -23,7 +23,7 @@ class LogRecordLike(Protocol):
 
 
 class OwnedPartition:
-    """A partition between its assignment and its revocation; dropped as a whole, never handed on."""
+    """A partition between its assignment and its revocation; dropped as a whole, never passed on."""
 
     def __init__(self, partition: Partition, standing: RecordedTail, decisions_offset: int) -> None:
         self.partition = partition

@@ -8,7 +8,7 @@ from schemas.chain import REMEMBERED, Links, links_of, log_offset_of
 
 
 class StandingError(Exception):
-    """The decisions topic does not continue the recovered state; the text says what is wrong where."""
+    """The decisions topic does not continue the recovered state; the text names the fault and its place."""
 
 
 class DecisionOnTopic(Protocol):
@@ -71,7 +71,7 @@ class RecordedTail:
 
     @property
     def finished(self) -> bool:
-        """Whether everything that stood has been handed out."""
+        """Whether all published decisions have been given."""
         return self.exhausted and not self._by_offset
 
     async def at(self, log_offset: int) -> Mapping[str, bytes]:

@@ -1,4 +1,4 @@
-"""What the decisions came to, counted for Prometheus: how many of which kind, and how old their samples were."""
+"""Counts of published decisions for Prometheus: how many of which kind, and how old their samples were."""
 
 from __future__ import annotations
 

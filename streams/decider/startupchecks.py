@@ -1,4 +1,4 @@
-"""Looks at topics and permissions before Faust starts: Faust would idle where something is missing or denied."""
+"""Checks of topics and permissions before Faust starts: Faust would idle if something is missing or denied."""
 
 from collections.abc import Iterable, Mapping
 
@@ -28,7 +28,7 @@ class StartError(Exception):
 
 
 async def check(config: DeciderConfig) -> int:
-    """Check what the decider needs; the partition count of the log.
+    """Check what the decider needs; give the partition count of the log.
 
     Raises:
         StartError: no broker answers, a topic is missing or unlike the others, a permission is denied.
@@ -93,7 +93,7 @@ async def _check_timestamps(config: DeciderConfig) -> None:
 
 
 async def _timestamp_type(config: DeciderConfig) -> str | None:
-    """The log's timestamp type; None where the broker does not say (the embedded one, or no permission to ask)."""
+    """The log's timestamp type; None if the broker does not report it (embedded broker, missing permission)."""
     admin = AIOKafkaAdminClient(**aiokafka_kwargs(config.kafka))
     await admin.start()
     try:

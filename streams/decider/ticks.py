@@ -15,7 +15,7 @@ TICK_S = 1.0
 
 
 class Ticker:
-    """Appends ticks; a partition whose last tick the broker has not yet taken gets none."""
+    """Appends ticks; none to a partition whose last tick the broker has not acknowledged."""
 
     def __init__(self, topic: str, assignment: Assignment, fence: Fence, producer: Callable[[], Producer]) -> None:
         self._topic = topic

@@ -1,4 +1,4 @@
-"""Log records made of entries: sorted to partitions, none larger than the log takes."""
+"""Log records made of entries: one partition each, none larger than the log accepts."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -91,7 +91,7 @@ def _halves(body: Body) -> tuple[Body, Body] | None:
 
 
 class Batcher:
-    """Collects entries per partition, in the order in which they come, and cuts them into log records.
+    """Collects entries per partition, in the order in which they arrive, and divides them into log records.
 
     Args:
         partitions: partition count of the log.
@@ -138,6 +138,6 @@ class Batcher:
 
 
 def _record_key(held: list[LogEntry]) -> str:
-    """The key of a log record is for people only: the namespace where all entries share it, else `*`."""
+    """The key of a log record, which only people read: the namespace if all entries share it, else `*`."""
     keys = {entry.key for entry in held}
     return keys.pop() if len(keys) == 1 else WHOLE_PARTITION_KEY

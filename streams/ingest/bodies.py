@@ -1,4 +1,4 @@
-"""Bodies made fit for the log: names, ranges and manifests checked, so that nothing downstream meets the impossible."""
+"""Validate bodies for the log: names, ranges and manifests, so that later stages need not check them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ def _good_hpas(
 
 
 def _rival(rival: dict[str, Any], field: str) -> dict[str, Any]:
-    """The fields of a rival that are known: what else it holds, however deep, has no place in the log."""
+    """The fields of a rival that are known: other fields do not go into the log."""
     target = rival.get("target")
     target = target if isinstance(target, dict) else {}
     needed = (rival.get("kind"), rival.get("name"), target.get("kind"), target.get("name"))
