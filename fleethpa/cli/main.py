@@ -41,6 +41,7 @@ VERBS: Final = {
         "Evaluate a decision once more, with another spec or other metric values.",
     ),
     "backtest": ("fleethpa.cli.backtest", "backtest", "Try another spec on the recorded past, and compare."),
+    "tune": ("fleethpa.cli.tune", "tune", "Propose better specs from the recorded past, with evidence."),
     "history": ("fleethpa.cli.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
     "shadow-report": (
         "fleethpa.cli.shadow_report",
@@ -88,7 +89,7 @@ VERBS: Final = {
 
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
-    ("Ask the log", ("what-if", "backtest", "shadow-report", "verify", "replay", "export")),
+    ("Ask the log", ("what-if", "backtest", "tune", "shadow-report", "verify", "replay", "export")),
     ("Change", ("lint", "diff", "apply", "rollback", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("config", "conformance", "completion", "version")),

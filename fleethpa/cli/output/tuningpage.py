@@ -1,0 +1,193 @@
+"""What `tune` found as text, as a document and as a manifest: the proposal, its evidence, what it cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fleethpa.cli.output.times import rfc3339, span
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.views import HpaView
+    from streams.analysis.tuning import CurvePoint, Side, Tuning
+
+_MOST_POINTS: Final = 12
+
+
+class Tuned(NamedTuple):
+    """One HPA: what was found, or why nothing could be (`refused`)."""
+
+    view: HpaView
+    found: Tuning | None
+    refused: str = ""
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.2f} %"
+
+
+def _worst(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def page(tuned: Tuned) -> list[str]:
+    """The text of one HPA."""
+    found = tuned.found
+    if found is None:
+        return [f"{tuned.view.id}: no proposal", f"  {tuned.refused}"]
+    lines = [
+        f"{found.hpa}   {rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, "
+        f"chosen until {rfc3339(found.split_ms)}, scored from there",
+        f"objective: {found.objective}; overload is counted beyond {found.capacity}; {found.tried} specs tried, "
+        f"{found.withdrawn} withdrawn after a check in the closed loop",
+        f"load: {found.metric}, {_cycle(found)}; pods take load after {found.start_up.ms / 1000:.0f}s "
+        f"({found.start_up.how})",
+        *[f"bound: {text}" for text in found.bounds],
+    ]
+    if not found.changed:
+        return [*lines, f"no change proposed: {found.why}", *_table(found), *_curve(found)]
+    changes = [f"  {text}" for text in differing(found)]
+    return [*lines, "proposed:", *changes, *_table(found), *_curve(found)]
+
+
+def differing(found: Tuning) -> list[str]:
+    """What the proposal changes in the deployed spec."""
+    from streams.analysis.revisions import differences
+
+    return differences(found.deployed, found.spec)
+
+
+def _cycle(found: Tuning) -> str:
+    return f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
+
+
+def _table(found: Tuning) -> list[str]:
+    rows: list[tuple[str, ...]] = [("", "deployed", "proposed", "deployed", "proposed")]
+    sides: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    rows += [
+        ("replica-hours", *(f"{side.replica_hours:,.2f}" for side in sides)),
+        ("time in overload", *(_percent(side.overload_share) for side in sides)),
+        ("missing while in overload, mean", *(_percent(side.overload) for side in sides)),
+        ("worst overload (ratio)", *(_worst(side.worst) for side in sides)),
+        ("scale events", *(str(side.scale_events) for side in sides)),
+        ("replica-hours / oracle's", *(_ratio(side) for side in sides)),
+        ("slack", *(_percent(side.scores.slack) for side in sides)),
+        ("instability", *(_percent(side.scores.instability) for side in sides)),
+    ]
+    widths = [max(len(row[at]) for row in rows) for at in range(5)]
+    head = f"{'':<{widths[0]}}  {'unseen part':>{widths[1] + widths[2] + 2}}  "
+    head += f"{'part it was chosen on':>{widths[3] + widths[4] + 2}}"
+    texts = [
+        "  ".join([f"{row[0]:<{widths[0]}}", *(f"{row[at]:>{widths[at]}}" for at in range(1, 5))]).rstrip()
+        for row in rows
+    ]
+    return [head.rstrip(), *texts]
+
+
+def _ratio(side: Side) -> str:
+    return "-" if side.scores.oracle_ratio is None else f"{side.scores.oracle_ratio:.2f}"
+
+
+def _curve(found: Tuning) -> list[str]:
+    """Cost against overload among the specs tried; where the deployed spec and the proposal are."""
+    chosen = {id(found.deployed_point): "deployed", id(found.proposed_point): "proposed"}
+    points = _thinned(found.curve)
+    named: list[tuple[CurvePoint, str]] = [(each, "") for each in points if each != found.deployed_point]
+    named = [(each, "proposed" if found.changed and each == found.proposed_point else "") for each, _ in named]
+    if found.changed and all(text != "proposed" for _, text in named):
+        named.append((found.proposed_point, chosen[id(found.proposed_point)]))
+    named.append((found.deployed_point, "deployed"))
+    named.sort(key=lambda pair: (pair[0].replica_hours, pair[0].overload_share))
+    lines = ["cost against overload, on the part it was chosen on (compact model):"]
+    for point, text in named:
+        lines.append(
+            f"  {point.replica_hours:>10,.2f} replica-hours  {_percent(point.overload_share):>8} of the time  "
+            f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s  {text}".rstrip()
+        )
+    return lines
+
+
+def _thinned(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    step = (len(points) - 1) / (_MOST_POINTS - 1)
+    return [points[round(step * number)] for number in range(_MOST_POINTS)]
+
+
+def ranking(found: Sequence[Tuned]) -> list[str]:
+    """Several HPAs: where most is to gain, and where the risk is."""
+    if len(found) < 2:
+        return []
+    tunings = [each.found for each in found if each.found is not None and each.found.changed]
+    tunings.sort(key=lambda each: -each.saved)
+    kept = sum(each.found is not None and not each.found.changed for each in found)
+    refused = sum(each.found is None for each in found)
+    lines = [f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"]
+    for number, each in enumerate(tunings, 1):
+        was, own = each.unseen
+        risk = "; ".join(each.bounds) or "none bound it"
+        lines.append(
+            f"  {number}. {each.hpa}: {each.saved:,.2f} replica-hours less of {was.replica_hours:,.2f}, overload "
+            f"{_percent(was.overload_share)} → {_percent(own.overload_share)}, worst {_worst(own.worst)}; risk: {risk}"
+        )
+    return [*lines, ""]
+
+
+def caution() -> list[str]:
+    """The closing lines of every report."""
+    from streams.analysis.closedloop import UNKNOWN
+
+    return [
+        "A proposal cannot know:",
+        "  - whether the future is like the past: loads, releases and dependencies change",
+        "  - what the capacity of a pod really is: no latency is in the log",
+        *[f"  - {text}" for text in UNKNOWN],
+    ]
+
+
+def manifest(tuned: Tuned) -> dict[str, Any] | None:
+    """A manifest that `apply` takes; None: nothing is proposed."""
+    found = tuned.found
+    if found is None or not found.changed:
+        return None
+    kept = ("name", "namespace", "labels", "annotations")
+    metadata = {name: tuned.view.hpa["metadata"][name] for name in kept if tuned.view.hpa["metadata"].get(name)}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    return head | {"metadata": metadata, "spec": found.spec}
+
+
+def document(tuned: Tuned) -> dict[str, Any]:
+    """One HPA for machine formats."""
+    import msgspec
+
+    hpa, found = tuned.view.id, tuned.found
+    made: dict[str, Any] = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
+    if found is None:
+        return made | {"refused": tuned.refused}
+    names = ("deployed", "proposed")
+    return made | {
+        "objective": found.objective,
+        "since": rfc3339(found.since_ms),
+        "until": rfc3339(found.until_ms),
+        "scoredFrom": rfc3339(found.split_ms),
+        "evaluations": found.evaluations,
+        "changed": found.changed,
+        "why": found.why,
+        "changes": differing(found),
+        "manifest": manifest(tuned),
+        "metric": found.metric,
+        "capacity": found.capacity,
+        "cycleSeconds": None if found.cycle_ms is None else found.cycle_ms / 1000,
+        "startUp": msgspec.to_builtins(found.start_up),
+        "unseen": {name: msgspec.to_builtins(side) for name, side in zip(names, found.unseen, strict=True)},
+        "chosenOn": {name: msgspec.to_builtins(side) for name, side in zip(names, found.chosen_on, strict=True)},
+        "curve": {
+            "points": msgspec.to_builtins(found.curve),
+            "deployed": msgspec.to_builtins(found.deployed_point),
+            "proposed": msgspec.to_builtins(found.proposed_point),
+        },
+        "bounds": found.bounds,
+        "specsTried": found.tried,
+        "withdrawn": found.withdrawn,
+        "unknown": [text.strip(" -") for text in caution()[1:]],
+    }

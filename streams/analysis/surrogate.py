@@ -1,0 +1,250 @@
+"""A compact closed loop over a load series: what a spec would have run, and what it would have lacked.
+
+For a search over many specs: it works on numbers alone (pods that the load needs) where `closedloop.py` gives whole
+evaluations to the core. Windows, policies, bounds and tolerances are upstream's; metrics are as old as `lag_ms` says,
+new pods take load after a start-up time. What it leaves out: pauses and the other guards, failed metrics other than
+those that failed in the recording, differences between pods.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+
+from msgspec import Struct
+
+from streams.analysis.measures import Moment, spans_ms
+from streams.hpa.autoscaler import Autoscaler, ControllerSettings
+from streams.hpa.evaluation import EMPTY_HISTORY, History
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.normalize import scale_down_limit, scale_up_limit
+from streams.hpa.scaleevents import store_scale_event
+
+_NEAR = 1e-9
+
+
+class LoadSeries(Struct, frozen=True):
+    """The load of one HPA, one entry per evaluation.
+
+    `tuned`: pods that the load needs at the deployed target of the metric that is tuned. `others`: the same for the
+    most demanding of the other metrics, 0.0 without any. None: not known then. `spans_ms`: how long each entry holds.
+    `replicas`: what ran at the begin. `lag_ms`: how old metrics are when they are evaluated.
+    """
+
+    times_ms: list[int]
+    spans_ms: list[int]
+    tuned: list[float | None]
+    others: list[float | None]
+    replicas: int
+    lag_ms: int
+
+    def part(self, begin: int, end: int, replicas: int | None = None) -> "LoadSeries":
+        """The entries from `begin` to before `end`."""
+        cut = slice(begin, end)
+        held = self.replicas if replicas is None else replicas
+        return LoadSeries(self.times_ms[cut], self.spans_ms[cut], self.tuned[cut], self.others[cut], held, self.lag_ms)
+
+    def __len__(self) -> int:
+        return len(self.times_ms)
+
+
+class Knobs(Struct, frozen=True):
+    """What decides: a compiled spec, the controller's settings, and the tuned target as a multiple of the deployed."""
+
+    autoscaler: Autoscaler
+    settings: ControllerSettings
+    factor: float = 1.0
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a spec would have cost and lacked, over the time in which the load is known.
+
+    `overload_share`: share of that time in which the ready pods were beyond their capacity. `overload`: mean of what
+    was missing, in units of the demand (under-provisioning accuracy on undivided pods). `worst`: highest ratio of the
+    load to the capacity of the ready pods.
+    """
+
+    replica_hours: float
+    overload_share: float
+    overload: float
+    worst: float
+    scale_events: int
+    at_max_share: float
+    hours: float
+
+
+def play(  # noqa: C901 - the search lives in this loop: calls within it would double its time
+    series: LoadSeries,
+    knobs: Knobs,
+    start_up_ms: int,
+    capacity: float,
+    growth: float = 1.0,
+    told: list[Moment] | None = None,
+) -> Outcome:
+    """Let a spec live through a load.
+
+    Args:
+        series: the load.
+        knobs: the spec.
+        start_up_ms: until a new pod takes load.
+        capacity: what a pod carries, as a multiple of the deployed target.
+        growth: the load is multiplied with this.
+        told: is filled with a moment per entry; `need` is at the deployed target.
+    """
+    spec = knobs.autoscaler
+    up, down = spec.scale_up, spec.scale_down
+    least, most = spec.min_replicas, spec.max_replicas
+    low, high = tolerance_band(spec, knobs.settings)
+    down_window_ms = knobs.settings.downscale_stabilization_ms
+    if down is not None and down.window_ms is not None:
+        down_window_ms = down.window_ms
+    up_window_ms = (up.window_ms or 0) if up is not None else 0
+    # One more millisecond: without `behavior`, an entry exactly at the cutoff still counts.
+    down_keep_ms = down_window_ms + (1 if down is None else 0)
+    lag_ms, factor = series.lag_ms, knobs.factor
+    replicas = ready = series.replicas
+    starting: deque[tuple[int, int]] = deque()
+    highest: deque[tuple[int, int]] = deque()
+    lowest: deque[tuple[int, int]] = deque()
+    history: History = EMPTY_HISTORY
+    ran = known = over = lacking = at_max = 0.0
+    worst = 0.0
+    events = 0
+    for now_ms, span_ms, tuned, other in zip(
+        series.times_ms, series.spans_ms, series.tuned, series.others, strict=True
+    ):
+        while starting and starting[0][0] <= now_ms - lag_ms:
+            ready += starting.popleft()[1]
+        if tuned is None:
+            if told is not None:
+                told.append(Moment(now_ms, replicas, ready, None, replicas >= most))
+            continue
+        tuned *= growth
+        rest = (other or 0.0) * growth
+        known += span_ms
+        ran += replicas * span_ms
+        if replicas >= most:
+            at_max += span_ms
+        deployed = tuned if tuned > rest else rest
+        if told is not None:
+            told.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
+        asked = deployed / capacity
+        if asked > ready + _NEAR:
+            over += span_ms
+            lacking += (asked - ready) / asked * span_ms
+        if ready and asked > worst * ready:
+            worst = asked / ready
+        if replicas == 0 and least > 0:
+            continue
+        own = tuned / factor
+        need = own if own > rest else rest
+        # Source: upstream `reconcileAutoscaler`: outside of its bounds the count is set, and no metric is asked.
+        if replicas > most or replicas < least:
+            wanted = most if replicas > most else least
+        else:
+            proposal = _proposal(need, ready, replicas, low, high)
+            cutoff_ms = now_ms - down_keep_ms
+            while highest and highest[-1][1] <= proposal:
+                highest.pop()
+            highest.append((now_ms, proposal))
+            while highest[0][0] <= cutoff_ms and len(highest) > 1:
+                highest.popleft()
+            if up is None or down is None:
+                wanted = min(highest[0][1], max(2 * replicas, 4), most)
+                wanted = max(wanted, least)
+            else:
+                while lowest and lowest[-1][1] >= proposal:
+                    lowest.pop()
+                lowest.append((now_ms, proposal))
+                while lowest[0][0] <= now_ms - up_window_ms and len(lowest) > 1:
+                    lowest.popleft()
+                wanted = min(max(replicas, lowest[0][1]), highest[0][1])
+                if wanted > replicas:
+                    limit, _ = scale_up_limit(up, replicas, history, now_ms)
+                    wanted = min(wanted, max(limit, replicas), most)
+                elif wanted < replicas:
+                    limit, _ = scale_down_limit(down, replicas, history, now_ms)
+                    wanted = max(wanted, min(limit, replicas), least)
+        change = wanted - replicas
+        if not change:
+            continue
+        events += 1
+        rules = up if change > 0 else down
+        if rules is not None:
+            history = store_scale_event(history, change, rules.longest_ms, now_ms)
+        if change > 0:
+            starting.append((now_ms + start_up_ms, change))
+        else:
+            ready -= _stopped(starting, -change)
+        replicas = wanted
+    time_ms = known or 1.0
+    return Outcome(
+        replica_hours=ran / 3_600_000,
+        overload_share=over / time_ms,
+        overload=lacking / time_ms,
+        worst=worst,
+        scale_events=events,
+        at_max_share=at_max / time_ms,
+        hours=known / 3_600_000,
+    )
+
+
+def _proposal(need: float, ready: int, replicas: int, low: float, high: float) -> int:
+    """Replicas that the metric asks for. Source: upstream `GetResourceReplicas`: pods that start count as unused ones
+    where the ready ones are above target, and not at all where they are below.
+    """
+    if not ready:
+        return replicas
+    ratio = need / ready
+    if low <= ratio <= high:
+        return replicas
+    if ratio < 1.0:
+        return min(ceil(need - _NEAR), replicas)
+    if ready < replicas:
+        ratio = need / replicas
+        if ratio <= high:
+            return replicas
+    return max(ceil(need - _NEAR), replicas)
+
+
+def _stopped(starting: deque[tuple[int, int]], count: int) -> int:
+    """Stop pods, those that start first, the youngest of them before the others; give how many ready ones must go."""
+    while count and starting:
+        ready_ms, pods = starting.pop()
+        gone = min(pods, count)
+        count -= gone
+        if gone < pods:
+            starting.append((ready_ms, pods - gone))
+    return count
+
+
+def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -> Outcome:
+    """The same sums over moments that another model gave for this load."""
+    ran = known = over = lacking = at_max = worst = 0.0
+    for moment, span_ms, tuned, other in zip(moments, series.spans_ms, series.tuned, series.others, strict=True):
+        if tuned is None:
+            continue
+        asked = max(tuned, other or 0.0) / capacity
+        known += span_ms
+        ran += moment.replicas * span_ms
+        at_max += span_ms if moment.at_max else 0
+        if asked > moment.ready + _NEAR:
+            over += span_ms
+            lacking += (asked - moment.ready) / asked * span_ms
+        if moment.ready:
+            worst = max(worst, asked / moment.ready)
+    time_ms = known or 1.0
+    return Outcome(
+        replica_hours=ran / 3_600_000,
+        overload_share=over / time_ms,
+        overload=lacking / time_ms,
+        worst=worst,
+        scale_events=sum(a.replicas != b.replicas for a, b in pairwise(moments)),
+        at_max_share=at_max / time_ms,
+        hours=known / 3_600_000,
+    )
+
+
+def series_spans_ms(times_ms: Sequence[int], period_ms: int) -> list[int]:
+    """How long each entry holds, gaps as one period."""
+    return list(spans_ms([Moment(each, 0, 0, None, False) for each in times_ms], period_ms))

@@ -1,0 +1,597 @@
+"""A better spec for one HPA from its own past: chosen on the first part of a recording, scored on the rest.
+
+The search runs on a compact loop over the load (`surrogate.py`); what is reported comes from the closed loop, which
+gives whole evaluations to the core. Overload is measured against the same capacity for every spec: 100 % of the request
+for a utilization, else the highest load per pod that the recording shows to be usual. Nothing here is random: the same
+recording gives the same proposal.
+"""
+
+import copy
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import ceil
+from statistics import median
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, structs
+
+from schemas.keys import HpaId
+from schemas.kubernetes.defaulting import set_defaults_v2
+from schemas.kubernetes.hpa import metric_source
+from streams.analysis.candidate import Candidate, CandidateError, candidate
+from streams.analysis.closedloop import ClosedLoop
+from streams.analysis.loadcycle import cycle_ms
+from streams.analysis.measures import Moment
+from streams.analysis.podstartup import StartUp, start_up
+from streams.analysis.recordedload import metric_load, needed
+from streams.analysis.scores import Scores, scores
+from streams.analysis.surrogate import Knobs, LoadSeries, Outcome, outcome_of, play, series_spans_ms
+from streams.hpa import autoscaler as kinds
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.observation import ExternalSamples, PodSamples, Scale
+from streams.state.probe import EvaluationInputs
+
+Objective = Literal["cost", "safety", "balanced"]
+FIRST_PART = 2 / 3
+"""Share of the evaluations on which the spec is chosen."""
+FEWEST = 120
+"""Evaluations with known load below which nothing is proposed."""
+MARGIN = 1.1
+"""A proposal must also hold under this multiple of the recorded load."""
+MARGIN_UNKNOWN = 1.25
+"""The same where the recording does not show two periods of a cycle."""
+LEAST_GAIN = 0.02
+"""Share of the replica-hours that a proposal must save to be worth a change."""
+DAY_MS = 86_400_000
+_HIDDEN_SHARE = 0.05
+_WINDOWS_S = (60, 120, 300, 600)
+_TARGETS = tuple(range(10, 95, 5))
+_FACTORS = tuple(round(0.5 + 0.05 * step, 2) for step in range(23))
+_COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
+_EVEN = 1e-9
+_SLOW_DOWN = [{"type": "Percent", "value": 10, "periodSeconds": 60}]
+_DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
+
+
+class RefusedError(Exception):
+    """The recording cannot carry a proposal; says why and what to do."""
+
+
+class Within(Struct, frozen=True, kw_only=True):
+    """What a proposal must keep to, both ends included; None: open. Targets are percent of the request, or of the
+    deployed target for a metric that is no utilization. Windows are those of scaleDown, in seconds.
+    """
+
+    target: tuple[float | None, float | None] = (None, None)
+    min_replicas: tuple[float | None, float | None] = (None, None)
+    max_replicas: tuple[float | None, float | None] = (None, None)
+    window: tuple[float | None, float | None] = (None, None)
+
+
+class Side(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec over one part of the recording, in the closed loop."""
+
+    replica_hours: float
+    overload_share: float
+    overload: float
+    worst: float
+    scale_events: int
+    scores: Scores
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec that was tried, on the first part, in the compact loop. Targets as in `Within`."""
+
+    target: float
+    min_replicas: int
+    window_seconds: int
+    replica_hours: float
+    overload_share: float
+
+
+class Tuning(Struct, frozen=True, kw_only=True):
+    """What was found for one HPA. `spec`: the proposal, the deployed spec where none is better (`changed` False)."""
+
+    hpa: HpaId
+    objective: Objective
+    since_ms: int
+    until_ms: int
+    split_ms: int
+    evaluations: int
+    deployed: dict[str, Any]
+    spec: dict[str, Any]
+    changed: bool
+    why: str
+    metric: str
+    capacity: str
+    cycle_ms: int | None
+    start_up: StartUp
+    chosen_on: tuple[Side, Side]
+    """Deployed and proposed on the first part."""
+    unseen: tuple[Side, Side]
+    """Deployed and proposed on the rest."""
+    curve: list[CurvePoint]
+    deployed_point: CurvePoint
+    proposed_point: CurvePoint
+    bounds: list[str]
+    tried: int
+    withdrawn: int
+    """Proposals that the closed loop did not confirm, on the part they were chosen on or on the rest."""
+
+    @property
+    def saved(self) -> float:
+        """Replica-hours that the proposal saves on the unseen part."""
+        return self.unseen[0].replica_hours - self.unseen[1].replica_hours
+
+
+class _World(Struct):
+    """The recording, read once."""
+
+    hpa: HpaId
+    inputs: list[EvaluationInputs]
+    deployed: Candidate
+    index: int
+    series: LoadSeries
+    first: LoadSeries
+    split: int
+    start_up: StartUp
+    capacity: float
+    margin: float
+    bounds: list[str]
+    may_raise_target: bool
+    may_lower_min: bool
+
+
+class _Tried(Struct, frozen=True):
+    spec: dict[str, Any]
+    target: float
+    window_s: int
+    plain: Outcome
+    grown: Outcome
+
+
+def tune(
+    hpa: HpaId, recorded: Sequence[EvaluationInputs], objective: Objective = "balanced", within: Within | None = None
+) -> Tuning:
+    """Search a spec for one HPA on its recorded evaluations, oldest first.
+
+    Raises:
+        RefusedError: the recording cannot carry a proposal.
+    """
+    world = _world(hpa, recorded)
+    search = _Search(world, objective, within or Within())
+    finalists = search.finalists()
+    sides = _sides(world, world.deployed)
+    found, why = search.base, search.no_better
+    withdrawn = 0
+    proposed = sides
+    for tried in finalists:
+        own = _sides(world, candidate(hpa, tried.spec))
+        if not search.holds(own[0], sides[0]):
+            why = "what the search found did not hold in the closed loop on the part that it was chosen on"
+        elif not search.holds(own[1], sides[1]):
+            why = "what the search found was worse than the deployed spec on the part that it had not seen"
+        else:
+            found, proposed, why = tried, own, ""
+            break
+        withdrawn += 1
+    last = world.inputs[-1]
+    return Tuning(
+        hpa=hpa,
+        objective=objective,
+        since_ms=world.inputs[0].now_ms,
+        until_ms=last.now_ms,
+        split_ms=world.inputs[world.split].now_ms,
+        evaluations=len(world.inputs),
+        deployed=world.deployed.spec,
+        spec=found.spec,
+        changed=found is not search.base,
+        why=why,
+        metric=world.deployed.autoscaler.metrics[world.index].name,
+        capacity=_capacity_text(world),
+        cycle_ms=cycle_ms(world.series.times_ms, world.series.tuned),
+        start_up=world.start_up,
+        chosen_on=(sides[0], proposed[0]),
+        unseen=(sides[1], proposed[1]),
+        curve=search.curve(),
+        deployed_point=_point(search.base),
+        proposed_point=_point(found),
+        bounds=world.bounds,
+        tried=len(search.tried),
+        withdrawn=withdrawn,
+    )
+
+
+# --- the recording ----------------------------------------------------------------------------------------------------
+
+
+def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs]) -> _World:
+    inputs = [each for each in recorded if isinstance(each.observation.scale, Scale)]
+    if not inputs:
+        raise RefusedError("there is no evaluation with a known scale in this period")
+    last = inputs[-1]
+    try:
+        deployed = candidate(hpa, last.spec)
+    except CandidateError as error:
+        raise RefusedError(str(error)) from error
+    index, series = _series(inputs, deployed)
+    known = [each for each in series.tuned if each is not None]
+    if len(known) < FEWEST:
+        raise RefusedError(f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed")
+    if last.autoscaler.min_replicas == 0:
+        raise RefusedError("minReplicas is 0: what starting from nothing costs is not in the recording")
+    begin = start_up(inputs)
+    split = round(len(inputs) * FIRST_PART)
+    high = tolerance_band(last.autoscaler, last.settings)[1]
+    world = _World(
+        hpa=hpa,
+        inputs=inputs,
+        deployed=deployed,
+        index=index,
+        series=series,
+        first=series.part(0, split),
+        split=split,
+        start_up=begin,
+        capacity=_capacity(deployed, index, inputs, high),
+        margin=MARGIN,
+        bounds=[],
+        may_raise_target=True,
+        may_lower_min=True,
+    )
+    _check_hidden(world, high)
+    _check_saturated(world, high)
+    _check_cycle(world)
+    return world
+
+
+def _series(inputs: list[EvaluationInputs], deployed: Candidate) -> tuple[int, LoadSeries]:
+    """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often."""
+    rows: list[list[float | None]] = []
+    lags: list[int] = []
+    leads: Counter[int] = Counter()
+    for each in inputs:
+        pods = each.observation.pods
+        answers = deployed.answers(each)
+        row: list[float | None] = [None] * len(deployed.autoscaler.metrics)
+        for at, (spec, given) in enumerate(zip(deployed.autoscaler.metrics, answers, strict=False)):
+            load = metric_load(spec, given, pods)
+            row[at] = needed(spec, load) if load is not None else None
+            if isinstance(given, PodSamples | ExternalSamples) and given.newest_ms is not None:
+                lags.append(max(0, each.now_ms - given.newest_ms))
+        rows.append(row)
+        values = [(value, -at) for at, value in enumerate(row) if value is not None]
+        if values:
+            leads[-max(values)[1]] += 1
+    index = leads.most_common(1)[0][0] if leads else 0
+    scale = inputs[0].observation.scale
+    assert isinstance(scale, Scale)
+    times = [each.now_ms for each in inputs]
+    return index, LoadSeries(
+        times_ms=times,
+        spans_ms=series_spans_ms(times, inputs[-1].period_ms),
+        tuned=[row[index] if row else None for row in rows],
+        others=[max((v for at, v in enumerate(row) if at != index and v is not None), default=0.0) for row in rows],
+        replicas=scale.spec_replicas,
+        lag_ms=round(median(lags)) if lags else 0,
+    )
+
+
+def _capacity(deployed: Candidate, index: int, inputs: list[EvaluationInputs], high: float) -> float:
+    """What a pod carries, as a multiple of the deployed target."""
+    spec = deployed.autoscaler.metrics[index]
+    if spec.calculation == kinds.UTILIZATION:
+        return max(100 / spec.target, high)
+    ratios = []
+    for each in inputs:
+        given = deployed.answers(each)
+        load = metric_load(spec, given[index], each.observation.pods) if index < len(given) else None
+        pods_needed = needed(spec, load) if load is not None else None
+        if load is not None and pods_needed is not None and load.pods:
+            ratios.append(pods_needed / load.pods)
+    ratios.sort()
+    return max(high, ratios[int(len(ratios) * 0.99)] if ratios else high)
+
+
+def _capacity_text(world: _World) -> str:
+    spec = world.deployed.autoscaler.metrics[world.index]
+    if spec.calculation == kinds.UTILIZATION and world.capacity == 100 / spec.target:
+        return "100 % of the request"
+    return f"{world.capacity * 100:.0f} % of the deployed target, which the recording shows to be carried"
+
+
+def _ratios(world: _World) -> Iterator[tuple[int, float, bool]]:
+    """(milliseconds, recorded load over what the ready pods carry at target, was at maxReplicas)."""
+    spec = world.deployed.autoscaler.metrics[world.index]
+    for each, span_ms in zip(world.inputs, world.series.spans_ms, strict=True):
+        given, scale = world.deployed.answers(each), each.observation.scale
+        load = metric_load(spec, given[world.index], each.observation.pods) if world.index < len(given) else None
+        pods_needed = needed(spec, load) if load is not None else None
+        if load is not None and pods_needed is not None and load.pods and isinstance(scale, Scale):
+            yield span_ms, pods_needed / load.pods, scale.spec_replicas >= each.autoscaler.max_replicas
+
+
+def _check_hidden(world: _World, high: float) -> None:
+    """At maxReplicas and above target: pods may have been asked for more than they took."""
+    rows = list(_ratios(world))
+    total = sum(span for span, _, _ in rows) or 1
+    hidden = sum(span for span, ratio, at_max in rows if at_max and ratio > high) / total
+    if hidden > _HIDDEN_SHARE:
+        raise RefusedError(
+            f"the recording was at maxReplicas and above its target for {hidden * 100:.0f} % of the time, so its true "
+            "demand is not known; raise maxReplicas, and tune again when that has been recorded"
+        )
+    if hidden:
+        world.bounds.append(
+            f"the recording was at maxReplicas and above its target for {hidden * 100:.1f} % of the time: its true "
+            "demand is not known there, so no higher target is proposed"
+        )
+        world.may_raise_target = False
+
+
+def _check_saturated(world: _World, high: float) -> None:
+    """Pods at a limit show the same highest use again and again."""
+    ratios = sorted(ratio for _, ratio, _ in _ratios(world))
+    if not ratios or ratios[-1] <= 1.15 * high:
+        return
+    top = len(ratios) - bisect_left(ratios, ratios[-1] * 0.99)
+    above = len(ratios) - bisect_left(ratios, high)
+    if top >= max(8, 0.25 * above):
+        world.bounds.append(
+            f"{top} evaluations show the same highest load per pod, {ratios[-1]:.2f} times the target: pods were "
+            "probably at their limit there, so no higher target is proposed"
+        )
+        world.may_raise_target = False
+
+
+def _check_cycle(world: _World) -> None:
+    series = world.series
+    length_ms = series.times_ms[-1] - series.times_ms[0]
+    period_ms = cycle_ms(series.times_ms, series.tuned)
+    if period_ms is not None and length_ms >= 2 * period_ms:
+        if length_ms < 2 * DAY_MS:
+            world.bounds.append("less than two days were recorded: what differs between days is not known")
+        return
+    if length_ms >= 14 * DAY_MS:
+        return  # two weeks hold two of any cycle that people's lives give; this load has none
+    world.bounds.append(
+        "the recording does not show two periods of a cycle of the load: the proposal must hold under "
+        f"{round((MARGIN_UNKNOWN - 1) * 100)} % more load than was recorded, and keeps minReplicas"
+    )
+    world.margin = MARGIN_UNKNOWN
+    world.may_lower_min = False
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+class _Search:
+    """Every spec that was tried on the first part, and what may be proposed."""
+
+    def __init__(self, world: _World, objective: Objective, within: Within) -> None:
+        self.world, self.objective, self.within = world, objective, within
+        spec = world.deployed.autoscaler.metrics[world.index]
+        self.utilization = spec.calculation == kinds.UTILIZATION
+        self.deployed_target = float(spec.target) if self.utilization else 100.0
+        self.tried: dict[tuple[Any, ...], _Tried] = {}
+        down = world.deployed.autoscaler.scale_down
+        stabilization_ms = world.inputs[-1].settings.downscale_stabilization_ms
+        own_ms = stabilization_ms if down is None or down.window_ms is None else down.window_ms
+        self.window_s = own_ms // 1000
+        self.least, self.most = world.deployed.autoscaler.min_replicas, world.deployed.autoscaler.max_replicas
+        self.base = self._played(world.deployed.spec, self.deployed_target, self.window_s)
+        self.no_better = "no spec that was tried is better within the objective"
+
+    def finalists(self) -> list[_Tried]:
+        """What may be proposed, best first; each of them in the compact loop not worse than the deployed spec."""
+        self._grid(self._targets(), self._windows(), self._least(), self._most())
+        better = sorted((each for each in self.tried.values() if self._is_better(each)), key=self._rank)
+        if not better:
+            return []
+        # The next ones change the target less and less, so that what the best risks they risk less of.
+        best, found = better[0], [better[0]]
+        for share in (0.99, 0.5, 0.25):
+            most = self.deployed_target + (best.target - self.deployed_target) * share
+            nearer = next((each for each in better if each.target <= most and each.target < found[-1].target), None)
+            if nearer is not None:
+                found.append(nearer)
+        return found
+
+    def _grid(self, targets: list[float], windows: list[int], least: list[int], most: list[int]) -> None:
+        for window_s in windows:
+            for fewest in least:
+                for largest in most:
+                    for policies in (None, _DEFAULT_DOWN, _SLOW_DOWN):
+                        if policies is _SLOW_DOWN and window_s > 120:
+                            continue  # a long window already holds what slow steps would
+                        if policies is not None and policies == self._own_policies():
+                            continue
+                        self._line(targets, window_s, fewest, largest, policies)
+
+    def _line(
+        self, targets: list[float], window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
+    ) -> None:
+        """Find the end of what is allowed among rising targets by halving: cost falls and overload rises with them."""
+        low, high = 0, len(targets)
+        while low < high:
+            middle = (low + high) // 2
+            tried = self._try(targets[middle], window_s, fewest, largest, policies)
+            if self.objective == "safety":
+                # Lower targets cost more: the lowest that costs no more than the deployed spec.
+                if tried.plain.replica_hours <= self.base.plain.replica_hours:
+                    high = middle
+                else:
+                    low = middle + 1
+            elif self._allowed(tried):
+                low = middle + 1
+            else:
+                high = middle
+
+    def _own_policies(self) -> Any:
+        behavior = self.world.deployed.spec.get("behavior") or {}
+        return (behavior.get("scaleDown") or {}).get("policies")
+
+    # what is tried
+
+    def _targets(self) -> list[float]:
+        highest = 90.0 if self.utilization else self.world.capacity * 100
+        if not self.world.may_raise_target:
+            highest = min(highest, self.deployed_target)
+        found = {float(each) for each in _TARGETS} if self.utilization else {each * 100 for each in _FACTORS}
+        found = {each for each in found if each <= highest} | {self.deployed_target}
+        return _inside(sorted(found), self.within.target)
+
+    def _windows(self) -> list[int]:
+        return _inside(sorted({*_WINDOWS_S, self.window_s}), self.within.window)
+
+    def _least(self) -> list[int]:
+        """From one or two pods, which the deployed minimum decides, to what the load needs for half of the time."""
+        floor = min(self.least, 2) if self.world.may_lower_min else self.least
+        needs = sorted(each / self.world.capacity for each in self.world.first.tuned if each is not None)
+        quantiles = {max(1, ceil(needs[int(len(needs) * share)])) for share in (0.05, 0.5)}
+        found = {each for each in {floor, self.least, *quantiles} if floor <= each <= self.most}
+        return _inside(sorted(found), self.within.min_replicas)
+
+    def _most(self) -> list[int]:
+        """The maximum protects what the log does not know, a budget or a quota: it is only ever raised, where it bound
+        while the load was known.
+        """
+        found = {self.most}
+        if self.base.plain.at_max_share and self.world.may_raise_target:
+            peak = max(each for each in self.world.first.tuned if each is not None)
+            found.add(max(self.most, ceil(1.2 * peak)))
+        return _inside(sorted(found), self.within.max_replicas)
+
+    def _try(
+        self, target: float, window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
+    ) -> _Tried:
+        key = (target, window_s, fewest, largest, None if policies is None else repr(policies))
+        if key not in self.tried:
+            spec = self._spec(target, window_s, fewest, largest, policies)
+            self.tried[key] = self._played(spec, target, window_s)
+        return self.tried[key]
+
+    def _spec(
+        self, target: float, window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
+    ) -> dict[str, Any]:
+        """The deployed spec with these values; what stays the same is not touched."""
+        spec = copy.deepcopy(self.world.deployed.spec)
+        if target != self.deployed_target:
+            _set_target(spec["metrics"][self.world.index], self._milli(target), utilization=self.utilization)
+        spec["minReplicas"], spec["maxReplicas"] = fewest, largest
+        if window_s != self.window_s:
+            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["stabilizationWindowSeconds"] = window_s
+        if policies is not None:
+            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["policies"] = copy.deepcopy(policies)
+        set_defaults_v2({"spec": spec})
+        return spec
+
+    def _milli(self, target: float) -> int:
+        """The target as the spec has it: percent, or thousandths."""
+        if self.utilization:
+            return round(target)
+        return max(1, round(self.world.deployed.autoscaler.metrics[self.world.index].target * target / 100))
+
+    def _played(self, spec: dict[str, Any], target: float, window_s: int) -> _Tried:
+        world = self.world
+        tried = candidate(world.hpa, spec)
+        knobs = Knobs(tried.autoscaler, world.inputs[-1].settings, target / self.deployed_target)
+        plain = play(world.first, knobs, world.start_up.ms, world.capacity)
+        grown = play(world.first, knobs, world.start_up.ms, world.capacity, world.margin)
+        return _Tried(spec, target, window_s, plain, grown)
+
+    # what is better
+
+    def _allowed(self, tried: _Tried) -> bool:
+        """Not more overload than the deployed spec has, as recorded and with the margin."""
+        base = self.base
+        return self._calm(tried.plain, base.plain) and self._calm(tried.grown, base.grown)
+
+    def _calm(self, own: Outcome | Side, was: Outcome | Side) -> bool:
+        share = _COST_SHARE if self.objective == "cost" else _EVEN
+        overload = _COST_OVERLOAD if self.objective == "cost" else _EVEN
+        return own.overload_share <= was.overload_share + share and own.overload <= was.overload + overload
+
+    def _is_better(self, tried: _Tried) -> bool:
+        own, was = tried.plain, self.base.plain
+        if self.objective == "safety":
+            fewer = own.overload + tried.grown.overload < (was.overload + self.base.grown.overload) * 0.95 - _EVEN
+            return fewer and self._allowed(tried) and own.replica_hours <= was.replica_hours
+        return self._allowed(tried) and own.replica_hours < was.replica_hours * (1 - LEAST_GAIN)
+
+    def _rank(self, tried: _Tried) -> tuple[float, ...]:
+        hours = (tried.plain.replica_hours, float(tried.plain.scale_events), tried.target, float(tried.window_s))
+        if self.objective == "safety":
+            return (tried.plain.overload + tried.grown.overload, *hours)
+        return hours
+
+    def holds(self, own: Side, was: Side) -> bool:
+        """Whether the closed loop confirms, on some part: no more overload and, in hours, no more cost."""
+        return self._calm(own, was) and own.replica_hours <= was.replica_hours * (1 + _EVEN)
+
+    def curve(self) -> list[CurvePoint]:
+        """The specs that no other one beats in both cost and overload, cheapest first."""
+        found: list[CurvePoint] = []
+        least_overload = float("inf")
+        for each in sorted(self.tried.values(), key=lambda t: (t.plain.replica_hours, t.plain.overload_share)):
+            if each.plain.overload_share < least_overload:
+                least_overload = each.plain.overload_share
+                found.append(_point(each))
+        return found
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _inside(values: list[_Number], bounds: tuple[float | None, float | None]) -> list[_Number]:
+    low, high = bounds
+    return [each for each in values if (low is None or each >= low) and (high is None or each <= high)]
+
+
+def _set_target(metric: dict[str, Any], value: int, *, utilization: bool) -> None:
+    target = metric_source(metric)["target"]
+    if utilization:
+        target["averageUtilization"] = value
+        return
+    field = "value" if target.get("type") == "Value" else "averageValue"
+    target[field] = str(value // 1000) if value % 1000 == 0 else f"{value}m"
+
+
+def _point(tried: _Tried) -> CurvePoint:
+    return CurvePoint(
+        target=tried.target,
+        min_replicas=1 if tried.spec.get("minReplicas") is None else tried.spec["minReplicas"],
+        window_seconds=tried.window_s,
+        replica_hours=tried.plain.replica_hours,
+        overload_share=tried.plain.overload_share,
+    )
+
+
+# --- the evidence -----------------------------------------------------------------------------------------------------
+
+
+def _sides(world: _World, tried: Candidate) -> tuple[Side, Side]:
+    """A spec in the closed loop over the whole recording: the first part, and the rest."""
+    moments = ClosedLoop(tried, world.start_up.ms).run(world.inputs)
+    return _side(world, tried, moments, 0, world.split), _side(world, tried, moments, world.split, len(moments))
+
+
+def _side(world: _World, tried: Candidate, moments: list[Moment], begin: int, end: int) -> Side:
+    """Load at the deployed target, capacity the same for every spec."""
+    part = world.series.part(begin, end)
+    own = moments[begin:end]
+    made = outcome_of(part, own, world.capacity)
+    least, most = tried.autoscaler.min_replicas, tried.autoscaler.max_replicas
+    loads = [
+        None if tuned is None else max(tuned, other or 0.0) / world.capacity
+        for tuned, other in zip(part.tuned, part.others, strict=True)
+    ]
+    same = [structs.replace(moment, need=load) for moment, load in zip(own, loads, strict=True)]
+    return Side(
+        replica_hours=made.replica_hours,
+        overload_share=made.overload_share,
+        overload=made.overload,
+        worst=made.worst,
+        scale_events=made.scale_events,
+        scores=scores(same, world.inputs[-1].period_ms, least, most, world.start_up.ms),
+    )

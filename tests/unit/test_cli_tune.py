@@ -1,0 +1,99 @@
+"""`fleethpa tune` on an archive: proposals with their evidence, refusals with their cause, wrong use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.tuninglimits import parse_within
+from streams.analysis.tuning import Within
+from tests.archive_kit import write_archive
+from tests.generated_log import Fleet
+from tests.published import fits
+from tests.unit.cli_kit import Cli
+
+SINCE = ("--since", "2025-12-31T00:00:00Z")
+APP = "c0/ns0/app0"
+FLEET = Fleet(hpas=2, namespaces=1, minutes=36, partitions=1, metrics=1, seed=3, pods=6)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: Path) -> Any:
+    """Run a command on the archive."""
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    run = Cli(monkeypatch)
+    return lambda *arguments: run(*arguments, "--from", str(archive))
+
+
+def test_the_report_has_the_proposal_or_why_there_is_none_and_what_it_cannot_know(ask: Any) -> None:
+    made = ask("tune", APP, *SINCE)
+
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith(f"{APP}   ")
+    assert "proposed:" in made.stdout or "no change proposed:" in made.stdout
+    for text in ("unseen part", "part it was chosen on", "cost against overload", "A proposal cannot know:"):
+        assert text in made.stdout
+
+
+def test_a_fleet_is_ranked_and_its_document_fits_the_schema(ask: Any) -> None:
+    text = ask("tune", "-A", "--objective", "cost", *SINCE).stdout
+    document = fits("TuningList", ask("tune", "-A", "--objective", "cost", *SINCE, "-o", "json").stdout)
+
+    assert "2 HPAs: " in text
+    assert [item["name"] for item in document["items"]] == ["app0", "app1"]
+    for item in document["items"]:
+        deployed, proposed = item["chosenOn"]["deployed"], item["chosenOn"]["proposed"]
+        assert proposed["replicaHours"] <= deployed["replicaHours"] * 1.000001
+        assert item["changed"] == (item["manifest"] is not None)
+
+
+def test_a_proposed_manifest_is_one_that_lint_and_backtest_take(ask: Any, tmp_path: Path) -> None:
+    made = ask("tune", "-A", "--objective", "cost", *SINCE, "--emit-yaml")
+    assert "A proposal cannot know:" in made.stderr
+    manifests = [each for each in yaml.safe_load_all(made.stdout) if each]
+    assert manifests, made.stderr
+    file = tmp_path / "hpa.yaml"
+    file.write_text(made.stdout, encoding="utf-8")
+    assert ask("backtest", "-f", str(file), *SINCE).exit_code == 0
+
+
+def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:
+    made = ask("tune", APP, "--since", "5m")
+    assert made.exit_code == 0, made.output
+    assert "at least 120 are needed" in made.stdout
+    document = fits("TuningList", ask("tune", APP, "--since", "5m", "-o", "json").stdout)
+    assert "at least 120" in document["items"][0]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("tune", "c0/ns0/nobody"), 4, "nobody"),
+        (("tune", APP, "--within", "speed=3"), 2, "Fields are target, minReplicas"),
+        (("tune", APP, "--within", "target=high"), 2, "A range is 40..80"),
+        (("tune", APP, "--within", "target=80..40"), 2, "first number is above the second"),
+        (("tune", APP, "--within", "target=1..2,target=3"), 2, "given twice"),
+        (("tune", APP, "--objective", "speed"), 2, "cost"),
+    ],
+)
+def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    made = ask(*arguments)
+    assert made.exit_code == code
+    assert said in made.stderr
+
+
+def test_within_reads_open_and_closed_ranges() -> None:
+    found = parse_within("target=40..80, minReplicas=2..,maxReplicas=..30,window=300")
+    assert found == Within(target=(40, 80), min_replicas=(2, None), max_replicas=(None, 30), window=(300, 300))
+    assert parse_within(None) == Within()
+    with pytest.raises(CommandError):
+        parse_within("target=..")

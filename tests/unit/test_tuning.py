@@ -1,0 +1,136 @@
+"""Tuning: what is chosen, what is refused, and that no proposal is worse than the deployed spec on what it saw."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fleethpa.simulator.loadcurve import ConstantLoad, Load, SineLoad, StepLoad
+from fleethpa.simulator.model import PodProfile
+from schemas.kubernetes.validation import validate_create
+from streams.analysis.candidate import candidate
+from streams.analysis.loadcycle import cycle_ms
+from streams.analysis.tuning import RefusedError, Within, tune
+from streams.state.probe import EvaluationInputs
+from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
+
+WAVE = SineLoad(500, 350, 1_500)
+
+
+def recorded(
+    load: Load, tried: dict[str, Any], seconds: int = 6_000, profile: PodProfile = PROFILE
+) -> list[EvaluationInputs]:
+    """What the evaluations of a simulated HPA saw."""
+    return live(load, candidate(HPA, tried), seconds, lambda _: None, profile, step_s=5)
+
+
+@pytest.fixture(scope="module")
+def wave() -> list[EvaluationInputs]:
+    return recorded(WAVE, spec(40, 2, 40))
+
+
+def test_a_cautious_spec_gets_a_cheaper_one_with_no_more_overload_on_both_parts(wave: list[EvaluationInputs]) -> None:
+    found = tune(HPA, wave)
+
+    assert found.changed
+    for was, own in (found.chosen_on, found.unseen):
+        assert own.replica_hours < was.replica_hours
+        assert own.overload_share <= was.overload_share
+        assert own.overload <= was.overload
+    assert found.unseen[1].replica_hours < 0.8 * found.unseen[0].replica_hours
+    assert found.deployed_point in found.curve or found.proposed_point in found.curve
+    assert any("less than two days" in text for text in found.bounds)
+
+
+def test_the_proposal_is_a_valid_spec_that_changes_only_what_is_tuned(wave: list[EvaluationInputs]) -> None:
+    found = tune(HPA, wave)
+    body = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": found.spec,
+    }
+
+    assert validate_create(body) == []
+    assert found.spec["scaleTargetRef"] == found.deployed["scaleTargetRef"]
+    assert found.spec["behavior"]["scaleUp"] == found.deployed["behavior"]["scaleUp"]
+
+
+def test_the_same_recording_gives_the_same_proposal(wave: list[EvaluationInputs]) -> None:
+    assert tune(HPA, wave) == tune(HPA, wave)
+
+
+def test_a_proposal_keeps_within_what_is_asked(wave: list[EvaluationInputs]) -> None:
+    found = tune(HPA, wave, within=Within(target=(None, 45), min_replicas=(3, 6), window=(120, None)))
+
+    assert found.proposed_point.target <= 45
+    assert not found.changed or 3 <= found.proposed_point.min_replicas <= 6
+    assert not found.changed or found.proposed_point.window_seconds >= 120
+
+
+def test_nothing_is_proposed_where_nothing_may_change(wave: list[EvaluationInputs]) -> None:
+    found = tune(
+        HPA, wave, within=Within(target=(40, 40), min_replicas=(2, 2), window=(300, 300), max_replicas=(40, 40))
+    )
+
+    assert (found.changed, found.spec) == (False, found.deployed)
+    assert found.why == "no spec that was tried is better within the objective"
+    assert found.unseen[0] == found.unseen[1]
+
+
+def test_cost_is_never_dearer_than_balanced_and_safety_never_dearer_than_deployed(wave: list[EvaluationInputs]) -> None:
+    cost, balanced = tune(HPA, wave, "cost"), tune(HPA, wave)
+
+    assert cost.chosen_on[1].replica_hours <= balanced.chosen_on[1].replica_hours * 1.001
+    hot = tune(HPA, recorded(WAVE, spec(90, 1, 40)), "safety")
+    for was, own in (hot.chosen_on, hot.unseen):
+        assert own.replica_hours <= was.replica_hours * 1.000001
+        assert own.overload <= was.overload + 1e-9
+
+
+def test_a_recording_at_max_replicas_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"at maxReplicas and above its target for .* raise maxReplicas"):
+        tune(HPA, recorded(WAVE, spec(40, 2, 5)))
+
+
+def test_saturated_pods_get_no_higher_target() -> None:
+    slow = PodProfile(schedule_ms=2_000, ready_ms=240_000, noise=0.0, cpu_limit_milli=400)
+    found = tune(HPA, recorded(StepLoad(100, 900, 1_000), spec(40, 2, 40), 4_000, slow))
+
+    assert any("probably at their limit" in text for text in found.bounds)
+    assert found.proposed_point.target <= 40
+
+
+def test_a_load_without_two_periods_of_a_cycle_keeps_min_replicas_and_says_so() -> None:
+    found = tune(HPA, recorded(StepLoad(300, 500, 2_000), spec(40, 4, 40), 4_000))
+
+    assert any("two periods" in text for text in found.bounds)
+    assert found.spec["minReplicas"] >= 4
+
+
+def test_too_short_a_recording_is_refused() -> None:
+    with pytest.raises(RefusedError, match="at least 120 are needed"):
+        tune(HPA, recorded(ConstantLoad(200), spec(), 900))
+    with pytest.raises(RefusedError, match="no evaluation"):
+        tune(HPA, [])
+
+
+@pytest.mark.parametrize(("periods", "expected"), [(2.0, True), (7.0, True), (0.6, False)])
+def test_a_cycle_is_found_where_it_repeats(periods: float, expected: bool) -> None:
+    times = [number * 15_000 for number in range(2_000)]
+    load: list[float | None] = [5 + 3 * math.sin(2 * math.pi * periods * number / 2_000) for number in range(2_000)]
+    found = cycle_ms(times, load)
+
+    assert (found is not None) == expected
+    if found is not None:
+        assert found == pytest.approx(2_000 * 15_000 / periods, rel=0.05)
+
+
+def test_no_cycle_in_a_constant_an_empty_or_a_rising_load() -> None:
+    times = [number * 15_000 for number in range(400)]
+    assert cycle_ms(times, [3.0] * 400) is None
+    assert cycle_ms(times, [None] * 400) is None
+    assert cycle_ms(times, [number / 10 for number in range(400)]) is None
+    assert cycle_ms([], []) is None
