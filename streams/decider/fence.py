@@ -1,4 +1,4 @@
-"""The self-fence: a process that was suspended for too long must not write, as another may own its partitions ."""
+"""The self-fence: a process that was suspended too long must not write, as another may own its partitions by then."""
 
 import asyncio
 import time
