@@ -88,7 +88,7 @@ async def play(records: Sequence[Observed], number: int, folder: Path, timeout_s
         await _write(kafka, records, number)
         with (
             # Long time-outs: after a rebalance ingest reads again, and the log has duplicates.
-            Process(kafka, "--timestamp", "source", "--session-timeout-ms", "60000") as ingest,
+            Process(kafka, "--timestamp", "source", "--session-timeout", "60") as ingest,
             Decider(broker.bootstrap, folder / "decider.txt", "--playback", session_timeout_s=60) as decider,
         ):
             await ingest.port()
