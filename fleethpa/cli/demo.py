@@ -33,7 +33,7 @@ NEXT = (
 @click.option("--dir", "folder", default="build/demo", show_default=True, help="Folder for kubeconfig and logs.")
 @command_options()
 def demo(session: Session, folder: str) -> int:
-    """Tell a story on three simulated clusters and an embedded broker; exit 0 only if the replicas moved as told."""
+    """Run five scenes on three simulated clusters and an embedded broker; exit 0 only if all checks pass."""
     return session.run(_demo(session, Path(folder)))
 
 

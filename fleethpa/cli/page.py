@@ -25,7 +25,7 @@ _LEAST_TOKEN = 16
 @click.option(
     "--behind-proxy",
     metavar="HEADER",
-    help="An authenticating proxy stands before the page and names the user in this header.",
+    help="An authenticating proxy in front of the page names the user in this header.",
 )
 @click.option(
     "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name that browsers use; may be repeated."
