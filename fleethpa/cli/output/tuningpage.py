@@ -67,7 +67,7 @@ def _table(found: Tuning) -> list[str]:
     rows += [
         ("replica-hours", *(f"{side.replica_hours:,.2f}" for side in sides)),
         ("time in overload", *(_percent(side.overload_share) for side in sides)),
-        ("missing while in overload, mean", *(_percent(side.overload) for side in sides)),
+        ("missing, mean over time", *(_percent(side.overload) for side in sides)),
         ("worst overload (ratio)", *(_worst(side.worst) for side in sides)),
         ("scale events", *(str(side.scale_events) for side in sides)),
         ("replica-hours / oracle's", *(_ratio(side) for side in sides)),
@@ -90,16 +90,12 @@ def _ratio(side: Side) -> str:
 
 def _curve(found: Tuning) -> list[str]:
     """Cost against overload among the specs tried; where the deployed spec and the proposal are."""
-    chosen = {id(found.deployed_point): "deployed", id(found.proposed_point): "proposed"}
-    points = _thinned(found.curve)
-    named: list[tuple[CurvePoint, str]] = [(each, "") for each in points if each != found.deployed_point]
-    named = [(each, "proposed" if found.changed and each == found.proposed_point else "") for each, _ in named]
-    if found.changed and all(text != "proposed" for _, text in named):
-        named.append((found.proposed_point, chosen[id(found.proposed_point)]))
-    named.append((found.deployed_point, "deployed"))
-    named.sort(key=lambda pair: (pair[0].replica_hours, pair[0].overload_share))
+    named = dict.fromkeys(_thinned(found.curve), "")
+    if found.changed:
+        named[found.proposed_point] = "proposed"
+    named[found.deployed_point] = "deployed"
     lines = ["cost against overload, on the part it was chosen on (compact model):"]
-    for point, text in named:
+    for point, text in sorted(named.items(), key=lambda each: (each[0].replica_hours, each[0].overload_share)):
         lines.append(
             f"  {point.replica_hours:>10,.2f} replica-hours  {_percent(point.overload_share):>8} of the time  "
             f"target {point.target:g} %, min {point.min_replicas}, window {point.window_seconds}s  {text}".rstrip()
