@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from schemas.settings import ClusterSettings
-from streams.archive.archiver import Archiver, Limits
+from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from streams.archive.signing import CheckpointWriter
@@ -66,7 +66,7 @@ def write_archive(
 ) -> Path:
     """Write an archive of a generated fleet, or of these topics; some segments per partition."""
     made = topics if topics is not None else topics_of(fleet)
-    archiver = Archiver(root, fleet.partitions, Limits(segment_ms=segment_ms), checkpoints)
+    archiver = Archiver(root, fleet.partitions, SegmentLimits(segment_ms=segment_ms), checkpoints)
     everything = in_order(made)
     for count, (topic, number, record) in enumerate(everything):
         archiver.append(topic, number, record)

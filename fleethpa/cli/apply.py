@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Plan:
+class ApplyPlan:
     """What an apply would do: records to write, what stays as it is, and what is refused."""
 
     writes: list[Write] = field(default_factory=list)
@@ -107,7 +107,7 @@ def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -
     raise usage("apply to which clusters?", cause=f"There are {listed}.", next_step=f"add -C {found[0]}, or -C '*'")
 
 
-def _tell(session: Session, plan: Plan) -> int:
+def _tell(session: Session, plan: ApplyPlan) -> int:
     for warning in plan.warnings:
         session.warn(warning)
     for hpa in plan.unchanged:
@@ -117,7 +117,7 @@ def _tell(session: Session, plan: Plan) -> int:
     return max((problem.code for problem in plan.problems), default=OK)
 
 
-def _say_mode(session: Session, plan: Plan, mode: str | None) -> None:
+def _say_mode(session: Session, plan: ApplyPlan, mode: str | None) -> None:
     created = [write for write in plan.writes if write.subject.endswith("created")]
     if created and mode is None:
         name = created[0].subject.split()[1]
@@ -135,8 +135,8 @@ def _plan(
     namespace: str | None,
     mode: Any,
     reason: str,
-) -> Plan:
-    plan = Plan()
+) -> ApplyPlan:
+    plan = ApplyPlan()
     for manifest in read.hpas:
         scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
         if namespace and manifest.namespace not in ("", namespace):
@@ -152,7 +152,7 @@ def _plan(
     return plan
 
 
-def _checked(manifest: Manifest, namespace: str, plan: Plan) -> dict[str, Any] | None:
+def _checked(manifest: Manifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
     from fleethpa.cli.common.manifestfiles import check_hpa
 
     body, errors = check_hpa(manifest, namespace)
@@ -165,7 +165,7 @@ def _checked(manifest: Manifest, namespace: str, plan: Plan) -> dict[str, Any] |
     return None
 
 
-def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan: Plan) -> None:
+def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan: ApplyPlan) -> None:
     target = (body.get("spec") or {}).get("scaleTargetRef") or {}
     fixed = read.fixed_replicas(str(target.get("kind")), str(target.get("name")), namespace)
     if fixed is not None:
@@ -176,7 +176,7 @@ def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan
 
 
 def _plan_one(
-    session: Session, plan: Plan, state: FleetState, hpa: HpaId, body: dict[str, Any], mode: Any, reason: str
+    session: Session, plan: ApplyPlan, state: FleetState, hpa: HpaId, body: dict[str, Any], mode: Any, reason: str
 ) -> None:
     from schemas.autoscalers import AutoscalerSet
 
@@ -191,7 +191,7 @@ def _plan_one(
     plan.writes.append(Write(subject, set_, hpa.cluster, hpa.namespace))
 
 
-def _look_ahead(plan: Plan, present: Present) -> Foresight:
+def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:
     """Refuse the HPAs that would not enforce, or would take a target from an HPA of another name; foresee the rest."""
     foresight = present.foresee(plan.writes)
     kept = []

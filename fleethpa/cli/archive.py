@@ -64,14 +64,16 @@ def archive(
 
     It continues where it stopped, even after kill -9. SIGTERM closes the open segments.
     """
-    from streams.archive.archiver import Limits
+    from streams.archive.archiver import SegmentLimits
     from streams.archive.follow import ArchiveConfig
 
     config = ArchiveConfig(
         root=Path(folder),
         kafka=_settings(session),
         once=once,
-        limits=Limits(segment_bytes=segment_size << 20, segment_ms=parse_duration_ms(segment_time, "--segment-time")),
+        limits=SegmentLimits(
+            segment_bytes=segment_size << 20, segment_ms=parse_duration_ms(segment_time, "--segment-time")
+        ),
         flush_ms=parse_duration_ms(flush, "--flush"),
         key=_key(key),
         sign_ms=parse_duration_ms(sign_every, "--sign-every"),

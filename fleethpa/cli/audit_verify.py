@@ -33,7 +33,7 @@ def audit_verify(
     """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
     from fleethpa.cli.common.filters import moment
     from fleethpa.cli.common.sources import jobs_for, past_of, progress
-    from streams.history.parallel import Pool
+    from streams.history.parallel import ReplayPool
     from streams.history.verification import verify, verify_partition
 
     past = past_of(session, checked=False)
@@ -41,7 +41,7 @@ def audit_verify(
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since is later than the newest record", cause="The window is empty.")
     heads, unsigned = _heads(session, public_key, checkpoints)
-    pool = Pool(verify_partition, jobs or jobs_for(past))
+    pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> list[Report]:
         async with progress(session, "verifying", pool):

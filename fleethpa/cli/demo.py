@@ -43,10 +43,10 @@ async def _demo(session: Session, folder: Path) -> int:
     from fleethpa.demo.demoarchive import Archiving
     from fleethpa.demo.scene import HPAS, SETTINGS, demo_fleet
     from fleethpa.demo.screen import Screen, wants_live
-    from fleethpa.demo.stack import Plan, Stack
+    from fleethpa.demo.stack import Stack, StackPlan
 
     began, fleet = time.monotonic(), demo_fleet()
-    plan = Plan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
+    plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
     with Screen(wants_live(session.options)) as screen:
         screen.plain(
             "fleethpa demo: an embedded Kafka broker, three simulated clusters, every part of fleethpa", "bold"

@@ -15,7 +15,7 @@ from fleethpa.cli.common.nextsteps import program
 from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.demo.stack import Plan, Stack
+    from fleethpa.demo.stack import Stack, StackPlan
 
 
 @click.command()
@@ -37,14 +37,16 @@ def dev(session: Session, context: str | None, folder: str, control_port: int) -
     return session.run(_serve(session, plan))
 
 
-def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> Plan:
-    from fleethpa.demo.stack import SHADOW_SETTINGS, Plan
+def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
+    from fleethpa.demo.stack import SHADOW_SETTINGS, StackPlan
     from fleethpa.simulator.simulatedfleet import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
     brokers = str(session.options.get("brokers") or "") or _brokers_of(session, kafka_config)
     if context is None:
-        return Plan(folder, fleet=default_fleet(control_port=control_port), brokers=brokers, kafka_config=kafka_config)
+        return StackPlan(
+            folder, fleet=default_fleet(control_port=control_port), brokers=brokers, kafka_config=kafka_config
+        )
     kubeconfig = str(session.options.get("kubeconfig") or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
     known = _contexts(kubeconfig)
     if context not in known:
@@ -52,7 +54,7 @@ def _plan(session: Session, context: str | None, folder: Path, control_port: int
         raise usage(
             f"kubeconfig {kubeconfig} has no context {context!r}", cause=cause, next_step="fleethpa dev --context NAME"
         )
-    return Plan(
+    return StackPlan(
         folder,
         kubeconfig=kubeconfig,
         context=context,
@@ -79,7 +81,7 @@ def _contexts(kubeconfig: str) -> list[str]:
         ) from error
 
 
-async def _serve(session: Session, plan: Plan) -> int:
+async def _serve(session: Session, plan: StackPlan) -> int:
     from fleethpa.cli.common.parts import stop_on_signals
     from fleethpa.demo.stack import Stack
 
@@ -102,7 +104,7 @@ async def _serve(session: Session, plan: Plan) -> int:
     return OK
 
 
-def _expected_hpas(plan: Plan) -> int:
+def _expected_hpas(plan: StackPlan) -> int:
     """How many HPAs the simulated clusters hold; a cluster of the user's may hold none."""
     if plan.fleet is None:
         return 0
@@ -110,7 +112,7 @@ def _expected_hpas(plan: Plan) -> int:
     return sum(len(cluster.store.listing(kind, "")) for cluster in plan.fleet.clusters.values())
 
 
-def banner(stack: Stack, plan: Plan, took_s: float) -> list[str]:
+def banner(stack: Stack, plan: StackPlan, took_s: float) -> list[str]:
     """What runs where, and what to try next."""
     config = stack.config
     broker = "Kafka" if plan.brokers else "embedded broker: memory only, not Kafka, not for production"

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ManifestDifference:
     """One HPA of the input beside what stands; None where there is none."""
 
     hpa: HpaId
@@ -93,7 +93,9 @@ def diff(
     return ANSWER_IS_NO if changed else OK
 
 
-def _differences(state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...]) -> list[Difference]:
+def _differences(
+    state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...]
+) -> list[ManifestDifference]:
     from schemas.keys import HpaId
 
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
@@ -101,7 +103,7 @@ def _differences(state: FleetState, body: Json, clusters: list[str], globs: tupl
     there = [hpa for hpa in ids if hpa in state.hpas]
     # Without -C, an HPA that is in some clusters is not asked for in the others.
     return [
-        Difference(hpa, _sorted(state.hpas[hpa].spec) if hpa in state.hpas else None, _sorted(body["spec"]))
+        ManifestDifference(hpa, _sorted(state.hpas[hpa].spec) if hpa in state.hpas else None, _sorted(body["spec"]))
         for hpa in (ids if globs or not there else there)
     ]
 
@@ -114,7 +116,7 @@ def _sorted(spec: Json) -> Json:
     return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
 
 
-def _lines(session: Session, each: Difference) -> list[str]:
+def _lines(session: Session, each: ManifestDifference) -> list[str]:
     before = to_yaml(each.before).splitlines() if each.before is not None else []
     after = to_yaml(each.after).splitlines()
     head = f"{each.hpa} (in force)" if each.before is not None else "/dev/null"
@@ -123,7 +125,9 @@ def _lines(session: Session, each: Difference) -> list[str]:
     return [paint(line, styles.get(line[:1], ""), color=session.color) for line in lines]
 
 
-def _say(session: Session, found: list[Difference], changed: list[Difference], filenames: tuple[str, ...]) -> None:
+def _say(
+    session: Session, found: list[ManifestDifference], changed: list[ManifestDifference], filenames: tuple[str, ...]
+) -> None:
     session.note(f"{len(found)} compared, {len(changed)} different")
     tried = [each for each in changed if each.before is not None]
     if tried:
@@ -131,13 +135,13 @@ def _say(session: Session, found: list[Difference], changed: list[Difference], f
         session.note(f"Next: fleethpa backtest {files} --since 1d, to see what it would have done")
 
 
-def _listing(found: list[Difference]) -> Listing[Difference]:
-    columns: tuple[Column[Difference], ...] = (
+def _listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
+    columns: tuple[Column[ManifestDifference], ...] = (
         Column("HPA", lambda d: str(d.hpa)),
         Column("WHAT", lambda d: d.what),
     )
     return Listing(
-        kind="Difference",
+        kind="ManifestDifference",
         items=found,
         columns=columns,
         document=lambda d: {

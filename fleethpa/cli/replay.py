@@ -67,10 +67,10 @@ def _reports(
     from fleethpa.cli.common.brokerconnection import connecting
     from fleethpa.cli.common.sources import jobs_for, progress
     from streams.archive.segments import ArchiveError
-    from streams.history.parallel import Pool
+    from streams.history.parallel import ReplayPool
     from streams.history.rerun import ReplayTask, replay_partition
 
-    pool = Pool(replay_partition, jobs or jobs_for(past))
+    pool = ReplayPool(replay_partition, jobs or jobs_for(past))
 
     async def work() -> list[ReplayReport]:
         async with connecting(session.config.servers), progress(session, "replaying", pool):

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleethpa.cli.kubectl import ages, hpacolumns, hpadescription
 from fleethpa.conformance import emptylists
-from fleethpa.conformance.compare import Difference, attempt, differences
+from fleethpa.conformance.compare import AnswerDifference, attempt, differences
 from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
 from schemas.kubernetes.gotimes import parse_time_ms
@@ -37,17 +37,17 @@ from schemas.kubernetes.validation import (
 )
 
 Json = dict[str, Any]
-Check = Callable[[Iterable[Json]], Iterator[list[Difference]]]
+Check = Callable[[Iterable[Json]], Iterator[list[AnswerDifference]]]
 
 
 def _each(answer: Callable[[Json], Json]) -> Check:
     """Make the check of a file whose cases stand alone from the function that gives our answer to one."""
 
-    def compare(case: Json) -> Iterator[Difference]:
+    def compare(case: Json) -> Iterator[AnswerDifference]:
         ours = answer(case)
         return differences({name: case.get(name) for name in ours} | _answers(case), ours)
 
-    def check(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+    def check(cases: Iterable[Json]) -> Iterator[list[AnswerDifference]]:
         for case in cases:
             yield attempt(partial(compare, case))
 
@@ -106,7 +106,7 @@ def _shown_float(quantity: Quantity) -> float | str:
     return number if math.isfinite(number) else ("+Inf" if number > 0 else "-Inf")
 
 
-def check_quantity(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+def check_quantity(cases: Iterable[Json]) -> Iterator[list[AnswerDifference]]:
     """Check parsing, printing, rounding, comparing. A whole double stands in the file as an integer."""
     return _each(_quantity_answer)(_with_doubles(case) for case in cases)
 
@@ -159,7 +159,7 @@ def _shown_errors(errors: Iterable[FieldError]) -> list[Json]:
     return [{"type": e.type, "field": e.field, "detail": e.detail, "string": e.string} for e in errors]
 
 
-def check_validation(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+def check_validation(cases: Iterable[Json]) -> Iterator[list[AnswerDifference]]:
     """Check what is refused."""
     return _each(_validation_answer)(map(_with_lists, cases))
 
@@ -177,7 +177,7 @@ def explain_validation(case: Json) -> str | None:
 # --- selectors --------------------------------------------------------------------------------------------------------
 
 
-def check_selectors(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+def check_selectors(cases: Iterable[Json]) -> Iterator[list[AnswerDifference]]:
     """Check selectors; the first line holds the label sets that they are matched against."""
     lines = iter(cases)
     label_sets = next(lines)["labelSets"]
@@ -209,7 +209,7 @@ _TABLES: dict[str, Json] = {
 }
 
 
-def check_kubectl(cases: Iterable[Json]) -> Iterator[list[Difference]]:
+def check_kubectl(cases: Iterable[Json]) -> Iterator[list[AnswerDifference]]:
     """Check ages, `describe`, rows and tables; a table shows the five objects before it."""
     shown: deque[Json] = deque(maxlen=5)
     for case in cases:
@@ -218,13 +218,13 @@ def check_kubectl(cases: Iterable[Json]) -> Iterator[list[Difference]]:
         yield attempt(partial(_compare_kubectl, case, list(shown)))
 
 
-def _compare_kubectl(case: Json, shown: list[Json]) -> Iterator[Difference]:
+def _compare_kubectl(case: Json, shown: list[Json]) -> Iterator[AnswerDifference]:
     if case["kind"] == "age":
         return differences(case["text"], ages.human_duration(case["seconds"]), "text")
     return _described(case) if case["kind"] == "describe" else _tables(case, shown)
 
 
-def _described(case: Json) -> Iterator[Difference]:
+def _described(case: Json) -> Iterator[AnswerDifference]:
     now_ms = parse_time_ms(case["now"])
     # A list without items stands in the file as null; no list at all is --show-events=false.
     events = (case["events"] or []) if "events" in case else None
@@ -232,7 +232,7 @@ def _described(case: Json) -> Iterator[Difference]:
     yield from differences(case["cells"], hpacolumns.hpa_table_cells(case["hpa"], now_ms), "cells")
 
 
-def _tables(case: Json, shown: list[Json]) -> Iterator[Difference]:
+def _tables(case: Json, shown: list[Json]) -> Iterator[AnswerDifference]:
     hpas, now_ms = [each["hpa"] for each in shown], parse_time_ms(shown[-1]["now"])
     yield from differences(case["names"], [hpa["metadata"].get("name", "") for hpa in hpas], "names")
     yield from differences(case["columns"], list(hpacolumns.COLUMNS), "columns")

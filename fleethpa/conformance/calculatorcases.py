@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
-from fleethpa.conformance.compare import Difference, differences
+from fleethpa.conformance.compare import AnswerDifference, differences
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.calculator import bounds
 from streams.hpa.compile import compile_autoscaler
@@ -15,7 +15,7 @@ from streams.hpa.metrics import evaluate_metric
 from streams.hpa.observation import Scale
 
 
-def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[Difference]]]:
+def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
     """Give (1, differences) of each case."""
     for case in cases:
         ours = _out(case, _evaluate(case))

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-Difference = tuple[str, Any, Any]
+AnswerDifference = tuple[str, Any, Any]
 """(path, upstream's value, ours)"""
 
 ABSENT = "(absent)"
 
 
-def differences(upstream: Any, ours: Any, path: str = "") -> Iterator[Difference]:
+def differences(upstream: Any, ours: Any, path: str = "") -> Iterator[AnswerDifference]:
     """Give every place where the values differ, deepest first; types count (1 is not 1.0 or True)."""
     if isinstance(upstream, dict) and isinstance(ours, dict):
         for key in sorted(upstream.keys() | ours.keys()):
@@ -21,7 +21,7 @@ def differences(upstream: Any, ours: Any, path: str = "") -> Iterator[Difference
         yield path, upstream, ours
 
 
-def attempt(compare: Callable[[], Iterable[Difference]]) -> list[Difference]:
+def attempt(compare: Callable[[], Iterable[AnswerDifference]]) -> list[AnswerDifference]:
     """Compare one case; an engine that breaks on it differs from upstream there, and the other cases still count."""
     try:
         return list(compare())
@@ -29,6 +29,6 @@ def attempt(compare: Callable[[], Iterable[Difference]]) -> list[Difference]:
         return [broken(error)]
 
 
-def broken(error: Exception) -> Difference:
+def broken(error: Exception) -> AnswerDifference:
     """Give the difference that an exception is."""
     return "", ABSENT, f"{type(error).__name__}: {error}"

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
-from fleethpa.conformance.compare import Difference
+from fleethpa.conformance.compare import AnswerDifference
 from fleethpa.conformance.vectorerrors import UnknownFileKindError
 
 Json = dict[str, Any]
-Check = Callable[[Iterable[Json]], Iterator[tuple[int, list[Difference]]]]
+Check = Callable[[Iterable[Json]], Iterator[tuple[int, list[AnswerDifference]]]]
 
 RECORDING = "recording"
 API_KINDS = ("quantity", "defaulting", "validation", "conversion", "selectors", "kubectl")

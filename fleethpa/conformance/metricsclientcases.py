@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleethpa.conformance.caseinputs import EPOCH_MS, Json
-from fleethpa.conformance.compare import Difference, differences
+from fleethpa.conformance.compare import AnswerDifference, differences
 from reconciler.core.metricanswers import fill
 from schemas.codec import decode, encode
 from schemas.metricqueries import Query, is_root_scoped, metric_query
@@ -20,7 +20,7 @@ SELECTOR, NAMESPACE, METRIC = "app=x", "ns", "m"
 _TYPES = {"resource": "Resource", "pods": "Pods", "object": "Object", "external": "External"}
 
 
-def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[Difference]]]:
+def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
     """Give (1, differences) of each case."""
     for case in cases:
         upstream = {key: case[key] for key in ("out", "error", "request") if key in case}

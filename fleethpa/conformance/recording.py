@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from fleethpa.conformance import openpoints
-from fleethpa.conformance.compare import ABSENT, Difference, differences
+from fleethpa.conformance.compare import ABSENT, AnswerDifference, differences
 from fleethpa.conformance.taped import (
     asked_of,
     error_answer,
@@ -56,7 +56,7 @@ class DerivedSync(Struct, frozen=True):
     before: Json
 
 
-def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, list[Difference]]]:
+def check(path: Path, limit: int | None = None) -> Iterator[tuple[str | None, list[AnswerDifference]]]:
     """Give (class of an explained difference or None, differences) of each sync, in time order.
 
     Raises:
@@ -109,7 +109,7 @@ class Replay:
         calls = [self.tapes.calls[each]["done"] for each in sync["answers"] if each in self.tapes.calls]
         return max(calls, default=self._scale_read(sync))
 
-    def check(self, sync: Json) -> tuple[str | None, list[Difference]]:
+    def check(self, sync: Json) -> tuple[str | None, list[AnswerDifference]]:
         """Derive one sync and compare it with what the controller did."""
         view = self._view(sync)
         history = self._history(sync["hpa"], view.moment)
@@ -182,7 +182,7 @@ class Replay:
         near = sorted({each for each in changes if abs(each - moment) <= LAG_S})
         return [moved for each in near for moved in (each - 1e-6, each)]
 
-    def _differences(self, sync: Json, derived: DerivedSync) -> list[Difference]:
+    def _differences(self, sync: Json, derived: DerivedSync) -> list[AnswerDifference]:
         asked, recorded = asked_of(sync), self._recorded(sync)
         ours = derived.result.status if derived.result.status_changed else None
         if asked == derived.asked and recorded == ours:

@@ -18,7 +18,7 @@ import orjson
 from msgspec import Struct
 
 from fleethpa.conformance import recording
-from fleethpa.conformance.compare import Difference, broken
+from fleethpa.conformance.compare import AnswerDifference, broken
 from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 
@@ -186,7 +186,7 @@ def _check_chunk(path: str, kind: str, show: int, chunk: _Chunk) -> _Part:
     return _part(ticks, found, dict(explained), show)
 
 
-def _check_case(kind: str, case: Json) -> tuple[int, list[Difference], str | None]:
+def _check_case(kind: str, case: Json) -> tuple[int, list[AnswerDifference], str | None]:
     """Give ticks, unexplained differences, and the class of what is explained."""
     if kind in CHECKS:
         return *next(CHECKS[kind]([case])), None
@@ -199,7 +199,7 @@ def _check_case(kind: str, case: Json) -> tuple[int, list[Difference], str | Non
 
 def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
     explained: Counter[str] = Counter()
-    found: list[tuple[str, list[Difference]]] = []
+    found: list[tuple[str, list[AnswerDifference]]] = []
     for reason, differences in recording.check(path, limit):
         if reason is not None:
             explained[reason] += 1
@@ -221,7 +221,7 @@ def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, sho
     return _part(len(found), found, {}, show)
 
 
-def _part(ticks: int, found: list[tuple[str, list[Difference]]], explained: dict[str, int], show: int) -> _Part:
+def _part(ticks: int, found: list[tuple[str, list[AnswerDifference]]], explained: dict[str, int], show: int) -> _Part:
     different = [(name, differences) for name, differences in found if differences]
     first = tuple(Shown(name, *difference) for name, differences in different[:show] for difference in differences[:3])
     return _Part(len(found), ticks, len(different), explained, first[:show])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
-from fleethpa.conformance.compare import Difference, differences
+from fleethpa.conformance.compare import AnswerDifference, differences
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.compile import compile_autoscaler
@@ -34,13 +34,13 @@ MAX_ATTEMPTS = 5
 EMPTY_STATUS: Json = {"desiredReplicas": 0, "currentMetrics": None}
 
 
-def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[Difference]]]:
+def check(cases: Iterable[Json]) -> Iterator[tuple[int, list[AnswerDifference]]]:
     """Give (ticks, differences) of each scenario."""
     for case in cases:
         yield len(case["ticks"]), list(check_scenario(case))
 
 
-def check_scenario(case: Json) -> Iterator[Difference]:
+def check_scenario(case: Json) -> Iterator[AnswerDifference]:
     """Run one scenario and compare every tick and the memory it leaves."""
     scenario = Scenario(case)
     for index, tick in enumerate(case["ticks"]):

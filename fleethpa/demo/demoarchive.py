@@ -40,7 +40,7 @@ class Archiving:
         """End the archive as it is and make every decision in it again."""
         from streams.archive.segments import ArchiveError
         from streams.history.archivepast import ArchivePast
-        from streams.history.parallel import Pool
+        from streams.history.parallel import ReplayPool
         from streams.history.verification import verify, verify_partition
 
         told.screen.act(
@@ -49,7 +49,7 @@ class Archiving:
         await self._supervisor.stop()
         began = time.monotonic()
         try:
-            pool = Pool(verify_partition, 1)
+            pool = ReplayPool(verify_partition, 1)
             reports = [report async for report in verify(ArchivePast(self.root), None, [], pool)]
         except ArchiveError as error:
             told.promise(f"the archive holds: {error}", False)

@@ -42,7 +42,7 @@ SHADOW_SETTINGS: Final = ClusterSettings(default_mode="shadow", native_controlle
 
 
 @dataclass
-class Plan:
+class StackPlan:
     """What to start.
 
     `fleet`: simulated clusters (None: `context` of `kubeconfig` is observed, read-only). `brokers`: empty starts the
@@ -63,7 +63,7 @@ class Plan:
 class Stack:
     """A running stack; `config` is what commands need to reach it."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, plan: StackPlan, tell: Callable[[str], None] = lambda text: None) -> None:
         self._plan, self._tell = plan, tell
         self._exit = AsyncExitStack()
         self.supervisor = Supervisor(self._ended)

@@ -8,7 +8,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Pool(Generic[K, V]):
+class WorkerPool(Generic[K, V]):
     """Works on the items of a queue, oldest first, at most `workers` at once and never on two of one key: an older one
     that is slow would undo what a newer one has done.
 

@@ -17,14 +17,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
 
 from reconciler.apply.actuate import Actuator
-from reconciler.apply.clusterworker import Pool
+from reconciler.apply.clusterworker import WorkerPool
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.statuswriter import Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.fullrecords import FullRecords
-from reconciler.core.inbox import Inbox, Position, Progress, Wish
+from reconciler.core.inbox import Inbox, Position, Progress, WantedWrite
 from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, outcome
 from reconciler.core.statusplan import wants_events, wants_status
@@ -65,8 +65,8 @@ class _Lane:
     def __init__(
         self,
         client: ClusterClient,
-        wishes: "Pool[str, Wish]",
-        shows: "Pool[tuple[str, str], Showing]",
+        wishes: "WorkerPool[str, WantedWrite]",
+        shows: "WorkerPool[tuple[str, str], Showing]",
         actuator: Actuator,
         shower: Shower,
     ) -> None:
@@ -147,15 +147,17 @@ class Reconciler:
         )
         shower = Shower(client, metrics=self._metrics, clock=self._config.clock)
 
-        async def carry_out(wish: Wish) -> None:
+        async def carry_out(wish: WantedWrite) -> None:
             await self._end(wish, await actuator.carry_out(wish.decision))
 
         async def show(showing: Showing) -> None:
             await shower.show(showing)
             self._shown(showing)
 
-        wishes: Pool[str, Wish] = Pool(carry_out, workers=self._config.workers, limit=self._config.queue)
-        shows: Pool[tuple[str, str], Showing] = Pool(
+        wishes: WorkerPool[str, WantedWrite] = WorkerPool(
+            carry_out, workers=self._config.workers, limit=self._config.queue
+        )
+        shows: WorkerPool[tuple[str, str], Showing] = WorkerPool(
             show, workers=max(1, self._config.workers // 2), limit=self._config.queue
         )
         self._lanes[client.name] = _Lane(client, wishes, shows, actuator, shower)
@@ -295,10 +297,10 @@ class Reconciler:
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def _end_later(self, wish: Wish, end: End) -> None:
+    def _end_later(self, wish: WantedWrite, end: End) -> None:
         self._group.create_task(self._end(wish, outcome(wish.decision, end)))
 
-    async def _end(self, wish: Wish, ended: Outcome) -> None:
+    async def _end(self, wish: WantedWrite, ended: Outcome) -> None:
         if self._is_ours(wish.position):
             await self._tell(wish, ended)
             self._inbox.ended(wish.decision)
@@ -308,7 +310,7 @@ class Reconciler:
         # Else it is for the partition's owner of now, who reads the decision again, to say what becomes of it: the
         # first outcome counts, and ours only says that we gave it up.
 
-    async def _tell(self, wish: Wish, ended: Outcome) -> None:
+    async def _tell(self, wish: WantedWrite, ended: Outcome) -> None:
         decision = wish.decision
         now = self._config.clock()
         await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now)

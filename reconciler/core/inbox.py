@@ -24,7 +24,7 @@ class Position(NamedTuple):
     assignment: int = 0
 
 
-class Wish(NamedTuple):
+class WantedWrite(NamedTuple):
     """A wanted write and where it came from."""
 
     decision: Decision
@@ -52,9 +52,9 @@ class Inbox:
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
-        self._newest: dict[TargetKey, tuple[int, Wish | None]] = {}
+        self._newest: dict[TargetKey, tuple[int, WantedWrite | None]] = {}
 
-    def offer(self, decision: Decision, position: Position) -> tuple[Wish | None, list[Wish]]:
+    def offer(self, decision: Decision, position: Position) -> tuple[WantedWrite | None, list[WantedWrite]]:
         """Take a full record in: (the wish to work on, the wishes it replaces).
 
         A newer evaluation that wants nothing replaces an older wish, too; a completion ends the wish it completes.
@@ -66,13 +66,13 @@ class Inbox:
         _, before = self._newest.get(key, (0, None))
         if decision.kind == "completion" and (before is None or before.decision.id != decision.completes):
             return None, []
-        wish = Wish(decision, position) if _wants(decision) else None
+        wish = WantedWrite(decision, position) if _wants(decision) else None
         if before is None and wish is None:
             return None, []
         self._keep(key, decision.seq, wish)
         return wish, [] if before is None else [before]
 
-    def _keep(self, key: TargetKey, seq: int, wish: Wish | None) -> None:
+    def _keep(self, key: TargetKey, seq: int, wish: WantedWrite | None) -> None:
         if wish is None:
             self._newest.pop(key, None)
         else:
@@ -88,7 +88,7 @@ class Inbox:
         if self.is_newest(decision):
             del self._newest[target_key(decision)]
 
-    def forget(self, partitions: Iterable[int]) -> list[Wish]:
+    def forget(self, partitions: Iterable[int]) -> list[WantedWrite]:
         """Another member owns these partitions now; returns the wishes that are its own from here on."""
         gone = set(partitions)
         for partition in gone:

@@ -41,7 +41,7 @@ class Missing(Struct, frozen=True):
     """The object is not there."""
 
 
-class Guards(Struct, frozen=True, kw_only=True):
+class WriteGuards(Struct, frozen=True, kw_only=True):
     """Settings of the cluster that forbid writes. `max_step`: the most that one write may change (None: no limit)."""
 
     frozen: bool = False
@@ -66,7 +66,7 @@ Action = Write | End
 
 
 def plan(
-    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: Guards, now_ms: int
+    decision: Decision, *, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards, now_ms: int
 ) -> Action:
     """Say what to do.
 
@@ -85,7 +85,7 @@ def plan(
 
 
 def _refusal(
-    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: Guards
+    decision: Decision, wanted: int, scale: ObservedScale, hpa: ObservedHpa | Missing | None, guards: WriteGuards
 ) -> str:
     if decision.mode != "enforce":
         return f"the HPA's mode is {decision.mode}, which writes nothing"
@@ -110,7 +110,7 @@ def _hpa_refusal(decision: Decision, hpa: ObservedHpa | Missing | None) -> str:
 
 
 def _limit_refusal(
-    decision: Decision, wanted: int, current: int, hpa: ObservedHpa | Missing | None, guards: Guards
+    decision: Decision, wanted: int, current: int, hpa: ObservedHpa | Missing | None, guards: WriteGuards
 ) -> str:
     if guards.frozen:
         return f"cluster {decision.cluster} is frozen"

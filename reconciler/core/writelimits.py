@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from reconciler.core.plan import Guards
+from reconciler.core.plan import WriteGuards
 from schemas.keys import EVERY_CLUSTER
 from schemas.settings import SettingsSet
 
@@ -46,11 +46,11 @@ class GuardSettings:
         """How often a status in which only metric values have changed is written; 0: with each evaluation."""
         return self._status_every_ms.get(cluster, self._status_every_ms.get(EVERY_CLUSTER, 0))
 
-    def guards(self, cluster: str) -> Guards:
+    def guards(self, cluster: str) -> WriteGuards:
         """What holds for a cluster now. A frozen fleet is frozen everywhere; maxStep 0 means no limit."""
         step = self._max_step.get(cluster, self._max_step.get(EVERY_CLUSTER, 0))
         frozen = self._frozen.get(EVERY_CLUSTER, False) or self._frozen.get(cluster, False)
-        return Guards(frozen=frozen, max_step=step if step > 0 else None)
+        return WriteGuards(frozen=frozen, max_step=step if step > 0 else None)
 
     def sync_period_ms(self, cluster: str, default: int) -> int:
         """How often a cluster's metrics are asked for."""

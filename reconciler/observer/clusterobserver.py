@@ -18,8 +18,8 @@ from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.nativeevidence import Evidence, native_status_write
-from reconciler.observer.publisher import Outlet
-from reconciler.observer.reflector import Limits, Mirror, Sight
+from reconciler.observer.publisher import RecordPublisher
+from reconciler.observer.reflector import Mirror, Sight, WatchLimits
 from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
@@ -54,7 +54,7 @@ class ClusterObserver:
         self,
         client: ClusterClient,
         config: ObserverConfig,
-        outlet: Outlet,
+        outlet: RecordPublisher,
         metrics: ObserverMetrics,
         *,
         session: SessionName,
@@ -74,7 +74,7 @@ class ClusterObserver:
         self._lists = self._answers = 0
         self._asked_for: set[tuple[str, Target, str]] = set()
         self._soon: set[str] = set()
-        self._limits = Limits(config.list_limit, config.watch_s)
+        self._limits = WatchLimits(config.list_limit, config.watch_s)
         self._api = ApiServer(client, self._troubles, metrics)
         client.on_answer = self._api.answered
         discovery = Discovery(client)

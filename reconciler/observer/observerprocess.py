@@ -16,7 +16,7 @@ from reconciler.observer.centralhpas import CentralHpas, follow_central, group_o
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativecanary import Canary
 from reconciler.observer.nativeevidence import Evidence, NativeProofs
-from reconciler.observer.publisher import Outlet
+from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import follow_others
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
@@ -52,7 +52,7 @@ class Observer:
             await self._observe(Publisher(producer), stop)
 
     async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
-        outlet = Outlet(publisher, self._metrics, self._config.clock)
+        outlet = RecordPublisher(publisher, self._metrics, self._config.clock)
         clients = [ClusterClient(cluster) for cluster in self._config.clusters]
         try:
             async with asyncio.TaskGroup() as group:
@@ -75,7 +75,7 @@ class Observer:
             for client in clients:
                 await client.close()
 
-    def _observer(self, client: ClusterClient, outlet: Outlet) -> ClusterObserver:
+    def _observer(self, client: ClusterClient, outlet: RecordPublisher) -> ClusterObserver:
         def sync_period_ms() -> int:
             return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
 

@@ -15,7 +15,7 @@ WAITING_LIMIT = 20_000
 Lane = tuple[str, str, str]
 
 
-class Outlet:
+class RecordPublisher:
     """Takes bodies and writes them soon after, those of one topic and namespace in order."""
 
     def __init__(self, publisher: Publisher, metrics: ObserverMetrics, clock: Clock) -> None:

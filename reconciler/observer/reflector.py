@@ -50,7 +50,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class WatchLimits:
     """`list_limit`: items per chunk of a list. `watch_s`: how long one watch request lasts. `check_s`: how often it is
     asked whether an open watch would still be allowed, since it outlives the rights with which it was opened.
     `blind_s`: pause between looks while nothing of the cluster can be seen, since a server that has just begun forbids
@@ -104,12 +104,12 @@ class Reflector:
         *,
         metrics: ObserverMetrics,
         namespace: str = "",
-        limits: Limits | None = None,
+        limits: WatchLimits | None = None,
         sight: Sight | None = None,
     ) -> None:
         self._client, self._path, self._listener = client, path, listener
         self._namespace, self._metrics = namespace, metrics
-        self._limits, self._sight = limits or Limits(), sight or Sight()
+        self._limits, self._sight = limits or WatchLimits(), sight or Sight()
         self._label = path.rpartition("/")[2]
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
@@ -257,7 +257,7 @@ class Mirror:
         namespaces: tuple[str, ...],
         seen_namespaces: NamespacesSource,
         metrics: ObserverMetrics,
-        limits: Limits,
+        limits: WatchLimits,
         sight: Sight,
         wanted: Callable[[], set[str]] = set,
     ) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from reconciler.apply.clusterworker import Pool
+from reconciler.apply.clusterworker import WorkerPool
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
@@ -15,7 +15,7 @@ from reconciler.clusters.rbac import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.nativeevidence import Evidence, native_scale_write
-from reconciler.observer.reflector import Limits, Listener, Sight
+from reconciler.observer.reflector import Listener, Sight, WatchLimits
 from reconciler.observer.troubles import Problem, problem_of
 from schemas.scales import ScaleSet, Target
 
@@ -45,7 +45,7 @@ class ScaleWatcher:
         *,
         session: str,
         mirror: Mirrored,
-        limits: Limits,
+        limits: WatchLimits,
         sight: Sight,
         native_wrote: Callable[[Evidence | None], None],
     ) -> None:
@@ -57,7 +57,7 @@ class ScaleWatcher:
         self._unread: dict[tuple[str, Target], Problem] = {}
         """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
         self._parents: dict[tuple[str, str], _Parents] = {}
-        self._reads: Pool[tuple[str, Target], tuple[str, Target]] = Pool(
+        self._reads: WorkerPool[tuple[str, Target], tuple[str, Target]] = WorkerPool(
             self._read, workers=READERS, limit=READS_WAITING
         )
         self._group: asyncio.TaskGroup | None = None

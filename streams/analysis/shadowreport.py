@@ -32,7 +32,7 @@ ALLOWED_DIFFERENCES = 1
 """So many explained differences of other classes than timing are allowed however short the comparison is."""
 
 
-class Difference(Struct, frozen=True, kw_only=True, rename="camel"):
+class NativeDifference(Struct, frozen=True, kw_only=True, rename="camel"):
     """One difference. `native`: what the cluster's controller made of `current`; `fleethpa`: what fleethpa wanted.
 
     `decision`: id of the evaluation, or of the last one before the native sync. `why`: what explains it.
@@ -62,7 +62,7 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     skipped: int
     """What cannot be compared: the scale was unknown, or another hand moved it."""
     counts: dict[str, int]
-    differences: list[Difference]
+    differences: list[NativeDifference]
     ready: bool
     reasons: list[str]
     reproduced: int = 0
@@ -109,7 +109,7 @@ class _Comparison:
         self.steps = steps
         self.syncs = [sync for step in steps for sync in step.syncs if sync is not None]
         self.slack_ms = SLACK_PERIODS * steps[-1].inputs.period_ms
-        self.differences: list[Difference] = []
+        self.differences: list[NativeDifference] = []
         self.agreed = self.skipped = 0
 
     def report(self) -> ShadowReport:
@@ -172,7 +172,7 @@ class _Comparison:
     ) -> None:
         current, native, fleethpa = counts
         self.differences.append(
-            Difference(
+            NativeDifference(
                 time=time_ms,
                 decision=inputs.decision,
                 current=current,

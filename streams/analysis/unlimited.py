@@ -9,7 +9,7 @@ from streams.hpa.autoscaler import Autoscaler, ScalingPolicy, ScalingRules
 from streams.hpa.evaluation import History
 from streams.hpa.gofloat import MAX_INT32
 from streams.hpa.normalize import legacy_limits
-from streams.state.probe import EvaluationInputs, Guards
+from streams.state.probe import EvaluationInputs, ProbeGuards
 
 _PLENTY = ScalingPolicy("Pods", 1_000_000_000, 1_000, 0.0)
 
@@ -66,7 +66,7 @@ def _exact(rules: ScalingRules | None) -> ScalingRules | None:
 
 def _guards(**changes: object) -> Callable[[EvaluationInputs], EvaluationInputs]:
     def changed(inputs: EvaluationInputs) -> EvaluationInputs:
-        guards: Guards = structs.replace(inputs.guards, **changes)
+        guards: ProbeGuards = structs.replace(inputs.guards, **changes)
         return structs.replace(inputs, guards=guards)
 
     return changed

@@ -31,7 +31,7 @@ _LOCK = "lock"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SegmentLimits:
     """When a segment is closed: compressed size, or span of its records' timestamps."""
 
     segment_bytes: int = 16 * 1024 * 1024
@@ -143,7 +143,7 @@ class Archiver:
     """
 
     def __init__(
-        self, root: Path, partitions: int, limits: Limits, checkpoints: CheckpointWriter | None = None
+        self, root: Path, partitions: int, limits: SegmentLimits, checkpoints: CheckpointWriter | None = None
     ) -> None:
         create(root, partitions)
         self.root, self.limits = root, limits

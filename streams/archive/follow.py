@@ -17,7 +17,7 @@ from runtime.healthserver import health_server
 from runtime.kafkaclients import aiokafka_kwargs, read_range
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.archive.archiver import Archiver, Limits, torn
+from streams.archive.archiver import Archiver, SegmentLimits, torn
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchiveError, MissingTopicError, archived
 from streams.archive.signing import CheckpointWriter, read_private
@@ -45,7 +45,7 @@ class ArchiveConfig:
     root: Path
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     once: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: SegmentLimits = field(default_factory=SegmentLimits)
     flush_ms: int = 500
     key: Path | None = None
     sign_ms: int = 60_000

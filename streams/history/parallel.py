@@ -36,7 +36,7 @@ def _start(counts: Any) -> None:
     gc.set_threshold(100_000, 50, 1_000)
 
 
-class Pool(Generic[T, R]):
+class ReplayPool(Generic[T, R]):
     """Runs one function over tasks, in this process (one job) or in several."""
 
     def __init__(self, work: Callable[[T], R], jobs: int) -> None:

@@ -13,7 +13,7 @@ from streams.archive.segments import GENESIS, ArchiveError
 from streams.archive.signing import Heads, read_checkpoints, read_public
 from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
-from streams.history.parallel import Pool, told
+from streams.history.parallel import ReplayPool, told
 from streams.history.partitioncheck import check_partition
 from streams.history.past import Past
 
@@ -75,7 +75,7 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
 
 
 async def verify(
-    past: Past, since_ms: int | None, checkpoints: list[Heads], pool: Pool[Task, Report]
+    past: Past, since_ms: int | None, checkpoints: list[Heads], pool: ReplayPool[Task, Report]
 ) -> AsyncIterator[Report]:
     """Verify all partitions; a report for each, as they come.
 

@@ -21,7 +21,7 @@ from streams.state.membership import is_selector
 from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.probe import EvaluationInputs, Guards
+from streams.state.probe import EvaluationInputs, ProbeGuards
 from streams.state.refusals import show_refusal
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
@@ -137,7 +137,7 @@ class Evaluator:
             history=row.history,
             settings=settings.controller,
             period_ms=settings.sync_period_ms,
-            guards=Guards(settings.frozen, paused_up, paused_down, settings.hold_on_overflow, settings.max_step),
+            guards=ProbeGuards(settings.frozen, paused_up, paused_down, settings.hold_on_overflow, settings.max_step),
             restart=restart,
             native_moves=tuple(row.native_moves),
             moves=tuple(row.moves),

@@ -12,7 +12,7 @@ from streams.hpa.evaluation import History
 from streams.hpa.observation import Observation
 
 
-class Guards(Struct, frozen=True, gc=False):
+class ProbeGuards(Struct, frozen=True, gc=False):
     """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one."""
 
     frozen: bool = False
@@ -47,7 +47,7 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     history: History
     settings: ControllerSettings
     period_ms: int
-    guards: Guards
+    guards: ProbeGuards
     restart: str = ""
     native_moves: tuple[tuple[int, int, int], ...] = ()
     moves: tuple[tuple[int, int, int, str], ...] = ()

@@ -20,18 +20,18 @@ from pathlib import Path
 
 import orjson
 
-from streams.archive.archiver import Limits
+from streams.archive.archiver import SegmentLimits
 from streams.archive.layout import DECISIONS, LOG, create
 from streams.archive.segmentwriter import PartitionWriter
 from streams.history.archivepast import ArchivePast
-from streams.history.parallel import Pool, cores
+from streams.history.parallel import ReplayPool, cores
 from streams.history.rerun import ReplayReport, ReplayTask, replay_partition
 from tests.archive_kit import decided
 from tests.generated_log import Fleet, generate
 
 PARTITIONS = 4
 FLUSH_EVERY = 2_000
-SEGMENT_BYTES = Limits().segment_bytes
+SEGMENT_BYTES = SegmentLimits().segment_bytes
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def archive_of(root: Path, hpas: int, minutes: float, jobs: int = 1) -> int:
     tasks = [ArchiveTask(root / f"part-{number}", fleet, number) for number in range(PARTITIONS)]
 
     async def run() -> int:
-        return sum([made async for made in Pool(archive_partition, jobs).run(tasks)])
+        return sum([made async for made in ReplayPool(archive_partition, jobs).run(tasks)])
 
     made = asyncio.run(run())
     for task in tasks:
@@ -92,7 +92,7 @@ def replayed(root: Path, jobs: int) -> tuple[list[ReplayReport], float]:
 
     async def run() -> list[ReplayReport]:
         tasks = [ReplayTask(ArchivePast(root), number) for number in range(PARTITIONS)]
-        return [report async for report in Pool(replay_partition, jobs).run(tasks)]
+        return [report async for report in ReplayPool(replay_partition, jobs).run(tasks)]
 
     began = time.monotonic()
     return asyncio.run(run()), time.monotonic() - began

@@ -15,7 +15,7 @@ from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
 from streams.hpa.observation import Observation, PodList, PodRow, PodSamples, Scale, pod_samples
 from streams.hpa.reconcile import decide
 from streams.hpa.requests import Container, PodTemplate
-from streams.state.probe import EvaluationInputs, Guards
+from streams.state.probe import EvaluationInputs, ProbeGuards
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000
@@ -123,5 +123,5 @@ def _inputs(
         history=history,
         settings=ControllerSettings(),
         period_ms=PERIOD_MS,
-        guards=Guards(),
+        guards=ProbeGuards(),
     )

@@ -15,7 +15,7 @@ from fleethpa.simulator.resources import by_kind
 from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.observer import clusterobserver
 from reconciler.observer.observerprocess import Observer
-from reconciler.observer.reflector import Limits
+from reconciler.observer.reflector import WatchLimits
 from runtime.kafkaclients import running_producer
 from runtime.publicrecords import Publisher
 from schemas.autoscalers import AutoscalerList
@@ -147,7 +147,7 @@ async def test_polls_move_the_time_of_the_last_sync_though_no_watch_has_news(tmp
 async def test_rights_that_are_revoked_while_watches_stay_open_become_troubles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusterobserver, "Limits", partial(Limits, check_s=0.5))
+    monkeypatch.setattr(clusterobserver, "WatchLimits", partial(WatchLimits, check_s=0.5))
     monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.1)
     async with rig(tmp_path) as made:
         sim = made.sims["east"]

@@ -32,7 +32,7 @@ from fleethpa.cli.common.sources import open_past
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas import topics
 from schemas.connection import KafkaSettings
-from streams.archive.archiver import Archiver, Limits
+from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.follow import NAMES
 from streams.archive.segments import ArchivedRecord
 from streams.history.evaluationinputs import evaluation_of
@@ -529,7 +529,7 @@ def _growing(
             produce(settings, log)
             yield ("--brokers", running.bootstrap), lambda more: produce(settings, more)
         return
-    archiver = Archiver(root, topics.EMBEDDED_PARTITIONS, Limits(segment_ms=40_000))
+    archiver = Archiver(root, topics.EMBEDDED_PARTITIONS, SegmentLimits(segment_ms=40_000))
     offsets: Counter[tuple[str, int]] = Counter()
 
     def grow(more: list[TopicRecord]) -> None:

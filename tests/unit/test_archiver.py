@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.archive.archiver import Archiver, Limits, is_written, torn
+from streams.archive.archiver import Archiver, SegmentLimits, is_written, torn
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
@@ -29,24 +29,24 @@ def made() -> Topics:
 
 
 def test_only_one_process_writes_an_archive(tmp_path: Path) -> None:
-    archiver = Archiver(tmp_path, 1, Limits())
+    archiver = Archiver(tmp_path, 1, SegmentLimits())
     assert is_written(tmp_path)
     with pytest.raises(ArchiveError, match="another process writes"):
-        Archiver(tmp_path, 1, Limits())
+        Archiver(tmp_path, 1, SegmentLimits())
     archiver.finish()
     assert not is_written(tmp_path)
 
 
 def test_an_archive_of_another_partition_count_is_refused(tmp_path: Path) -> None:
-    Archiver(tmp_path, 1, Limits()).finish()
+    Archiver(tmp_path, 1, SegmentLimits()).finish()
     with pytest.raises(ArchiveError, match="has 1 partitions, the log has 4"):
-        Archiver(tmp_path, 4, Limits())
+        Archiver(tmp_path, 4, SegmentLimits())
 
 
 def test_an_archive_that_grows_while_it_is_verified_is_found_right(
     made: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archiver = Archiver(tmp_path, 1, Limits(segment_ms=20_000))
+    archiver = Archiver(tmp_path, 1, SegmentLimits(segment_ms=20_000))
     coming = iter(in_order(made))
 
     def grow(seconds: int) -> None:
@@ -75,7 +75,7 @@ def test_a_late_beginning_that_was_killed_leaves_nothing_behind(made: Topics, tm
     partition = Partition.empty(0)
     for record in made[LOG, 0][:20]:
         partition.apply(record.offset, record.timestamp_ms, record.value)
-    killed = Archiver(tmp_path, 1, Limits())
+    killed = Archiver(tmp_path, 1, SegmentLimits())
     killed.begin_with(0, dict(partition.checkpoint()))
     killed.release()
     report = verify_partition(Task(ArchivePast(begun_late(tmp_path, made, 60)), 0))
@@ -89,7 +89,7 @@ def begun_late(root: Path, made: Topics, at: int) -> Path:
         partition.apply(record.offset, record.timestamp_ms, record.value)
     rows = dict(partition.checkpoint())
     assert not torn(rows, 0)
-    archiver = Archiver(root, 1, Limits(segment_ms=30_000))
+    archiver = Archiver(root, 1, SegmentLimits(segment_ms=30_000))
     archiver.begin_with(0, rows)
     for record in made[LOG, 0][at - 5 :]:
         archiver.append(LOG, 0, record)
@@ -119,7 +119,7 @@ def test_an_archive_begun_late_starts_from_state_rows_and_is_verified_from_there
 def test_it_goes_on_from_a_late_beginning(tmp_path: Path, made: Topics) -> None:
     root = begun_late(tmp_path, made, 60)
     before = len(snapshots(root, 0))
-    archiver = Archiver(root, 1, Limits())
+    archiver = Archiver(root, 1, SegmentLimits())
     assert archiver.next_offset(LOG, 0) == len(made[LOG, 0])
     assert archiver.behind() == []
     archiver.finish()
@@ -133,7 +133,7 @@ def test_a_snapshot_that_a_crash_left_out_is_made_at_the_next_start(tmp_path: Pa
     content = stored[-1][1].read_bytes()
     stored[-1][1].unlink()
     assert "is missing" in judged_archive(root, None).fault
-    Archiver(root, 1, Limits()).finish()
+    Archiver(root, 1, SegmentLimits()).finish()
     assert stored[-1][1].read_bytes() == content
     assert judged_archive(root, None).fault == ""
 
@@ -141,7 +141,7 @@ def test_a_snapshot_that_a_crash_left_out_is_made_at_the_next_start(tmp_path: Pa
 def test_decisions_wait_for_their_log_records_and_are_missed_when_they_do_not_come(
     tmp_path: Path, made: Topics
 ) -> None:
-    archiver = Archiver(tmp_path, 1, Limits())
+    archiver = Archiver(tmp_path, 1, SegmentLimits())
     for record in made[DECISIONS, 0]:
         archiver.append(DECISIONS, 0, record)
     archiver.flush()
@@ -152,7 +152,7 @@ def test_decisions_wait_for_their_log_records_and_are_missed_when_they_do_not_co
     assert len(list(PartitionReader(tmp_path, DECISIONS, 0).records())) == len(made[DECISIONS, 0])
     assert archiver.behind() == []
     archiver.finish()
-    other = Archiver(tmp_path / "b", 1, Limits())
+    other = Archiver(tmp_path / "b", 1, SegmentLimits())
     for record in made[LOG, 0]:
         other.append(LOG, 0, record)
     other.flush()
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_is_being_written_is_no_damage(made: Topics, tmp_path:
     write_archive(root, FLEET, topics=made, checkpoints=CheckpointWriter(root, read_private(key)))
     for name in ("HEAD.json.tmp", "000000000099.json.tmp"):
         (root / "checkpoints" / name).touch()
-    archiver = Archiver(root, 1, Limits())
+    archiver = Archiver(root, 1, SegmentLimits())
     assert checkpoints_of(root, tmp_path / "audit.pub")
     archiver.release()
     with pytest.raises(ArchiveError, match=r"000000000099\.json\.tmp does not belong"):

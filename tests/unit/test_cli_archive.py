@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from schemas.keys import partition_for
-from streams.archive.archiver import Archiver, Limits
+from streams.archive.archiver import Archiver, SegmentLimits
 from streams.archive.layout import DECISIONS
 from streams.history.archivepast import ArchivePast
 from streams.history.past import Enough
@@ -242,7 +242,7 @@ def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made:
 
 def test_the_past_is_shown_as_it_was_shown_then(run: Cli, made: Topics, tmp_path: Path) -> None:
     root, shown = tmp_path / "archive", {}
-    archiver = Archiver(root, FLEET.partitions, Limits(segment_ms=50_000))
+    archiver = Archiver(root, FLEET.partitions, SegmentLimits(segment_ms=50_000))
     everything = in_order(made)
     for at, (topic, number, record) in enumerate(everything):
         archiver.append(topic, number, record)

@@ -12,7 +12,7 @@ import pytest
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.manifestfiles import check_hpa, read_input
 from fleethpa.cli.common.settingwords import parse_changes
-from fleethpa.cli.common.writer import Fate, Pending, _fates_in
+from fleethpa.cli.common.writer import Fate, SentRecord, _fates_in
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
@@ -56,17 +56,17 @@ class Broker:
         self.written: list[tuple[str, str, Body]] = []
         self.state, self.reason = "logged", ""
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         return self._keep(subject, cluster, namespace, bodies)
 
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> Pending:
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
         return self._keep(subject, cluster, "", bodies)
 
-    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+    def _keep(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.written += [(cluster, namespace, body) for body in bodies]
-        return Pending(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
+        return SentRecord(subject, "fleethpa.autoscalers", 0, len(self.written) - 1)
 
-    async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         return [Fate(pending, self.state, self.reason) for pending in waiting]
 
 
@@ -507,12 +507,12 @@ class Record:
 
 
 def test_the_fate_of_a_record_is_read_from_the_log_and_the_rejected() -> None:
-    pending = Pending("x", "fleethpa.autoscalers", 1, 7)
+    pending = SentRecord("x", "fleethpa.autoscalers", 1, 7)
     source = Source(topic="fleethpa.autoscalers", partition=1, offset=7, index=0, time=0)
     log = encode(LogRecord(v=1, entries=[Entry(key="east/shop", body=AutoscalerDeleted(name="a"), source=source)]))
     where = [("topic", b"fleethpa.autoscalers"), ("partition", b"1"), ("offset", b"7"), ("reason", b"bad")]
 
-    def waiting() -> dict[tuple[str, int, int], Pending]:
+    def waiting() -> dict[tuple[str, int, int], SentRecord]:
         return {("fleethpa.autoscalers", 1, 7): pending}
 
     assert _fates_in(Record("fleethpa.log", log), waiting()) == [Fate(pending, "logged")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.apply.clusterworker import Pool
+from reconciler.apply.clusterworker import WorkerPool
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.rivals import rival
 from reconciler.observer.takeover import SILENCE_MS, OtherSessions
@@ -274,7 +274,7 @@ async def test_a_pool_works_in_order_on_at_most_so_many_at_once_and_gives_back_w
         if len(seen) == 3:
             all_seen.set()
 
-    pool: Pool[int, int] = Pool(work, workers=2, limit=3)
+    pool: WorkerPool[int, int] = WorkerPool(work, workers=2, limit=3)
     assert [pool.put(number, number) for number in range(4)] == [None, None, None, 0]
     assert pool.take_back(2) == 2
     assert pool.take_back(2) is None
@@ -305,7 +305,7 @@ async def test_a_pool_never_works_on_two_items_of_one_key_at_once() -> None:
         elif item == "other":
             go.set()
 
-    pool: Pool[str, str] = Pool(work, workers=2, limit=3)
+    pool: WorkerPool[str, str] = WorkerPool(work, workers=2, limit=3)
     task = asyncio.create_task(pool.run())
     try:
         pool.put("web", "old")

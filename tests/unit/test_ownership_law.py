@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from fleethpa.cli import adopt as adopting
-from fleethpa.cli.common.writer import Fate, Pending
+from fleethpa.cli.common.writer import Fate, SentRecord
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
@@ -51,17 +51,17 @@ class Arriving:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         return self._append(subject, f"{cluster}/{namespace}", bodies)
 
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> Pending:
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
         return self._append(subject, WHOLE_PARTITION_KEY, bodies)
 
-    def _append(self, subject: str, key: str, bodies: Sequence[Body]) -> Pending:
+    def _append(self, subject: str, key: str, bodies: Sequence[Body]) -> SentRecord:
         self._fleet.append(*bodies, key=key)
-        return Pending(subject, "fleethpa.autoscalers", 0, 0)
+        return SentRecord(subject, "fleethpa.autoscalers", 0, 0)
 
-    async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         return [Fate(pending, "logged") for pending in waiting]
 
 
@@ -264,7 +264,7 @@ def test_an_hpa_that_was_just_adopted_is_not_given_back_to_what_is_gone() -> Non
 
 
 def test_adopt_deletes_nothing_before_the_central_hpa_is_in_the_log() -> None:
-    async def unknown(_: Arriving, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+    async def unknown(_: Arriving, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         return [Fate(pending, "unknown") for pending in waiting]
 
     owners = Owners()

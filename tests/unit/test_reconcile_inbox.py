@@ -55,9 +55,9 @@ def test_a_newer_evaluation_that_wants_nothing_ends_the_older_wish() -> None:
 
 
 def inbox_wish(decision: Decision) -> Any:
-    from reconciler.core.inbox import Wish
+    from reconciler.core.inbox import WantedWrite
 
-    return Wish(decision, at(decision.seq - 1))
+    return WantedWrite(decision, at(decision.seq - 1))
 
 
 def test_a_completion_ends_only_the_wish_that_it_completes() -> None:

@@ -11,13 +11,13 @@ from reconciler.core.plan import (
     ATTEMPTS,
     Action,
     End,
-    Guards,
     Missing,
     ObservedHpa,
     ObservedScale,
     Retry,
     Trouble,
     Write,
+    WriteGuards,
     after_trouble,
     outcome,
     plan,
@@ -50,7 +50,7 @@ CENTRAL = structs.replace(DECISION, origin="central")
 
 
 def planned(decision: Decision = DECISION, **changes: Any) -> Action:
-    given_: dict[str, Any] = {"scale": SCALE, "hpa": HPA, "guards": Guards(), "now_ms": NOW, **changes}
+    given_: dict[str, Any] = {"scale": SCALE, "hpa": HPA, "guards": WriteGuards(), "now_ms": NOW, **changes}
     return plan(decision, **given_)
 
 
@@ -100,10 +100,12 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
             End("refused", "5 replicas are outside the HPA's limits, which are 6 to 10 now"),
             id="below the live minimum",
         ),
-        pytest.param({"guards": Guards(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"),
-        pytest.param({"guards": Guards(max_step=3)}, Write(5, "17"), id="exactly the largest step"),
         pytest.param(
-            {"guards": Guards(max_step=2)},
+            {"guards": WriteGuards(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"
+        ),
+        pytest.param({"guards": WriteGuards(max_step=3)}, Write(5, "17"), id="exactly the largest step"),
+        pytest.param(
+            {"guards": WriteGuards(max_step=2)},
             End("refused", "a step from 2 to 5 is larger than the cluster's maxStep 2"),
             id="too large a step",
         ),
@@ -169,7 +171,7 @@ def test_no_write_is_outside_min_max_or_step_nor_late_nor_over_another_hand(
         decision,
         scale=structs.replace(SCALE, spec_replicas=live),
         hpa=hpa,
-        guards=Guards(frozen=frozen, max_step=max_step),
+        guards=WriteGuards(frozen=frozen, max_step=max_step),
         now_ms=NOW + 10_000 + late_ms,
     )
     if isinstance(action, Write):

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.observer.reflector import ForbiddenError, Limits, Mirror, Reflector, Sight
+from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
 from reconciler.observer.troubles import Problem
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
@@ -184,7 +184,7 @@ def path_of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
 
-def mirrored(server: Server, heard: Heard, seen: list[str], limits: Limits, sight: Sight | None = None) -> Mirror:
+def mirrored(server: Server, heard: Heard, seen: list[str], limits: WatchLimits, sight: Sight | None = None) -> Mirror:
     async def namespaces() -> list[str]:
         return list(seen)
 
@@ -200,7 +200,7 @@ def mirrored(server: Server, heard: Heard, seen: list[str], limits: Limits, sigh
     )
 
 
-QUICK = Limits(blind_s=0.01, looks_s=(0.01,))
+QUICK = WatchLimits(blind_s=0.01, looks_s=(0.01,))
 
 
 async def test_a_cluster_that_was_forbidden_for_a_moment_is_watched_as_a_whole_again() -> None:
@@ -233,7 +233,7 @@ async def test_while_nothing_can_be_seen_it_is_looked_again_every_two_seconds_el
 ) -> None:
     server, heard, sight = Server(), Heard(), Sight()
     server.forbidden = server.everywhere = True
-    limits = Limits()
+    limits = WatchLimits()
     work = mirrored(server, heard, ["shop"], limits, sight).run()
     await until(lambda: server.asked.count("list /api/v1/namespaces/shop/pods") == 20, work)
     # Each look is one of the whole cluster and one of the namespace; the pauses between them are the blind one.
@@ -277,7 +277,7 @@ async def test_an_open_watch_ends_when_its_right_is_revoked_but_not_for_one_stra
     monkeypatch.setattr("reconciler.observer.reflector.CONFIRM_S", 0.0)
     server, heard, sight = Server(), Heard(), Sight()
     metrics = ObserverMetrics(CollectorRegistry())
-    limits = Limits(check_s=0.01)
+    limits = WatchLimits(check_s=0.01)
     reflector = Reflector(server, "/api/v1/pods", heard, metrics=metrics, limits=limits, sight=sight)  # type: ignore[arg-type]
     task = asyncio.ensure_future(reflector.run())
     try:

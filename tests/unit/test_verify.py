@@ -10,14 +10,14 @@ from schemas.settings import EngineSet
 from streams.archive.layout import LOG
 from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
-from streams.history.parallel import Pool
+from streams.history.parallel import ReplayPool
 from streams.history.verification import checkpoints_of, verify, verify_partition
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
-    pool = Pool(verify_partition, jobs)
+    pool = ReplayPool(verify_partition, jobs)
     reports = [report async for report in verify(ArchivePast(root), since_ms, checkpoints_of(root, None), pool)]
     return sorted(reports, key=lambda report: report.partition)
 

@@ -19,7 +19,7 @@ _POLL_MS: Final = 200
 
 
 @dataclass(frozen=True)
-class Pending:
+class SentRecord:
     """A record that the broker has acknowledged: where it stands, and what it says for the user (`subject`)."""
 
     subject: str
@@ -35,7 +35,7 @@ class Pending:
 class Fate:
     """What became of a record: `logged` (it stands in the log), `rejected` (with the reason) or `unknown` in time."""
 
-    pending: Pending
+    pending: SentRecord
     state: str
     reason: str = ""
 
@@ -47,25 +47,25 @@ class Writer:
         self._publisher, self._consumer = Publisher(producer), consumer
         self.partitions, self._brokers = partitions, brokers
 
-    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+    async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         """Write a record about one namespace to `fleethpa.autoscalers`."""
         return await self._send(subject, AUTOSCALERS, cluster, namespace, bodies)
 
-    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> Pending:
+    async def settings(self, subject: str, cluster: str, bodies: Sequence[Body]) -> SentRecord:
         """Write a record about a cluster (`*`: all) to `fleethpa.settings`."""
         # One partition for all of them, so that later settings stay later.
         return await self._send(subject, SETTINGS, cluster, "", bodies)
 
-    async def _send(self, subject: str, topic: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> Pending:
+    async def _send(self, subject: str, topic: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         from aiokafka.errors import KafkaError
 
         try:
             sent = await self._publisher.send(topic, cluster, namespace, bodies, _now_ms())
         except KafkaError as error:
             raise unreachable(f"{topic} at {self._brokers} did not accept the record", cause=str(error)) from error
-        return Pending(subject, topic, sent.partition, sent.offset)
+        return SentRecord(subject, topic, sent.partition, sent.offset)
 
-    async def fates(self, waiting: Iterable[Pending], timeout_s: float) -> list[Fate]:
+    async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
         """Wait until each record stands in the log or among the rejected, for at most `timeout_s`."""
         open_ = {(p.topic, p.partition, p.offset): p for p in waiting}
         found: list[Fate] = []
@@ -78,7 +78,7 @@ class Writer:
         return found + [Fate(pending, "unknown") for pending in open_.values()]
 
 
-def _fates_in(record: Any, open_: dict[tuple[str, int, int], Pending]) -> list[Fate]:
+def _fates_in(record: Any, open_: dict[tuple[str, int, int], SentRecord]) -> list[Fate]:
     if record.topic == REJECTED:
         headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
         position = (headers.get("topic", ""), int(headers.get("partition", -1)), int(headers.get("offset", -1)))

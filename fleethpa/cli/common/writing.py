@@ -15,7 +15,7 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.writer import Fate, Pending, Writer
+    from fleethpa.cli.common.writer import Fate, SentRecord, Writer
     from schemas.entries import Body
 
 R = TypeVar("R")
@@ -96,7 +96,7 @@ async def write_all(
     if must_arrive and not limit_s:
         raise usage("--wait 0s: the next step depends on the record", next_step="leave --wait out")
     check_writes(writes)
-    pendings: list[Pending] = []
+    pendings: list[SentRecord] = []
     for write in writes:
         if write.namespace:
             pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, [write.body]))
