@@ -4,7 +4,7 @@ The log shows a sync by the status that it wrote. fleethpa is evaluated with the
 trace, with the sample whose values the status shows, and with the memory that the controller's syncs before it left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
@@ -65,7 +65,7 @@ def retrace(events: Sequence[Event]) -> list[Retraced | None]:
     found = []
     for index, event in enumerate(events):
         if isinstance(event, NativeSync):
-            found.append(memory.retrace(event, list(_around(events, index))))
+            found.append(memory.retrace(event, events, index))
     return found
 
 
@@ -101,8 +101,8 @@ class _NativeMemory:
         self.history: History = EMPTY_HISTORY
         self.newest: EvaluationInputs | None = None
 
-    def retrace(self, sync: NativeSync, around: list[EvaluationInputs]) -> Retraced | None:
-        """Re-derive one sync and remember it."""
+    def retrace(self, sync: NativeSync, events: Sequence[Event], index: int) -> Retraced | None:
+        """Re-derive the sync at `index` of the events and remember it."""
         scale = sync.inputs.observation.scale
         if not isinstance(scale, Scale):
             return None
@@ -110,8 +110,12 @@ class _NativeMemory:
         native = int(sync.status.get("desiredReplicas", 0)) if sync.rescaled else current
         inputs = _at_scale(sync.inputs, structs.replace(scale, spec_replicas=current))
         self._begin(inputs)
-        candidates = [inputs, *_with_other_samples(inputs, around)]
-        found = self._explain(candidates, sync.status, native)
+        here = answer(inputs)
+        if here.final == native and _shows(here, sync.status):
+            found = _Explained(self._with_memory(inputs), None, "", shown=True)
+        else:
+            candidates = [inputs, *_with_other_samples(inputs, _around(events, index))]
+            found = self._explain(candidates, sync.status, native)
         self._remember(found.used, native if sync.rescaled else None)
         return Retraced(
             inputs=inputs,
@@ -119,7 +123,7 @@ class _NativeMemory:
             uid=uid_of(inputs.decision),
             current=current,
             native=native,
-            fleethpa=answer(inputs).final,
+            fleethpa=here.final,
             rescaled=sync.rescaled,
             kind=found.kind,
             why=found.why,
@@ -142,7 +146,7 @@ class _NativeMemory:
             at_ms += step_ms
 
     def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
-        same = [each for each in candidates if _shown(answer(each)) == (status.get("currentMetrics") or None)]
+        same = [each for each in candidates if _shows(answer(each), status)]
         remembering = [self._with_memory(each) for each in same]
         for each, own in zip(same, remembering, strict=True):
             if answer(each).final == native:
@@ -205,12 +209,11 @@ def _by_limit(remembering: list[EvaluationInputs], status: dict[str, Any], nativ
     return None
 
 
-def _shown(made: Answer) -> list[dict[str, Any]] | None:
-    """The metric values that the evaluation's status shows."""
-    if made.evaluation.pending is not None:
-        return made.evaluation.pending.current_metrics or None
-    result = made.evaluation.result
-    return (result.status.get("currentMetrics") if result is not None else None) or None
+def _shows(made: Answer, status: dict[str, Any]) -> bool:
+    """Tell whether the evaluation's status shows the metric values of a status."""
+    pending, result = made.evaluation.pending, made.evaluation.result
+    shown = pending.current_metrics if pending is not None else result and result.status.get("currentMetrics")
+    return (shown or None) == (status.get("currentMetrics") or None)
 
 
 def _held_natively(status: dict[str, Any], beyond: int) -> str:
@@ -231,7 +234,7 @@ def _at_scale(inputs: EvaluationInputs, scale: Scale) -> EvaluationInputs:
     return structs.replace(inputs, observation=structs.replace(inputs.observation, scale=scale))
 
 
-def _with_other_samples(inputs: EvaluationInputs, around: list[EvaluationInputs]) -> Iterator[EvaluationInputs]:
+def _with_other_samples(inputs: EvaluationInputs, around: Iterable[EvaluationInputs]) -> Iterator[EvaluationInputs]:
     """Give the inputs with the samples of other moments, each at its own pods and count, too."""
     scale = inputs.observation.scale
     for other in around:

@@ -7,6 +7,7 @@ next sync (timing), with the values of its status (metric), without what held on
 explains is counted as semantics.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -108,6 +109,7 @@ class _Comparison:
         self.hpa = hpa
         self.steps = steps
         self.syncs = [sync for step in steps for sync in step.syncs if sync is not None]
+        self.times_ms = [sync.time_ms for sync in self.syncs]
         self.slack_ms = SLACK_PERIODS * steps[-1].inputs.period_ms
         self.differences: list[NativeDifference] = []
         self.agreed = self.skipped = 0
@@ -198,7 +200,8 @@ class _Comparison:
 
     def _by_sync(self, inputs: EvaluationInputs) -> tuple[Class, str] | None:
         """The native controller synced at another moment, and there fleethpa gives the same."""
-        near = [sync for sync in self.syncs if self._is_near(sync, inputs)]
+        first, last = (bisect_left(self.times_ms, inputs.now_ms + way * self.slack_ms) for way in (-1, 1))
+        near = [sync for sync in self.syncs[first:last] if sync.uid == uid_of(inputs.decision)]
         if not near:
             return None
         nearest = min(near, key=lambda sync: (sync.time_ms < inputs.now_ms, abs(sync.time_ms - inputs.now_ms)))
@@ -212,15 +215,12 @@ class _Comparison:
             return "timing", f"{sync} is fleethpa's answer there too"
         return nearest.kind, f"{sync}: {nearest.why}"
 
-    def _is_near(self, sync: Retraced, inputs: EvaluationInputs) -> bool:
-        return sync.uid == uid_of(inputs.decision) and abs(sync.time_ms - inputs.now_ms) <= self.slack_ms
-
     def _by_last_status(self, inputs: EvaluationInputs, current: int) -> tuple[Class, str] | None:
         """A status that does not change is not written: the native controller still has the values of its last one."""
-        before = [s for s in self.syncs if s.time_ms <= inputs.now_ms and s.uid == uid_of(inputs.decision)]
-        if not before:
+        before = bisect_right(self.times_ms, inputs.now_ms)
+        last = self.syncs[before - 1] if before else None
+        if last is None or last.uid != uid_of(inputs.decision):
             return None
-        last = before[-1]
         seen = structs.replace(last.used.observation, scale=inputs.observation.scale)
         if answer(structs.replace(inputs, observation=seen)).final != current:
             return None
