@@ -20,6 +20,7 @@ from streams.decider.ticks import Ticker
 ENVIRONMENT = "FLEETHPA_STALL"
 TAKES = 3
 HUNG_S = 600.0
+FETCH_HANGS = "a fetch hangs"
 
 
 def stall_recovery() -> None:
@@ -32,15 +33,16 @@ def stall_recovery() -> None:
 
 
 def stall_fetch() -> None:
-    """Let no fetch come back after the first takes."""
+    """Let no fetch come back after the first take, and say when one hangs."""
 
     async def hang(*_: Any, **__: Any) -> None:
+        print(FETCH_HANGS, flush=True)
         await asyncio.Event().wait()
 
     def stop() -> None:
         strict.StrictConsumer._getmany = hang
 
-    after_takes(stop)
+    after_takes(stop, 1)
 
 
 def stall_ticks() -> None:
@@ -60,9 +62,9 @@ def stall_loop() -> None:
     after_takes(lambda: time.sleep(HUNG_S))  # the injected stall itself
 
 
-def after_takes(stop: Callable[[], None]) -> None:
+def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:
     """Do this at the end of the last of the first takes."""
-    take, left = Takes.take, TAKES
+    take, left = Takes.take, takes
 
     async def counted(self: Takes, events: Sequence[Any]) -> None:
         nonlocal left

@@ -13,7 +13,7 @@ from tests.kafka.conftest import PARTITIONS, make_topics, playback_topics
 from tests.kafka.run_reading import Run
 from tests.kafka.run_reading import first_difference as first_live_difference
 from tests.playback import Log, fold, make_log
-from tests.stalled_decider import ENVIRONMENT
+from tests.stalled_decider import ENVIRONMENT, FETCH_HANGS
 
 LIMITS = ("--stall-seconds", "8", "--recovery-seconds", "12")
 
@@ -37,6 +37,14 @@ def healthy(settings: KafkaSettings, folder: Path, *arguments: str) -> Decider:
     return Decider(
         settings.bootstrap_servers, folder / "decider.txt", *arguments, instance_id="decider-0", session_timeout_s=8
     )
+
+
+async def says(running: Decider, text: str) -> None:
+    """Wait until it has printed this."""
+    async with asyncio.timeout(120):
+        while text not in running.tail():
+            assert not running.ended, running.tail()
+            await asyncio.sleep(0.1)
 
 
 async def ends_stalled(running: Decider, reason: str) -> None:
@@ -74,6 +82,9 @@ async def test_a_stalled_decider_ends_and_its_restart_goes_on_with_the_same_byte
     monkeypatch.setenv(ENVIRONMENT, stall)
     await load_log(settings, first)
     doomed = stalling(settings, tmp_path, "--playback")
+    if stall == "fetch":
+        # Only records that come after the last fetch are sure to wait for one.
+        await says(doomed, FETCH_HANGS)
     loading = asyncio.create_task(load_log(settings, second))
     await ends_stalled(doomed, reason)
     await loading
