@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes chaos mutate check format bench bench-policies lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,10 @@ dev: setup  ## Keep the demo stack up for your own commands (kubectl included); 
 # Files in their order: those of processes that mostly wait come early, and the short ones fill the gaps. Rewritten test
 # modules are cached, also where the environment forbids Python to: half of what collecting costs.
 test: setup  ## The fast tier: unit, conformance and pipeline tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -m 'not kafka and not slow and not page' --ignore tests/kafka --ignore tests/kubernetes --ignore tests/page --ignore tests/slow -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## What is too slow for the fast tier: random damage to archives, closed-loop scores, long laws
-	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes"
+	$(BIN)/pytest -q -m "slow and not kafka and not kubernetes and not page"
 
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m kafka tests/kafka
@@ -39,6 +39,16 @@ test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Centra
 test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built once from Go modules; needs go)
 	$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -m kubernetes tests/kubernetes
+
+DEMO_ARCHIVE := build/demo/archive
+$(DEMO_ARCHIVE):
+	$(BIN)/fleethpa demo
+
+test-page: setup $(DEMO_ARCHIVE)  ## The page in a real browser: nine questions, hostile names, accessibility (needs Chromium)
+	$(BIN)/pytest -q -m page tests/page
+
+screenshots: setup $(DEMO_ARCHIVE)  ## Pictures of every view of the demo's archive, light and dark, wide and narrow (needs Chromium)
+	$(BIN)/python -m tests.page.screenshots $(DEMO_ARCHIVE) build/screenshots --docs docs/images
 
 FAULTS ?= 20
 chaos: setup  ## Kills, pauses, rebalances and broker faults against Apache Kafka (FAULTS=200 for the full run)

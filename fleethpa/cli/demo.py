@@ -25,6 +25,7 @@ NEXT = (
     "make dev                              the same stack for your own commands, kubectl included",
     "fleethpa explain east/shop/checkout   (while it runs) every number behind a decision",
     "fleethpa get hpa -A --at 1m --from build/demo/archive   (now, with nothing running) a minute before the end",
+    "fleethpa page --from build/demo/archive   the same in a browser: why every count was what it was",
     "fleethpa dev --context NAME           your own cluster, read-only, in shadow",
 )
 

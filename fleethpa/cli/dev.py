@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from fleethpa.demo.stack import Stack, StackPlan
 
 
+USUAL_PAGE_PORT: Final = 7080
+
+
 @click.command()
 @click.option("--context", help="Observe this context of your own kubeconfig instead, read-only and in shadow mode.")
 @click.option("--dir", "folder", default="build/dev", show_default=True, help="Folder for kubeconfig and logs.")
@@ -27,14 +31,32 @@ if TYPE_CHECKING:
     default=0,
     help="Port of the simulated clusters' switches [default: free].",
 )
+@click.option(
+    "--page-port",
+    type=click.IntRange(0, 65535),
+    help="Port of the page [default: 7080, or a free one where that is taken; 0: no page].",
+)
 @command_options()
-def dev(session: Session, context: str | None, folder: str, control_port: int) -> int:
+def dev(session: Session, context: str | None, folder: str, control_port: int, page_port: int | None) -> int:
     """Run everything on this machine: an embedded broker, three simulated clusters and all parts; Ctrl-C ends it.
 
     With --brokers it uses your Kafka, with --context your own cluster, read-only.
     """
     plan = _plan(session, context, Path(os.environ.get("FLEETHPA_RUNTIME_DIR") or folder), control_port)
+    plan.page_port = _page_port() if page_port is None else page_port
     return session.run(_serve(session, plan))
+
+
+def _page_port() -> int:
+    """The usual port of the page, or a free one."""
+    for port in (USUAL_PAGE_PORT, 0):
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(listener.getsockname()[1])
+    return 0
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
@@ -132,6 +154,8 @@ def banner(stack: Stack, plan: StackPlan, took_s: float) -> list[str]:
     ]
     if plan.fleet:
         lines.append(f"  switches    {plan.fleet.control.url}  (load, faults: docs/quickstart.md)")
+    if plan.page_port:
+        lines.append(f"  page        http://127.0.0.1:{plan.page_port}/  (the fleet in a browser)")
     lines.append(
         "  decider     pid " + str(stack.children["decider"].pid) + "  (kill -9 it: it comes back where it was)"
     )

@@ -57,6 +57,8 @@ class StackPlan:
     kubeconfig: str = ""
     context: str = ""
     settings: ClusterSettings = DEV_SETTINGS
+    page_port: int = 0
+    """Port of this machine on which the page is served; 0: it is not."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
@@ -139,10 +141,13 @@ class Stack:
         reach += ["--kafka-config", self.config.kafka_config] if self.config.kafka_config else []
         members = ["--kubeconfig", self.config.kubeconfig, "--contexts", ",".join(self.clusters), "--web-port", "0"]
         read_only = [] if self._plan.fleet else ["--without", "reconciler"]
-        return {
+        commands: dict[str, Sequence[str]] = {
             "parts": [*base, "all", "--without", "decider", *read_only, *reach, *members],
             "decider": [*base, "decider", *reach, *_DECIDER],
         }
+        if self._plan.page_port:
+            commands["page"] = [*base[:-1], "page", "--port", str(self._plan.page_port), *reach]
+        return commands
 
     async def _child(self, name: str, arguments: Sequence[str]) -> None:
         log = self._plan.folder / f"{name}.log"

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from fleethpa.cli.common.configuration import Config
-from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.failures import CommandError, unreachable
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.sources import archive_past, open_past
 from fleethpa.cli.common.views import FleetState
@@ -27,6 +27,8 @@ EVERY_S: Final = 2.0
 SHARE: Final = 4.0
 """Reading the state takes at most one part in so many of the time."""
 RETRY_S: Final = 3.0
+STALE_S: Final = 5.0
+"""A state that is older is read again before it is shown."""
 STALL_S: Final = 60.0
 """A reading of the topics that takes longer has failed: the brokers are away."""
 KEPT: Final = 4
@@ -52,6 +54,8 @@ class LiveReader:
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
         self._one = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
+        self._read_at = 0.0
         self._past: Past | None = None
         self._exits = AsyncExitStack()
         self._earlier: OrderedDict[int, FleetState] = OrderedDict()
@@ -80,7 +84,15 @@ class LiveReader:
                 self._wanted.clear()
                 await self._wanted.wait()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, older_than_s: float = 0.0) -> None:
+        """Read the state, unless that was done less than `older_than_s` ago by whoever had the turn before."""
+        async with self._refreshing:
+            if self._read_at and time.monotonic() - self._read_at < older_than_s:
+                return
+            await self._read()
+            self._read_at = time.monotonic()
+
+    async def _read(self) -> None:
         try:
             async with asyncio.timeout(STALL_S), self.past() as past:
                 state = await read_state(past)
@@ -105,7 +117,7 @@ class LiveReader:
         async with self._changed:
             if not self.problem:
                 self.since_ms = time.time_ns() // 1_000_000
-            self.problem = error.text() if isinstance(error, CommandError) else str(error) or type(error).__name__
+            self.problem = _said(error) if isinstance(error, CommandError) else str(error) or type(error).__name__
             self.version += 1
             self._changed.notify_all()
 
@@ -127,9 +139,10 @@ class LiveReader:
         """
         self._wanted.set()
         if at_ms is None:
+            if self.state is None or self.is_live:
+                await self._refresh(STALE_S)
             if self.state is None:
-                async with self.past() as past:
-                    self.state = await read_state(past)
+                raise unreachable(self.problem, next_step="fleethpa doctor")
             return self.state
         if at_ms in self._earlier:
             self._earlier.move_to_end(at_ms)
@@ -171,3 +184,7 @@ class LiveReader:
         """End the connection."""
         async with self._one:
             await self._close()
+
+
+def _said(error: CommandError) -> str:
+    return f"{error.what}. {error.cause}" if error.cause else error.what
