@@ -76,8 +76,16 @@ def test_ports_are_served_to_other_pods_and_selectors_match_their_templates() ->
             template = document["spec"]["template"]
             assert document["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
             arguments = template["spec"]["containers"][0]["args"]
-            assert arguments[arguments.index("--web-host") + 1] == "0.0.0.0"
-            assert int(arguments[arguments.index("--web-port") + 1]) == 8080
+            prefix = "--" if arguments[0] == "page" else "--web-"
+            assert arguments[arguments.index(f"{prefix}host") + 1] == "0.0.0.0"
+            assert int(arguments[arguments.index(f"{prefix}port") + 1]) == 8080
+
+
+def test_the_page_in_a_cluster_asks_for_a_token_and_knows_its_name() -> None:
+    (pod,) = [pod for name, pod in pods() if name == "fleethpa-page"]
+    arguments = pod["containers"][0]["args"]
+    assert "--token-file" in arguments
+    assert "fleethpa-page.fleethpa-system.svc" in arguments
 
 
 def test_the_permissions_are_those_that_the_command_prints() -> None:

@@ -1,0 +1,99 @@
+"""The questions of whoever is on call, answered by clicking, from the fleet on: in three clicks, without scrolling."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.page.conftest import TroubledStack
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+
+
+def in_view(found: Locator) -> None:
+    """It is visible without scrolling at 1280 by 800."""
+    expect(found).to_be_visible()
+    box = found.bounding_box()
+    assert box is not None
+    assert box["y"] >= 0
+    assert box["y"] + min(box["height"], 24) <= 800, f"{box['y']:.0f} px down"
+
+
+def open_hpa(page: Page, stack: TroubledStack, name: str) -> None:
+    """One click from the fleet."""
+    page.goto(stack.address)
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.locator("h1")).to_contain_text(name)
+
+
+def test_what_needs_attention_now(page: Page, stack: TroubledStack) -> None:
+    page.goto(stack.address)
+    in_view(page.get_by_text(re.compile(r"\d+ HPAs of \d+ need a look|\d+ of \d+ need a look")).first)
+    for text in ("maxReplicas", "INC-42", "http_request_per_second", "undo each other", "no metrics"):
+        in_view(page.locator("td[data-column=PROBLEM]", has_text=text).first)
+    in_view(page.locator(".strip li", has_text="north").filter(has_text="API server"))
+
+
+def test_why_did_it_scale(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/checkout")
+    link = page.locator(".timeline .kind-scale a").first
+    in_view(link)
+    link.click()
+    in_view(page.locator(".verdict", has_text="SCALE"))
+    in_view(page.locator(".steps tr.winner"))
+
+
+def test_why_did_it_not_scale(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/checkout")
+    in_view(page.locator(".verdict", has_text="at maxReplicas 12"))
+    in_view(page.locator(".steps tr", has_text="maxReplicas limits"))
+
+
+def test_what_would_have_changed_it(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/checkout")
+    in_view(page.locator(".would tr", has_text="without maxReplicas"))
+
+
+def test_who_else_moved_it(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/media/encode")
+    in_view(page.locator(".moves tr", has_text="kubectl").first)
+    in_view(page.locator(".banner", has_text="undo each other").first)
+
+
+def test_which_metric_fails_since_when(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "west/shop/checkout")
+    in_view(page.locator(".health tr", has_text="unable to handle"))
+    in_view(page.locator(".timeline .kind-failed", has_text="since").first)
+
+
+def test_which_metric_has_a_wrong_name(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/web")
+    in_view(page.locator(".health tr", has_text="http_request_per_second"))
+
+
+def test_what_changed_in_its_spec_by_whom(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/web")
+    in_view(page.locator(".revisions tr", has_text="maxReplicas 6→7"))
+
+
+def test_is_this_record_authentic(page: Page, stack: TroubledStack) -> None:
+    open_hpa(page, stack, "east/shop/checkout")
+    page.get_by_role("link", name=re.compile("Decision at")).click()
+    page.get_by_role("button", name="Re-derive now").click()
+    in_view(page.locator("[data-identical=yes]"))
+
+
+def test_new_things_come_in_by_themselves_and_pause_stops_that(page: Page, stack: TroubledStack) -> None:
+    page.goto(stack.address)
+    asof = page.locator("#fleet")
+    before = asof.inner_html()
+    page.wait_for_event("response", lambda answer: answer.url.rstrip("/") == stack.address, timeout=20_000)
+    expect(asof).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(6_000)
+    assert [url for url in asked if "/live" not in url] == []
+    assert before

@@ -1,0 +1,138 @@
+"""Every view of an archive: accessible, by keyboard, narrow, dark; hostile names are text in a real browser too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from playwright.sync_api import Browser, Page, expect
+
+from fleethpa.cli.common.configuration import Config
+from fleethpa.page.livereader import LiveReader
+from fleethpa.page.pageserver import PageServer
+from schemas.autoscalers import AutoscalerList
+from tests.page.screenshots import views
+from tests.unit.cli_kit import Fleet, hpa
+from tests.unit.page_kit import LOCAL, over
+
+pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+AXE = (Path(__file__).parent / "axe-core-4.14.1.min.js").read_text()
+HOSTILE = "<img src=x onerror=window.wasHacked=1>\u202e'\""
+
+
+def serious(page: Page) -> list[tuple[str, Any]]:
+    """Serious and critical violations that axe-core finds."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+def test_no_view_has_a_serious_violation_or_scrolls_sideways(
+    browser: Browser, archived: str, scheme: Any, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    for name, path in views(page, archived).items():
+        page.goto(archived + path)
+        if name == "hpa":
+            page.wait_for_selector("#plots canvas")
+        assert serious(page) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+    context.close()
+
+
+def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None:
+    page.goto(f"{archived}/hpa/east/shop/checkout")
+    page.wait_for_selector("#plots canvas")
+    drawn = page.evaluate("window.fleethpaCharts[0].data.map(line => Array.from(line))")
+    said = page.evaluate("fetch('/hpa/east/shop/checkout/series').then(answer => answer.json())")
+    assert drawn == [said[name] for name in ("times", "most", "least", "wanted", "spec", "ready")]
+    assert max(count for count in said["wanted"] if count) == 8
+    box = page.locator("#plots .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("#reading")).to_contain_text("wanted 8, current 8")
+
+
+def test_a_click_on_a_chart_puts_the_view_at_that_moment(page: Page, archived: str) -> None:
+    page.goto(f"{archived}/hpa/east/shop/checkout")
+    page.wait_for_selector("#plots canvas")
+    box = page.locator("#plots .u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 3, box["y"] + box["height"] / 2)
+    page.wait_for_url("**at=*")
+    expect(page.locator("#asof")).to_contain_text("As of 2")
+    page.wait_for_selector("#plots")
+
+
+def test_everything_is_reached_by_keyboard(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "east/shop/checkout":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text("east/shop/checkout")
+
+
+def test_the_search_filters_as_one_types_and_is_in_the_address(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.get_by_label("Filter").press_sequentially("!cluster:east sea")
+    expect(page.locator("table.fleet tbody tr")).to_have_count(1)
+    expect(page.locator("table.fleet tbody tr")).to_contain_text("west/shop/search")
+    assert "cluster%3Aeast" in page.url
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A page over a fleet with names and messages of an attacker."""
+    fleet = Fleet()
+    fleet.settle(replicas=3, usage_milli=500)
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), hpa(HOSTILE), hpa("x" * 10_000)], session="s"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 300, error=HOSTILE)
+    over(fleet, monkeypatch)
+    loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
+
+    async def serve() -> None:
+        server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
+        runner = web.AppRunner(server.app(), shutdown_timeout=0.5)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        stop = asyncio.Event()
+        address.append(stop)
+        ready.set()
+        await stop.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    yield address[0]
+    loop.call_soon_threadsafe(address[1].set)
+    thread.join(20)
+    loop.close()
+
+
+def test_hostile_names_are_text_in_a_browser(hostile: str, page: Page) -> None:
+    for path in ("/", "/hpa/east/shop/checkout", "/changes?show=all&since=7d"):
+        page.goto(hostile + path)
+        assert page.evaluate("window.wasHacked") is None
+        assert page.locator("main img").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    page.goto(hostile)
+    expect(page.locator("table.fleet")).to_contain_text("<img src=x onerror=window.wasHacked=1>")
