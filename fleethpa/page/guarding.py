@@ -18,10 +18,10 @@ OPEN_PATHS: Final = ("/healthz", "/login", "/static/", "/vendor/")
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -51,6 +51,10 @@ class Guard:
     def host_fits(self, host: str) -> bool:
         """Whether a Host header names this server: another name may be an attacker's that points here."""
         return _bare(host) in self.names
+
+    def is_own(self, origin: str) -> bool:
+        """Whether an Origin header names this page; programs that are not browsers send none."""
+        return not origin or self.host_fits(origin.partition("://")[2])
 
     def admits(self, request: web.Request) -> bool:
         """Whether a request may read the fleet."""
@@ -93,7 +97,8 @@ def middleware(guard: Guard) -> Middleware:
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await _answer(guard, request, handler)
         if not response.prepared:
-            response.headers.update(HEADERS)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
         return response
 
     return guarded
@@ -104,6 +109,8 @@ async def _answer(guard: Guard, request: web.Request, handler: Handler) -> web.S
     if not is_probe and not guard.host_fits(request.headers.get("Host", "")):
         text = "This Host name is not one of this page. Start it with --allowed-host NAME to add one.\n"
         return web.Response(status=421, text=text)
+    if request.method == "POST" and not guard.is_own(request.headers.get("Origin", "")):
+        return web.Response(status=403, text="This request comes from another site.\n")
     if not request.path.startswith(OPEN_PATHS) and not guard.admits(request):
         if guard.token and "text/html" in request.headers.get("Accept", "") and request.method == "GET":
             return web.Response(status=303, headers={"Location": "/login"})

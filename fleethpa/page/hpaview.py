@@ -28,7 +28,7 @@ from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
 from streams.history.past import Past
 from streams.history.recorded import Recorded
-from streams.state.moves import moved
+from streams.state.moves import FLEETHPA, moved
 
 SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_SPAN: Final = "1h"
@@ -91,6 +91,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "view": view,
         "problems": [clean(problem.text) for problem in view.problems] if view is not None else [],
         "moves": _moves(view),
+        "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read),
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandError
+from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.nextsteps import completed
@@ -28,6 +29,7 @@ from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rendering import environment
+from fleethpa.page.trying import LONGEST_S, MODELS, MOST_RUNS, Trials, candidate_text
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from streams.archive.segments import ArchiveError
@@ -38,6 +40,10 @@ HERE: Final = Path(__file__).parent
 KEEP_ALIVE_S: Final = 15.0
 SLOW_S: Final = 10.0
 """A browser that takes nothing for so long is dropped; it connects again when it can."""
+BROWSER: Final = "fleethpa-try"
+"""The cookie by which a browser's run is known to be its own."""
+REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
+"""The report brings its style along, and has neither scripts nor links to elsewhere."""
 MOST_BROWSERS: Final = 200
 DEFAULT_WINDOW: Final = "24h"
 _STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
@@ -55,6 +61,7 @@ class PageServer:
         self.reader, self.guard = reader, guard
         self._options, self._servers = options, servers
         self._templates = environment()
+        self._trials = Trials(options)
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -71,6 +78,11 @@ class PageServer:
                 web.get("/changes", self.changes),
                 web.get("/clusters", self.clusters),
                 web.get("/audit", self.audit),
+                web.get("/try", self.try_form),
+                web.post("/try", self.try_it),
+                web.get("/try/run", self.run),
+                web.post("/try/cancel", self.cancel),
+                web.get("/try/report", self.report),
                 web.get("/live", self.live),
                 web.get("/healthz", self.healthz),
                 web.get("/login", self.login),
@@ -88,6 +100,7 @@ class PageServer:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        await self._trials.close()
         await self.reader.close()
 
     # --- views ------------------------------------------------------------------------------------------------------
@@ -181,6 +194,68 @@ class PageServer:
             lasts = [await past.last_ms(number) for number in numbers]
         rows = list(zip(numbers, firsts, lasts, strict=True))
         return self._html(request, "audit.html", state, {"partitions": rows}, command="audit verify")
+
+    # --- another spec on the past -----------------------------------------------------------------------------------
+
+    async def try_form(self, request: web.Request) -> web.Response:
+        """The manifest to try, and how the newest run of this browser goes."""
+        return await self._trying(request, request.query)
+
+    async def try_it(self, request: web.Request) -> web.Response:
+        """Start a run, or say what is wrong with the manifest beside it."""
+        given = {name: str(value) for name, value in (await request.post()).items()}
+        browser = request.cookies.get(BROWSER) or secrets.token_hex(16)
+        try:
+            state = await self.reader.state_at(None)
+            hpa = _named(state, given.get("hpa", ""))
+            if hpa is None:
+                raise usage("the HPA that is to be tried does not exist", next_step="fleethpa get hpa -A")
+            await self._trials.start(
+                browser, hpa, given.get("manifest", ""), given.get("since", ""), given.get("model", "")
+            )
+        except CommandError as error:
+            return await self._trying(request, given, error)
+        response = await self._trying(request, given, browser=browser)
+        response.set_cookie(BROWSER, browser, httponly=True, samesite="Strict", secure=request.secure)
+        return response
+
+    async def _trying(
+        self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
+    ) -> web.Response:
+        state = await self.reader.state_at(None)
+        hpa = _named(state, given.get("hpa", ""))
+        text = given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else "")
+        found = {
+            "hpa": hpa,
+            "hpas": list(state.hpas),
+            "manifest": text,
+            "since": given.get("since") or "1h",
+            "model": given.get("model") or MODELS[0],
+            "models": MODELS,
+            "mistake": mistake,
+            "most": MOST_RUNS,
+            "longest": round(LONGEST_S / 60),
+            "run": self._trials.of(browser or request.cookies.get(BROWSER, "")),
+        }
+        return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
+
+    async def run(self, request: web.Request) -> web.Response:
+        """How the run of this browser goes, as a part of its view."""
+        text = self._templates.get_template("run.html").render(run=self._trials.of(request.cookies.get(BROWSER, "")))
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        """End the run of this browser."""
+        await self._trials.cancel(request.cookies.get(BROWSER, ""))
+        return await self.run(request)
+
+    async def report(self, request: web.Request) -> web.Response:
+        """The report of this browser's run: a page that stands alone, without scripts."""
+        found = self._trials.of(request.cookies.get(BROWSER, ""))
+        if found is None or found.report is None:
+            raise not_found("no run of this browser has a report", next_step="fleethpa backtest")
+        text = found.report.read_text(encoding="utf-8")
+        return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
     # --- live -------------------------------------------------------------------------------------------------------
 
@@ -288,6 +363,11 @@ class PageServer:
 def _hpa_of(request: web.Request) -> HpaId:
     found = request.match_info
     return HpaId(found["cluster"], found["namespace"], found["name"])
+
+
+def _named(state: FleetState, text: str) -> HpaId | None:
+    """The HPA of a name, as an address gives it."""
+    return next((hpa for hpa in state.hpas if str(hpa) == text), None)
 
 
 def _json(value: Any) -> str:

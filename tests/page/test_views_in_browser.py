@@ -96,6 +96,21 @@ def test_the_search_filters_as_one_types_and_is_in_the_address(page: Page, archi
     assert "cluster%3Aeast" in page.url
 
 
+def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.get_by_role("link", name="east/shop/checkout").click()
+    page.get_by_role("link", name="Try another spec").click()
+    manifest = page.get_by_label("The manifest to try")
+    manifest.fill(manifest.input_value().replace("maxReplicas: 10", "maxReplicas: 5"))
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_text("The same as a command: fleethpa backtest")).to_be_visible()
+    report = page.frame_locator("iframe.report")
+    expect(report.locator("h2", has_text="east/shop/checkout")).to_be_visible(timeout=60_000)
+    expect(report.locator("svg").first).to_be_visible()
+    expect(report.locator("td", has_text="replica-hours").first).to_be_visible()
+    expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
+
+
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A page over a fleet with names and messages of an attacker."""

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,42 @@ def test_an_unsafe_start_is_refused_with_the_next_step(run: Cli, arguments: tupl
     found = run("page", *arguments)
     assert found.exit_code == 2
     assert said in found.stderr
+
+
+# --- another spec on the past -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        ("kind: [", "the manifest"),
+        ("", "holds 0 HPAs"),
+        ("name: other", "is of shop/other"),
+        ("maxReplicas: 0", "spec.maxReplicas"),
+    ],
+)
+async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, manifest: str, said: str) -> None:
+    async with browsing() as client:
+        form = await (await client.get("/try?hpa=east/shop/checkout")).text()
+        recorded = unescape(form.partition('spellcheck="false">')[2].partition("</textarea>")[0])
+        assert "averageUtilization: 60" in recorded
+        if manifest.startswith("name"):
+            manifest = recorded.replace("name: checkout", manifest, 1)
+        elif manifest.startswith("max"):
+            manifest = recorded.replace("maxReplicas: 20", manifest)
+        data = {"hpa": "east/shop/checkout", "manifest": manifest, "since": "1h", "model": "closed"}
+        answer = await client.post("/try", data=data)
+        text = await answer.text()
+        assert said in Shown(text).text
+        assert "/try/run" not in text
+        assert "<script>" not in text
+
+
+async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
+    async with browsing() as client:
+        for address in ("/try", "/try/cancel", "/login"):
+            answer = await client.post(address, data={}, headers={"Origin": "https://evil.example"})
+            assert answer.status == 403
 
 
 # --- errors, filters, charts ------------------------------------------------------------------------------------------
