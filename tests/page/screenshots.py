@@ -30,6 +30,7 @@ def views(page: Page, address: str) -> dict[str, str]:
         "changes": "/changes",
         "clusters": "/clusters",
         "audit": "/audit",
+        "try": "/try?hpa=" + hpa.removeprefix("/hpa/"),
     }
 
 

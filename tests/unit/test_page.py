@@ -132,6 +132,14 @@ async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
     assert drawn["metrics"][0]["unit"] == "%"
 
 
+async def test_changes_of_the_spec_are_marked_in_the_charts(fleet: Fleet) -> None:
+    fleet.append(AutoscalerList(list_id="c", hpas=[hpa(maxReplicas=12)], session="s"))
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    marks = [(mark["kind"], mark["text"], mark["time"]) for mark in drawn["marks"]]
+    assert ("spec", "maxReplicas 20→12", fleet.now_ms / 1000) in marks
+
+
 # --- what comes from clusters is text ---------------------------------------------------------------------------------
 
 
