@@ -141,7 +141,7 @@ def _listing(found: list[ManifestDifference]) -> Listing[ManifestDifference]:
         Column("WHAT", lambda d: d.what),
     )
     return Listing(
-        kind="ManifestDifference",
+        kind="Difference",
         items=found,
         columns=columns,
         document=lambda d: {

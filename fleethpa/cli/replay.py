@@ -1,4 +1,4 @@
-"""`fleethpa replay`: recorded decisions made again from the log; identical, or the first divergence."""
+"""`fleethpa replay`: recorded decisions re-derived from the log; identical, or the first divergence."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Archiving:
         from streams.history.verification import verify, verify_partition
 
         told.screen.act(
-            6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is made again."
+            6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
         )
         await self._supervisor.stop()
         began = time.monotonic()
@@ -58,6 +58,6 @@ class Archiving:
         for fault in (report.fault for report in reports if report.fault):
             told.screen.line(fault)
         told.promise(
-            f"{count} decisions made again from the archived log, identical to the byte ({took_s:.1f}s)",
+            f"{count} decisions re-derived from the archived log, identical to the byte ({took_s:.1f}s)",
             count > 0 and not any(report.fault for report in reports),
         )
