@@ -165,7 +165,7 @@ def test_describe_reads_the_last_decisions_of_all_hpas_once_and_not_the_whole_pa
     monkeypatch.setattr(ArchivePast, "tail", watched)
     assert run("describe", "hpa", "-A", "--from", str(root)).stdout.count("Last decisions:") == FLEET.hpas
     assert len(asked) == 1
-    monkeypatch.setattr("fleethpa.cli.common.decisionlists.RECENT_MS", 30_000)
+    monkeypatch.setattr("fleethpa.cli.common.decisionlists._LOOKED_BACK_MS", 30_000)
     monkeypatch.setattr("fleethpa.cli.common.decisionlists.LAST_DECISIONS", 1_000)
     assert run("describe", "hpa", "-A", "--from", str(root)).exit_code == 0
     assert asked[-1] < decisions_of(made)
