@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
@@ -22,7 +22,7 @@ from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.would import rows as would_rows
-from fleethpa.page.series import Mark, Series, hand_marks, series
+from fleethpa.page.series import Series, hand_marks, series, spec_marks
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -32,6 +32,8 @@ from streams.state.moves import FLEETHPA, moved
 
 SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_SPAN: Final = "1h"
+LONGEST_FOLD_MS: Final = 6 * 3_600_000
+"""How far back changes of the spec are read: that folds the log, of which a week takes long."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
 
@@ -55,7 +57,7 @@ async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> HpaPast:
         CommandError: there is no such HPA; the source cannot be read.
     """
     decisions = await read_decisions(past, hpa, at_ms, span_ms)
-    revisions, _ = await revisions_in(past, hpa, max(0, at_ms - span_ms))
+    revisions, _ = await revisions_in(past, hpa, max(0, at_ms - min(span_ms, LONGEST_FOLD_MS)))
     try:
         newest, ending = await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
@@ -209,10 +211,6 @@ def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
 # --- the charts -------------------------------------------------------------------------------------------------------
 
 
-def charts(decisions: Sequence[Recorded], revisions: Iterable[Revision]) -> Series:
-    """The lines of an HPA's charts, with marks for what was changed and who else wrote."""
-    marks = [
-        Mark(time=each.time / 1000, kind="spec" if each.spec is not None else "command", text=change_text(each))
-        for each in revisions
-    ]
-    return series(decisions, [*marks, *hand_marks(decisions)])
+def charts(decisions: Sequence[Recorded]) -> Series:
+    """The lines of an HPA's charts, with marks for other specs and pauses in force, and for who wrote."""
+    return series(decisions, [*spec_marks(decisions), *hand_marks(decisions)])

@@ -17,7 +17,6 @@ from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandE
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.nextsteps import completed
-from fleethpa.cli.common.revisionlog import revisions_in
 from fleethpa.cli.common.selection import Ref
 from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.clustertable import cluster_listing
@@ -135,8 +134,7 @@ class PageServer:
         span_ms = span_of(request.query.get("span", ""))
         async with self.reader.past(at_ms) as past:
             decisions = await read_decisions(past, hpa, now_ms, span_ms)
-            revisions, _ = await revisions_in(past, hpa, max(0, now_ms - span_ms))
-        return web.json_response(charted.document(charts(decisions, revisions)), dumps=_json)
+        return web.json_response(charted.document(charts(decisions)), dumps=_json)
 
     async def decision(self, request: web.Request) -> web.Response:
         """One decision and its receipt."""

@@ -70,6 +70,20 @@ def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> Series:
     return made
 
 
+def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
+    """Where another generation of the spec is in force than at the evaluation before, and where a pause begins or ends to hold."""
+    found = []
+    for before, after in pairwise(evaluations(decisions)):
+        one, other = before.decision, after.decision
+        if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
+            by = f" by {other.author}" if other.author else ""
+            found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
+        if bool(one.paused) != bool(other.paused):
+            text = f"paused {other.paused}" if other.paused else "resumed"
+            found.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
+    return found
+
+
 def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
     found = []

@@ -19,7 +19,7 @@ from fleethpa.page.guarding import HEADERS, Guard, names_of
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import READER
 from fleethpa.page.series import MOST_POINTS, series, thinned
-from schemas.autoscalers import AutoscalerList
+from schemas.autoscalers import AutoscalerList, Command
 from tests.unit.cli_kit import Cli, Fleet, hpa
 from tests.unit.page_kit import Shown, browsing, over
 
@@ -132,12 +132,19 @@ async def test_the_charts_draw_the_recorded_decisions(fleet: Fleet) -> None:
     assert drawn["metrics"][0]["unit"] == "%"
 
 
-async def test_changes_of_the_spec_are_marked_in_the_charts(fleet: Fleet) -> None:
-    fleet.append(AutoscalerList(list_id="c", hpas=[hpa(maxReplicas=12)], session="s"))
+async def test_changes_of_the_spec_and_pauses_that_hold_are_marked_in_the_charts(fleet: Fleet) -> None:
+    changed = hpa(maxReplicas=12)
+    changed["metadata"]["generation"] = 2
+    fleet.append(AutoscalerList(list_id="c", hpas=[changed], session="s"))
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 500)
     async with browsing() as client:
         drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
-    marks = [(mark["kind"], mark["text"], mark["time"]) for mark in drawn["marks"]]
-    assert ("spec", "maxReplicas 20→12", fleet.now_ms / 1000) in marks
+    marks = {mark["kind"]: mark["text"] for mark in drawn["marks"]}
+    assert marks["spec"] == "revision 2"
+    assert "anna" in marks["command"]
+    assert "INC-1" in marks["command"]
 
 
 # --- what comes from clusters is text ---------------------------------------------------------------------------------
