@@ -71,7 +71,7 @@ def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> Series:
 
 
 def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
-    """Where another generation of the spec is in force than at the evaluation before, and where a pause begins or ends to hold."""
+    """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
     found = []
     for before, after in pairwise(evaluations(decisions)):
         one, other = before.decision, after.decision
