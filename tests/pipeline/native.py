@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tests.pipeline.tape import Observed, Tape, moment_ms
+from streams.state.timing import as_of
+from tests.pipeline.tape import SETTINGS, Observed, Tape, moment_ms
 
 Json = dict[str, Any]
 
@@ -22,7 +23,7 @@ NATIVE_FIRST = "another moment, the native write was there first"
 OTHER_ANSWERS = "another moment, other answers"
 RESTARTED = "the native controller had lost its memory"
 REMEMBERED = "a recommendation of another moment is remembered"
-EXPIRED = "another moment, a scale event no longer counted"
+EXPIRED = "decided as of another moment, a scale event no longer counted"
 CUT_OFF = "nothing on the other side any more"
 UNEXPLAINED = "unexplained"
 CLASSES = (EQUAL, EQUAL_ELSEWHEN, NATIVE_FIRST, OTHER_ANSWERS, RESTARTED, REMEMBERED, EXPIRED, CUT_OFF, UNEXPLAINED)
@@ -31,6 +32,7 @@ NEAR_MS = 5_000 + 3_000
 """An HPA that is due after a period waits at most 3 s for an answer."""
 WINDOW_MS = 60_000
 """The longest window of the recording: the controller's stabilization of scaling down."""
+PERIOD_MS = SETTINGS.sync_period_ms or 15_000
 WRITE_MS = 50
 """From the native controller's answers to its write."""
 _STABILIZED = ("ScaleDownStabilized", "ScaleUpStabilized")
@@ -242,11 +244,17 @@ class Comparison:
         return False
 
     def _event_expired(self, name: str, native: Point, ours: Point) -> bool:
-        """A policy's period after a native write ended between the two moments."""
-        low, high = sorted((native.time_ms, ours.time_ms))
+        """A policy's period after a native write ended between the moments as of which the two were decided."""
+        low, high = sorted((native.time_ms, self._decided_as_of(name, ours)))
         writes = [sync.time_ms for sync in self._native[name] if sync.wanted != sync.current]
         ends = (write_ms + period_ms for write_ms in writes for period_ms in self._periods_ms)
         return low < high and any(low - WRITE_MS <= end_ms <= high for end_ms in ends)
+
+    def _decided_as_of(self, name: str, ours: Point) -> int:
+        """The time as of which ours was decided: up to a slack later, where the answer came a little early."""
+        points = self._ours.get(name, ())
+        before = bisect_left(points, ours.time_ms, key=lambda point: point.time_ms) - 1
+        return as_of(ours.time_ms, points[before].time_ms if before >= 0 else 0, PERIOD_MS)
 
     def _answered_between(self, name: str, one: Point, other: Point) -> bool:
         return _any_between(self._answered.get(name, ()), one.time_ms, other.time_ms)
