@@ -383,7 +383,15 @@ class Reconciler:
                 begins[partition] = max(first, end - LOOK_BACK)
                 self._consumer.seek(partition, begins[partition])
         if begins:
-            self._group.create_task(self._learn(begins))
+            self._begin_learning(begins)
+
+    def _begin_learning(self, ends: dict[TopicPartition, int]) -> None:
+        learning = self._learn(ends)
+        try:
+            self._group.create_task(learning)
+        except RuntimeError:
+            # The rebalance comes while the process ends: its tasks are over, and whoever comes next reads for itself.
+            learning.close()
 
     async def _learn(self, ends: dict[TopicPartition, int]) -> None:
         """Read the full records before these offsets, which the short ones after them repeat."""
