@@ -6,7 +6,7 @@ kubelet does; after an outage it lists anew and goes on.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 
 Json = dict[str, Any]
+Step = Callable[[Json], Awaitable[None]]
 
 NAME: Final = "node-0"
 READY_AFTER_S: Final = 1.0
@@ -63,26 +64,27 @@ class Node:
         key = _key(pod)
         if key not in self._moving and (step := self._step(pod)) is not None:
             self._moving.add(key)
-            group.create_task(self._take(group, key, step))
+            group.create_task(self._take(group, step, pod))
 
-    def _step(self, pod: Json) -> Coroutine[Any, Any, None] | None:
+    def _step(self, pod: Json) -> Step | None:
         if pod["metadata"].get("deletionTimestamp"):
-            return self._remove(pod)
+            return self._remove
         if not pod["spec"].get("nodeName"):
-            return self._bind(pod)
+            return self._bind
         if pod["status"].get("phase") == "Pending":
-            return self._run_it(pod)
+            return self._run_it
         return None
 
-    async def _take(self, group: asyncio.TaskGroup, key: tuple[str, str], step: Coroutine[Any, Any, None]) -> None:
+    async def _take(self, group: asyncio.TaskGroup, step: Step, pod: Json) -> None:
+        key = _key(pod)
         try:
-            await step
+            await step(pod)
         except ApiError as error:
             if error.status not in _MOVED_MEANWHILE:
                 raise
         self._moving.discard(key)
-        if (pod := self.pods.get(key)) is not None:
-            self._move(group, pod)  # what was seen while the step ran
+        if (newest := self.pods.get(key)) is not None:
+            self._move(group, newest)  # what was seen while the step ran
 
     async def _bind(self, pod: Json) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": NAME}
