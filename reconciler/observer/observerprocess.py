@@ -132,7 +132,7 @@ class Observer:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.resend_all()
 
-        await follow_others(self._config.kafka, self._session, self._config.clock, silent)
+        await follow_others(self._config.kafka, self._session, self._clusters, self._config.clock, silent)
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         config = self._config

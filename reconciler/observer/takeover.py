@@ -6,7 +6,7 @@ longer than the fold waits.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from reconciler.apply.reconcilerconfig import Clock
 from runtime import kafkaclients
@@ -25,16 +25,18 @@ LOOK_EVERY_S = 1.0
 
 
 class OtherSessions:
-    """Sessions of other observers, and when each was last heard."""
+    """Sessions of other observers of these clusters, and when each was last heard."""
 
-    def __init__(self, own: SessionName) -> None:
-        self._own = own
+    def __init__(self, own: SessionName, clusters: Collection[str]) -> None:
+        self._own, self._clusters = own, clusters
         self._heard: dict[tuple[str, str], int] = {}
         self._released: set[str] = set()
         self._superseded: set[str] = set()
 
     def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat stood on the topic; one that watches nothing says farewell."""
+        if cluster not in self._clusters:
+            return  # an observer of other clusters may well have this one's name
         other = parse_session(beat.session)
         if other is not None and other.instance == self._own.instance:
             self._hear_namesake(cluster, other)
@@ -66,10 +68,14 @@ class OtherSessions:
 
 
 async def follow_others(
-    settings: KafkaSettings, own: SessionName, clock: Clock, silent: Callable[[str], Awaitable[None]]
+    settings: KafkaSettings,
+    own: SessionName,
+    clusters: Collection[str],
+    clock: Clock,
+    silent: Callable[[str], Awaitable[None]],
 ) -> None:
-    """Tell `silent` each cluster whose other observer has gone, for ever."""
-    others = OtherSessions(own)
+    """Tell `silent` each of these clusters whose other observer has gone, for ever."""
+    others = OtherSessions(own, clusters)
     async with kafkaclients.topic_reader(settings, SCALES, begin="latest") as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
