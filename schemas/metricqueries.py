@@ -3,15 +3,14 @@
 Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.go.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from schemas.kubernetes.apiversions import group_of
 from schemas.kubernetes.hpa import metric_source
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.samples import MetricAnswer, MetricsApiName
 
-Json = Mapping[str, Any]
 API_OF: Final[dict[str, MetricsApiName]] = {
     "Resource": "resource",
     "ContainerResource": "resource",
@@ -25,7 +24,7 @@ Query = MetricAnswer
 """A question: an answer whose values are not filled in yet."""
 
 
-def metric_query(metric: Json, pod_selector: str) -> Query | None:
+def metric_query(metric: JsonView, pod_selector: str) -> Query | None:
     """Give the query of one metric (an item of an autoscaling/v2 `spec.metrics`); None for an unknown type.
 
     `pod_selector`: string form of the target's pod selector, which Resource, ContainerResource and Pods metrics ask by.
@@ -60,6 +59,6 @@ def is_root_scoped(query: Query) -> bool:
     return query.api == "object" and query.group_kind == "Namespace"
 
 
-def _group_kind(described: Json) -> str:
+def _group_kind(described: JsonView) -> str:
     group = group_of(described.get("apiVersion") or "")
     return f"{described['kind']}.{group}" if group else str(described["kind"])

@@ -7,21 +7,21 @@ from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.calculator import bounds
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Calculation, Evaluation, History, Outcome, Result, ScaleApplied
+from streams.hpa.evaluation import Calculation, Evaluation, History, ReconcileResult, ScaleApplied, ScaleOutcome
 from streams.hpa.metrics import evaluate_metric
 from streams.hpa.observation import (
     ExternalSamples,
-    MetricAnswer,
     MetricFailure,
+    MetricReading,
     Observation,
-    PodList,
     PodRow,
     PodSamples,
     Scale,
+    TargetPods,
     pod_samples,
 )
 from streams.hpa.reconcile import decide
-from streams.hpa.requests import Container, PodTemplate
+from streams.hpa.requests import ContainerRequests, PodTemplate
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ class Group:
 
     def template(self) -> PodTemplate:
         requests = {} if self.request_milli is None else {"cpu": f"{self.request_milli}m", "memory": "1Gi"}
-        return PodTemplate([Container("app", requests)])
+        return PodTemplate([ContainerRequests("app", requests)])
 
 
 def pod(name: str, template: PodTemplate, state: str = "ready", **changes: Any) -> PodRow:
@@ -60,7 +60,7 @@ def pod(name: str, template: PodTemplate, state: str = "ready", **changes: Any) 
     return PodRow(name=name, template=template, **facts)
 
 
-def world(*groups: Group, strays: Mapping[str, int] | None = None) -> tuple[PodList, PodSamples]:
+def world(*groups: Group, strays: Mapping[str, int] | None = None) -> tuple[TargetPods, PodSamples]:
     """Make pods p0, p1, … and one answer with a fresh sample of each that has one."""
     rows: list[PodRow] = []
     usages: dict[str, int] = dict(strays or {})
@@ -71,7 +71,7 @@ def world(*groups: Group, strays: Mapping[str, int] | None = None) -> tuple[PodL
             rows.append(pod(name, template, group.state))
             if group.usage_milli is not None:
                 usages[name] = group.usage_milli
-    return PodList(tuple(rows)), samples(usages)
+    return TargetPods(tuple(rows)), samples(usages)
 
 
 def samples(usages: Mapping[str, int], time_ms: int = NOW_MS, window_ms: int = 30_000) -> PodSamples:
@@ -143,10 +143,10 @@ def spec_of(metric: Json) -> MetricSpec:
 
 def calculate(
     metric: Json,
-    answer: MetricAnswer,
+    answer: MetricReading,
     *,
     current: int,
-    pods: PodList | None = None,
+    pods: TargetPods | None = None,
     reported: int | None = None,
     tolerance: tuple[float, float] = (0.1, 0.1),
     settings: ControllerSettings = SETTINGS,
@@ -157,16 +157,16 @@ def calculate(
         AssertionError: the metric failed; the message is its error.
     """
     scale = Scale(current, current if reported is None else reported, SELECTOR)
-    made = evaluate_metric(spec_of(metric), answer, scale, pods or PodList(()), bounds(*tolerance), settings, NOW_MS)
+    made = evaluate_metric(spec_of(metric), answer, scale, pods or TargetPods(()), bounds(*tolerance), settings, NOW_MS)
     if made.calculation is None:
         raise AssertionError(made.error)
     return made.calculation
 
 
-def replicas(rows: int, ready: int = 0) -> PodList:
+def replicas(rows: int, ready: int = 0) -> TargetPods:
     """`rows` pods, of which `ready` are running and ready."""
     template = Group(0, None).template()
-    return PodList(tuple(pod(f"p{i}", template, "ready" if i < ready else "unready") for i in range(rows)))
+    return TargetPods(tuple(pod(f"p{i}", template, "ready" if i < ready else "unready") for i in range(rows)))
 
 
 class Controller:
@@ -195,8 +195,8 @@ class Controller:
     def evaluate(
         self,
         current: int,
-        *answers: MetricAnswer | None,
-        pods: PodList | None = None,
+        *answers: MetricReading | None,
+        pods: TargetPods | None = None,
         now_ms: int = NOW_MS,
         **observed: Any,
     ) -> Evaluation:
@@ -209,7 +209,9 @@ class Controller:
             self._take(made.result)
         return made
 
-    def sync(self, current: int, *answers: MetricAnswer | None, outcome: Outcome | None = None, **more: Any) -> Result:
+    def sync(
+        self, current: int, *answers: MetricReading | None, outcome: ScaleOutcome | None = None, **more: Any
+    ) -> ReconcileResult:
         """Evaluate and, where a write is wanted, complete it (applied, unless told otherwise)."""
         now_ms = more.get("now_ms", NOW_MS)
         made = self.evaluate(current, *answers, **more)
@@ -225,7 +227,7 @@ class Controller:
         found = [each for each in self.status.get("conditions", []) if each["type"] == kind]
         return (found[0]["status"], found[0]["reason"]) if found else None
 
-    def _take(self, result: Result) -> None:
+    def _take(self, result: ReconcileResult) -> None:
         self.history = result.history
         self.status = result.status
 

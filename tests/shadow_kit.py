@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.loadcurve import Load, SineLoad
+from fleethpa.simulator.loadcurve import LoadCurve, SineLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from schemas.autoscalers import AutoscalerSet
 from schemas.pods import Container, Pod, PodList
@@ -16,9 +16,9 @@ from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
 from streams.hpa.observation import Observation, PodRow, Scale, pod_samples
-from streams.hpa.observation import PodList as Pods
+from streams.hpa.observation import TargetPods as Pods
 from streams.hpa.reconcile import decide
-from streams.hpa.requests import Container as Requests
+from streams.hpa.requests import ContainerRequests as Requests
 from streams.hpa.requests import PodTemplate
 from tests.partition_kit import START_MS, LogBuilder, make_hpa
 
@@ -42,7 +42,7 @@ class ShadowWorld:
 
     def __init__(
         self,
-        load: Load | None = None,
+        load: LoadCurve | None = None,
         *,
         native_spec: dict[str, Any] | None = None,
         native_sees: Callable[[int], int] = lambda milli: milli,

@@ -11,7 +11,7 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
 from fleethpa.cli.common.selection import parse_ref
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Concern, Write, confirm, show, write_all, write_options
+from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient
@@ -81,7 +81,7 @@ async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written:
         await client.close()
 
 
-async def _looked_ahead(session: Session, adopted: Write, deleted: Write) -> list[Concern]:
+async def _looked_ahead(session: Session, adopted: PlannedRecord, deleted: PlannedRecord) -> list[Concern]:
     """Say what the user must agree to.
 
     Raises:
@@ -164,7 +164,7 @@ def exported(native: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, written: dict[str, Any]) -> Write:
+def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, written: dict[str, Any]) -> PlannedRecord:
     from schemas.autoscalers import AutoscalerSet
 
     body = AutoscalerSet(
@@ -174,12 +174,12 @@ def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, writ
         author=session.config.author,
         reason=written["reason"] or "adopted from the cluster",
     )
-    return Write(f"hpa {hpa} adopted", body, hpa.cluster, hpa.namespace)
+    return PlannedRecord(f"hpa {hpa} adopted", body, hpa.cluster, hpa.namespace)
 
 
-def _deletion(session: Session, hpa: HpaId, native: dict[str, Any]) -> Write:
+def _deletion(session: Session, hpa: HpaId, native: dict[str, Any]) -> PlannedRecord:
     from schemas.autoscalers import AutoscalerDeleted
 
     uid, author = native["metadata"]["uid"], session.config.author
     body = AutoscalerDeleted(name=hpa.name, uid=uid, origin="cluster", author=author, reason="adopted by fleethpa")
-    return Write(f"native HPA {hpa} deleted", body, hpa.cluster, hpa.namespace)
+    return PlannedRecord(f"native HPA {hpa} deleted", body, hpa.cluster, hpa.namespace)

@@ -10,15 +10,15 @@ import click
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, USAGE, CommandError, usage
 from fleethpa.cli.common.manifestfiles import (
     FieldValidation,
+    FileManifest,
     Input,
-    Manifest,
     read_input,
     validate_option,
     warn_about_fields,
 )
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ApplyPlan:
     """What an apply would do: records to write, what stays as it is, and what is refused."""
 
-    writes: list[Write] = field(default_factory=list)
+    writes: list[PlannedRecord] = field(default_factory=list)
     unchanged: list[HpaId] = field(default_factory=list)
     problems: list[CommandError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ def _plan(
     return plan
 
 
-def _checked(manifest: Manifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
+def _checked(manifest: FileManifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
     from fleethpa.cli.common.manifestfiles import check_hpa
 
     body, errors = check_hpa(manifest, namespace)
@@ -188,7 +188,7 @@ def _plan_one(
         return
     subject = f"hpa {hpa} created" if held is None else f"hpa {hpa} configured" + (f" ({changes})" if changes else "")
     set_ = AutoscalerSet(hpa=body, origin="central", mode=mode, author=session.config.author, reason=reason)
-    plan.writes.append(Write(subject, set_, hpa.cluster, hpa.namespace))
+    plan.writes.append(PlannedRecord(subject, set_, hpa.cluster, hpa.namespace))
 
 
 def _look_ahead(plan: ApplyPlan, present: Present) -> Foresight:

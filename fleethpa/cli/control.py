@@ -10,7 +10,7 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Concern, Write, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
 
 
 async def _looked_ahead(
-    session: Session, scope: Scope, command: Command, writes: list[Write]
-) -> tuple[int, list[Write], list[Concern]]:
+    session: Session, scope: Scope, command: Command, writes: list[PlannedRecord]
+) -> tuple[int, list[PlannedRecord], list[Concern]]:
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
     from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 

@@ -12,7 +12,7 @@ from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.manifestfiles import read_input
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
 
 
 @click.command()
@@ -75,7 +75,7 @@ def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
     return [Ref(m.name, m.namespace or selection.namespace or DEFAULT_NAMESPACE) for m in found]
 
 
-async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[Write]:
+async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[PlannedRecord]:
     from fleethpa.cli.common.finding import chosen
     from fleethpa.cli.common.fleetstate import fleet_now
     from schemas.autoscalers import AutoscalerDeleted
@@ -94,7 +94,7 @@ async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, r
             )
     author = session.config.author
     return [
-        Write(
+        PlannedRecord(
             f"hpa {view.id} deleted",
             AutoscalerDeleted(name=view.id.name, origin="central", author=author, reason=reason),
             view.id.cluster,

@@ -17,7 +17,7 @@ from fleethpa.cli.common.nextsteps import completed
 from fleethpa.cli.common.session import Session, command_options
 
 if TYPE_CHECKING:
-    from fleethpa.demo.reports import Told
+    from fleethpa.demo.reports import DemoReport
     from fleethpa.demo.screen import Screen
     from fleethpa.demo.stack import Stack
 
@@ -69,11 +69,11 @@ async def _demo(session: Session, folder: Path) -> int:
 
 
 @asynccontextmanager
-async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
+async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
     """Follow the decisions and the clusters of a stack, and tell them on the screen."""
     from fleethpa.cli.common.parts import member_clusters
     from fleethpa.cli.common.sources import open_past
-    from fleethpa.demo.reports import Told
+    from fleethpa.demo.reports import DemoReport
     from fleethpa.demo.scene import HPAS
     from reconciler.clusters.client import ClusterClient
 
@@ -81,7 +81,7 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
         clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
         for client in clients.values():
             exits.push_async_callback(client.close)
-        told = Told(screen, clients, HPAS, stack.config.brokers)
+        told = DemoReport(screen, clients, HPAS, stack.config.brokers)
         past = await exits.enter_async_context(open_past("kafka", stack.config))
         watching = [asyncio.create_task(told.follow_decisions(past)), asyncio.create_task(told.follow_clusters())]
         try:
@@ -92,7 +92,7 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[Told]:
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def _until_calm(told: Told) -> None:
+async def _until_calm(told: DemoReport) -> None:
     """Wait until every HPA has real metrics and what it wants."""
     from fleethpa.demo.reports import until
 
@@ -106,7 +106,7 @@ async def _until_calm(told: Told) -> None:
     await until(calm, 20)
 
 
-def _summary(told: Told, took_s: float) -> int:
+def _summary(told: DemoReport, took_s: float) -> int:
     screen, passed = told.screen, sum(ok for _, ok in told.checks)
     changes = [
         r

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,12 +14,11 @@ from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render, to_yaml
 from fleethpa.cli.output.table import Column, paint
+from schemas.kubernetes.jsontypes import Json
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
     from schemas.keys import HpaId
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

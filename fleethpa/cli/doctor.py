@@ -6,7 +6,7 @@ import click
 
 from fleethpa.cli.common.doctoring import AREAS, examine
 from fleethpa.cli.common.failures import usage
-from fleethpa.cli.common.findings import Check, line, listing, tell_sum
+from fleethpa.cli.common.findings import CheckResult, line, listing, tell_sum
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import render
 
@@ -24,7 +24,7 @@ def doctor(session: Session, only: str | None, output: str) -> int:
     if odd := [area for area in areas if area not in AREAS]:
         raise usage(f"--only {odd[0]!r} is unknown", cause=f"Known are {', '.join(AREAS)}.")
 
-    async def work() -> list[Check]:
+    async def work() -> list[CheckResult]:
         found = []
         async for check in examine(session, areas):
             found.append(check)

@@ -9,11 +9,11 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, CommandError, not_found, usage
-from fleethpa.cli.common.manifestfiles import Manifest, check_hpa
+from fleethpa.cli.common.manifestfiles import FileManifest, check_hpa
 from fleethpa.cli.common.revisionlog import manifest_of, read_revisions, revision_before, revision_of
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
-from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -72,7 +72,7 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
     return view
 
 
-def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], reason: str) -> Write | None:
+def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], reason: str) -> PlannedRecord | None:
     """The record that brings a spec back; None: it is the current one."""
     from schemas.autoscalers import AutoscalerSet
     from schemas.kubernetes.hpa import semantically_equal_spec
@@ -83,7 +83,7 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
     manifest = manifest_of(view.id, spec)
     metadata = view.hpa.get("metadata") or {}
     manifest["metadata"] |= {name: metadata[name] for name in ("labels", "annotations") if metadata.get(name)}
-    body, errors = check_hpa(Manifest(f"revision {number}", manifest), view.id.namespace)
+    body, errors = check_hpa(FileManifest(f"revision {number}", manifest), view.id.namespace)
     if errors:
         raise usage(f"revision {number} of {view.id} is not valid any more", cause="\n".join(errors))
     changes = "; ".join(differences(view.spec, body["spec"]))
@@ -94,4 +94,4 @@ def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], r
         reason=reason or f"rollback to revision {number}",
     )
     subject = f"hpa {view.id} rolled back to revision {number} ({changes})"
-    return Write(subject, record, view.id.cluster, view.id.namespace)
+    return PlannedRecord(subject, record, view.id.cluster, view.id.namespace)

@@ -8,7 +8,7 @@ import click
 
 from fleethpa.cli.common.failures import not_found, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.writing import Write, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
 
@@ -72,7 +72,7 @@ def _change(
             reason=written["reason"],
             unset=wanted.unset_names(held),
         )
-        writes = [Write(subject, body, cluster)]
+        writes = [PlannedRecord(subject, body, cluster)]
         foresight = present.foresee(writes)
         found = concerns("settings", foresight, writes)
         if written["dry_run"]:

@@ -11,7 +11,7 @@ from fleethpa.cli.common.brokerconnection import client_settings, connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writing import Write, dry_run, write_all, write_options
+from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
 from schemas.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _record_engine(session: Session, number: int, written: dict[str, Any]) -> in
             body = EngineSet(
                 engine=number, partitions=writer.partitions, author=session.config.author, reason=written["reason"]
             )
-            writes = [Write(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
+            writes = [PlannedRecord(f"engine {number} and {writer.partitions} partitions recorded", body, "*")]
             return (
                 dry_run(session, writes)
                 if written["dry_run"]

@@ -9,7 +9,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from fleethpa.cli.kubectl import ages, hpacolumns, hpadescription
 from fleethpa.conformance import emptylists
@@ -18,6 +17,7 @@ from schemas.kubernetes import versions
 from schemas.kubernetes.fielderrors import FieldError
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, default_hpa, wire_form
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import Quantity, QuantityError, format_milli, parse_quantity
 from schemas.kubernetes.selectors import (
     SelectorError,
@@ -36,11 +36,10 @@ from schemas.kubernetes.validation import (
     validate_update,
 )
 
-Json = dict[str, Any]
-Check = Callable[[Iterable[Json]], Iterator[list[AnswerDifference]]]
+CaseCheck = Callable[[Iterable[Json]], Iterator[list[AnswerDifference]]]
 
 
-def _each(answer: Callable[[Json], Json]) -> Check:
+def _each(answer: Callable[[Json], Json]) -> CaseCheck:
     """Make the check of a file whose cases stand alone from the function that gives our answer to one."""
 
     def compare(case: Json) -> Iterator[AnswerDifference]:
@@ -242,7 +241,7 @@ def _tables(case: Json, shown: list[Json]) -> Iterator[AnswerDifference]:
     yield from differences(case["text"], ours, "text")
 
 
-API_CHECKS: dict[str, Check] = {
+API_CHECKS: dict[str, CaseCheck] = {
     "quantity": check_quantity,
     "defaulting": _each(_defaulting_answer),
     "validation": check_validation,

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import structs
 
-from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
+from fleethpa.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
 from fleethpa.conformance.compare import AnswerDifference, differences
+from schemas.kubernetes.jsontypes import Json
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
 from streams.hpa.calculator import bounds
 from streams.hpa.compile import compile_autoscaler

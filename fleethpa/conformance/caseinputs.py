@@ -3,29 +3,28 @@
 from typing import Any
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.selectors import parse_selector
 from streams.hpa.observation import (
     ExternalSamples,
-    MetricAnswer,
     MetricFailure,
+    MetricReading,
     ObjectSample,
-    PodList,
     PodRow,
+    TargetPods,
     pod_samples,
 )
-from streams.hpa.requests import Container, PodTemplate
+from streams.hpa.requests import ContainerRequests, PodTemplate
 
 EPOCH_MS = 946_684_800_000
 """2000-01-01T00:00:00Z, where every scenario starts."""
 
-Json = dict[str, Any]
-
 
 def template(shape: Json) -> PodTemplate:
     """Compile a pod shape."""
-    containers = [Container(each["name"], each.get("requests") or {}) for each in shape.get("containers") or ()]
+    containers = [ContainerRequests(each["name"], each.get("requests") or {}) for each in shape.get("containers") or ()]
     init = [
-        Container(each["name"], each.get("requests") or {}, bool(each.get("restartAlways")))
+        ContainerRequests(each["name"], each.get("requests") or {}, bool(each.get("restartAlways")))
         for each in shape.get("initContainers") or ()
     ]
     return PodTemplate(containers, init, shape.get("podRequests"), shape.get("overhead"))
@@ -36,18 +35,18 @@ class NamespacePods:
 
     def __init__(self, pods: list[Json], templates: list[PodTemplate], labels: dict[str, str]) -> None:
         self._pods = [(_row(pod, templates), pod.get("labels", labels)) for pod in pods]
-        self._selected: dict[str, PodList] = {}
+        self._selected: dict[str, TargetPods] = {}
 
-    def select(self, selector: str) -> PodList:
+    def select(self, selector: str) -> TargetPods:
         """Give the pods that a selector in query-string form matches, in list order."""
         pods = self._selected.get(selector)
         if pods is None:
             parsed = parse_selector(selector)
             rows = tuple(row for row, labels in self._pods if parsed.matches(labels))
-            pods = self._selected[selector] = PodList(rows)
+            pods = self._selected[selector] = TargetPods(rows)
         return pods
 
-    def labels_of(self, pods: PodList) -> list[dict[str, str]]:
+    def labels_of(self, pods: TargetPods) -> list[dict[str, str]]:
         """Give the labels of each of `pods`."""
         names = {row.name for row in pods.rows}
         return [labels for row, labels in self._pods if row.name in names]
@@ -66,7 +65,7 @@ def _row(pod: Json, templates: list[PodTemplate]) -> PodRow:
     )
 
 
-def answer(metric: Json, metric_type: str) -> MetricAnswer | None:
+def answer(metric: Json, metric_type: str) -> MetricReading | None:
     """Read one metric entry for a metric of this type; None where the metric is never asked for."""
     if "error" in metric:
         return MetricFailure(metric["error"])

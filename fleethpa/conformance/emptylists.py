@@ -8,11 +8,9 @@ the answer asks for it, and everything else must then be equal.
 import copy
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import Any
 
 from fleethpa.conformance.compare import differences
-
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 EMPTY_LIST = "explicit empty policies list, which the JSON form leaves out"
 

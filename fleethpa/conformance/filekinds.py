@@ -1,19 +1,18 @@
 """Tell what a conformance file holds by its content, never by its name."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from fleethpa.conformance import calculatorcases, metricsclientcases, scenarios
 from fleethpa.conformance.compare import AnswerDifference
 from fleethpa.conformance.vectorerrors import UnknownFileKindError
+from schemas.kubernetes.jsontypes import Json
 
-Json = dict[str, Any]
-Check = Callable[[Iterable[Json]], Iterator[tuple[int, list[AnswerDifference]]]]
+FileCheck = Callable[[Iterable[Json]], Iterator[tuple[int, list[AnswerDifference]]]]
 
 RECORDING = "recording"
 API_KINDS = ("quantity", "defaulting", "validation", "conversion", "selectors", "kubectl")
 
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, FileCheck] = {
     "controller": scenarios.check,
     "calculator": calculatorcases.check,
     "metrics-client": metricsclientcases.check,

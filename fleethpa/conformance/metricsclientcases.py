@@ -7,14 +7,15 @@ deployed.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fleethpa.conformance.caseinputs import EPOCH_MS, Json
+from fleethpa.conformance.caseinputs import EPOCH_MS
 from fleethpa.conformance.compare import AnswerDifference, differences
 from reconciler.core.metricanswers import fill
 from schemas.codec import decode, encode
+from schemas.kubernetes.jsontypes import Json
 from schemas.metricqueries import Query, is_root_scoped, metric_query
-from schemas.samples import MetricAnswer as WireAnswer
+from schemas.samples import MetricAnswer
 from streams.hpa.metricsclient import compile_answer
-from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, ObjectSample, PodSamples
+from streams.hpa.observation import ExternalSamples, MetricFailure, MetricReading, ObjectSample, PodSamples
 
 SELECTOR, NAMESPACE, METRIC = "app=x", "ns", "m"
 _TYPES = {"resource": "Resource", "pods": "Pods", "object": "Object", "external": "External"}
@@ -44,13 +45,13 @@ def _query(case: Json) -> Query:
     return query
 
 
-def _read(case: Json, query: Query) -> MetricAnswer:
+def _read(case: Json, query: Query) -> MetricReading:
     body = case["response"] or {}
     wire = fill(query, {"items": [body]} if query.api == "object" else body)
-    return compile_answer(decode(encode(wire), WireAnswer), case.get("resource", ""), case.get("container", ""))
+    return compile_answer(decode(encode(wire), MetricAnswer), case.get("resource", ""), case.get("container", ""))
 
 
-def _out(answer: MetricAnswer) -> Json:
+def _out(answer: MetricReading) -> Json:
     match answer:
         case MetricFailure(error):
             return {"error": error}

@@ -6,8 +6,7 @@ from typing import Any
 
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.hpa import semantically_equal_status
-
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 NAME_ORDER = "order of two HPA names"
 POD_NAMED = "pod named"

@@ -8,7 +8,6 @@ upstream leaves to chance is told apart by a rule each (`explain.py`) and counte
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, structs
 
@@ -25,16 +24,15 @@ from fleethpa.conformance.taped import (
 )
 from fleethpa.conformance.tapes import Tapes, time_ms
 from fleethpa.conformance.vectorerrors import InputError
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import EMPTY_HISTORY, History, Result
-from streams.hpa.observation import NO_PODS, MetricAnswer, MetricFailure, Observation, PodList
+from streams.hpa.evaluation import EMPTY_HISTORY, History, ReconcileResult
+from streams.hpa.observation import NO_PODS, MetricFailure, MetricReading, Observation, TargetPods
 from streams.hpa.reconcile import decide
-
-Json = dict[str, Any]
 
 LAG_S = 0.05
 """How much earlier or later than the recorder the controller may have seen a change."""
@@ -51,8 +49,8 @@ class DerivedSync(Struct, frozen=True):
     """What the engine makes of a sync."""
 
     asked: int | None
-    result: Result
-    pods: PodList
+    result: ReconcileResult
+    pods: TargetPods
     before: Json
 
 
@@ -102,7 +100,7 @@ class Replay:
             if sync["scale"].get("code") == 200 and sync["scale"].get("selector"):
                 entry = (self._scale_read(sync), sync["scale"]["selector"])
                 self._registrations.setdefault(sync["hpa"], []).append(entry)
-        self._selected: tuple[int, dict[str, PodList]] = (-1, {})
+        self._selected: tuple[int, dict[str, TargetPods]] = (-1, {})
 
     def moment(self, sync: Json) -> float:
         """Give the clock of a decision: the end of the last metrics call; without one, of the scale read."""
@@ -246,7 +244,7 @@ class Replay:
         call = self.tapes.calls.get(sync["scale"].get("id"))
         return float(call["done"] if call else sync["t"])
 
-    def _pods(self, sync: Json, view: View) -> tuple[PodList, tuple[str, ...]]:
+    def _pods(self, sync: Json, view: View) -> tuple[TargetPods, tuple[str, ...]]:
         text = sync["scale"].get("selector")
         if not text:
             return NO_PODS, ()
@@ -265,7 +263,7 @@ class Replay:
         )
         if self._selected[0] != epoch:
             self._selected = (epoch, {})
-        pods = self._selected[1].setdefault(text, PodList(tuple(row for row, _ in chosen)))
+        pods = self._selected[1].setdefault(text, TargetPods(tuple(row for row, _ in chosen)))
         return pods, ambiguous
 
     def _registered(self, moment: float) -> dict[str, str]:
@@ -281,15 +279,15 @@ class Replay:
     def _exists_since(self, name: str, since: float, moment: float) -> bool:
         return not any(each.deleted and since < each.seen <= moment for each in self.tapes.hpas.get(name, ()))
 
-    def _answers(self, sync: Json, autoscaler: Autoscaler) -> tuple[MetricAnswer | None, ...]:
+    def _answers(self, sync: Json, autoscaler: Autoscaler) -> tuple[MetricReading | None, ...]:
         ids = iter(sync["answers"])
-        answers: list[MetricAnswer | None] = []
+        answers: list[MetricReading | None] = []
         for spec in autoscaler.metrics:
             identifier = None if spec.calculation == kinds.INVALID else next(ids, None)
             answers.append(NOT_ASKED if identifier is None else self._answer(spec, identifier))
         return tuple(answers)
 
-    def _answer(self, spec: MetricSpec, identifier: str) -> MetricAnswer:
+    def _answer(self, spec: MetricSpec, identifier: str) -> MetricReading:
         line = self.tapes.answers.get(identifier)
         if line is None:
             return error_answer(spec, unavailable(self.tapes.calls[identifier]["uri"]))

@@ -21,8 +21,7 @@ from fleethpa.conformance import recording
 from fleethpa.conformance.compare import AnswerDifference, broken
 from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
-
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 CHUNKS_PER_JOB = 8
 """Chunks are small enough that a slow one does not leave the other cores idle."""

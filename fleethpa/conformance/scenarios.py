@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fleethpa.conformance.caseinputs import EPOCH_MS, Json, NamespacePods, answer, template
+from fleethpa.conformance.caseinputs import EPOCH_MS, NamespacePods, answer, template
 from fleethpa.conformance.compare import AnswerDifference, differences
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.compile import compile_autoscaler
@@ -13,12 +14,12 @@ from streams.hpa.evaluation import (
     EMPTY_HISTORY,
     Evaluation,
     History,
-    Outcome,
-    Result,
+    ReconcileResult,
     ScaleApplied,
     ScaleFailed,
+    ScaleOutcome,
 )
-from streams.hpa.observation import NO_PODS, Observation, PodList, Scale, ScaleFailure
+from streams.hpa.observation import NO_PODS, Observation, Scale, ScaleFailure, TargetPods
 from streams.hpa.reconcile import decide
 from streams.state.membership import is_selector
 
@@ -136,7 +137,7 @@ class Scenario:
         scale = given["scale"]
         return Scale(scale.get("spec", 0), scale.get("status", 0), scale.get("selector", ""))
 
-    def _select(self, selector: str, given: Json) -> tuple[PodList, tuple[str, ...]]:
+    def _select(self, selector: str, given: Json) -> tuple[TargetPods, tuple[str, ...]]:
         """Give the selected pods and the names of all HPAs that select one of them, when there are several."""
         if not selector:
             return NO_PODS, ()
@@ -152,7 +153,7 @@ class Scenario:
         names = [f"{namespace}/{each['name']}" for each in others if _matches_any(each["selector"], labels)]
         return pods, tuple(sorted([*names, f"{namespace}/{self.metadata['name']}"])) if names else ()
 
-    def _write(self, evaluation: Evaluation, given: Json, now_ms: int) -> tuple[list[int], Result]:
+    def _write(self, evaluation: Evaluation, given: Json, now_ms: int) -> tuple[list[int], ReconcileResult]:
         """Make the scale update that the evaluation wants, retrying conflicts."""
         if evaluation.pending is None:
             if evaluation.result is None:
@@ -160,7 +161,7 @@ class Scenario:
             return [], evaluation.result
         answers = given.get("scaleUpdate") or []
         attempts: list[int] = []
-        outcome: Outcome = ScaleApplied()
+        outcome: ScaleOutcome = ScaleApplied()
         for attempt in range(MAX_ATTEMPTS):
             attempts.append(evaluation.pending.desired_replicas)
             reply = answers[attempt] if attempt < len(answers) else {}
@@ -170,7 +171,7 @@ class Scenario:
                 break
         return attempts, complete(evaluation.pending, self.status, evaluation.history, outcome, now_ms)
 
-    def _write_status(self, result: Result, given: Json) -> Json:
+    def _write_status(self, result: ReconcileResult, given: Json) -> Json:
         out: Json = {}
         error = given.get("statusUpdateError")
         if result.status_changed and error is not None:

@@ -6,23 +6,22 @@ from urllib.parse import urlsplit
 
 from reconciler.core.metricanswers import failed, fill
 from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.jsontypes import Json
 from schemas.metricqueries import API_OF, Query
 from streams.hpa.autoscaler import ControllerSettings, MetricSpec
-from streams.hpa.evaluation import Outcome, ScaleApplied, ScaleFailed
+from streams.hpa.evaluation import ScaleApplied, ScaleFailed, ScaleOutcome
 from streams.hpa.metricsclient import compile_answer
-from streams.hpa.observation import MetricAnswer, Scale, ScaleFailure
-
-Json = dict[str, Any]
+from streams.hpa.observation import MetricReading, Scale, ScaleFailure
 
 _FLAG_MS = re.compile(r"--horizontal-pod-autoscaler-([a-z-]+)=(\S+)")
 
 
-def read_answer(spec: MetricSpec, body: Json) -> MetricAnswer:
+def read_answer(spec: MetricSpec, body: Json) -> MetricReading:
     """Read the body that a metrics API answered for this metric, as the observer and the evaluation do."""
     return compile_answer(fill(Query(api=API_OF[spec.type]), body), spec.resource, spec.container)
 
 
-def error_answer(spec: MetricSpec, message: str) -> MetricAnswer:
+def error_answer(spec: MetricSpec, message: str) -> MetricReading:
     """Give what an error of the metrics API of this metric becomes."""
     return compile_answer(failed(Query(api=API_OF[spec.type]), message))
 
@@ -47,7 +46,7 @@ def asked_of(sync: Json) -> int | None:
     return None if write is None else write["asked"]
 
 
-def outcome_of(sync: Json) -> Outcome:
+def outcome_of(sync: Json) -> ScaleOutcome:
     """Give what became of the write of a sync."""
     write = sync.get("write") or {"code": 200}
     return ScaleApplied() if write["code"] == 200 else ScaleFailed(write.get("message", ""))

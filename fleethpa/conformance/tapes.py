@@ -5,17 +5,15 @@ import re
 import zlib
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
 
 import orjson
 from msgspec import Struct
 
 from fleethpa.conformance.vectorerrors import InputError
 from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_time_ms
+from schemas.kubernetes.jsontypes import Json
 from streams.hpa.observation import PodRow
 from streams.hpa.requests import compile_template
-
-Json = dict[str, Any]
 
 RESTARTED_LOG = "Starting HPA controller"
 RESTARTED_ACTION = "kube-controller-manager started"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fleethpa.demo.reports import Told, missing_held, until
+from fleethpa.demo.reports import DemoReport, missing_held, until
 from fleethpa.demo.scene import EAST, NORTH, STEP_PODS, STEP_S, WEST, WINDOW_S, workload
 from fleethpa.simulator.loadcurve import ConstantLoad
 from fleethpa.simulator.metricsapi import MetricsFault
@@ -16,7 +16,7 @@ HIGH: Final = 560.0
 """East's load at its height: it needs 8 pods."""
 
 
-async def load_rises(fleet: Fleet, told: Told) -> None:
+async def load_rises(fleet: Fleet, told: DemoReport) -> None:
     """Load rises in east; a policy limits each step."""
     what = f"shop/checkout in east gets four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
     told.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
@@ -32,7 +32,7 @@ async def load_rises(fleet: Fleet, told: Told) -> None:
     told.promise(f"no step was larger than {STEP_PODS} pods, and the policy held at least one", small and bool(limited))
 
 
-async def rolling_update(fleet: Fleet, told: Told) -> None:
+async def rolling_update(fleet: Fleet, told: DemoReport) -> None:
     """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready."""
     what = "A new image in east: every pod is replaced; starting pods burn CPU, and the HPA must not be fooled."
     told.screen.act(2, "A rolling update does not over-scale", what)
@@ -63,7 +63,7 @@ async def rolling_update(fleet: Fleet, told: Told) -> None:
     )
 
 
-async def metric_missing(fleet: Fleet, told: Told) -> None:
+async def metric_missing(fleet: Fleet, told: DemoReport) -> None:
     """West loses a metric while its load falls: nothing scales down until the metric is back."""
     what = "In west the load falls, but the API of http_requests_per_second fails: absence is not zero."
     told.screen.act(3, "A metric goes missing, and nothing scales down", what)
@@ -79,7 +79,7 @@ async def metric_missing(fleet: Fleet, told: Told) -> None:
     told.promise(f"with both metrics west goes to 2 replicas (its API says {told.replicas.get(WEST)})", fell)
 
 
-async def cluster_away(fleet: Fleet, told: Told) -> None:
+async def cluster_away(fleet: Fleet, told: DemoReport) -> None:
     """North's API server goes away; the others go on, and north is served again when it is back."""
     what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
     told.screen.act(4, "A cluster goes away, the others go on", what)
@@ -103,7 +103,7 @@ async def cluster_away(fleet: Fleet, told: Told) -> None:
     told.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
 
 
-async def load_falls(fleet: Fleet, told: Told) -> None:
+async def load_falls(fleet: Fleet, told: DemoReport) -> None:
     """Load falls in east: the stabilization window holds, then lets go."""
     what = f"East's load falls to where it began; its window looks back {WINDOW_S}s for the highest recommendation."
     told.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
@@ -127,7 +127,7 @@ def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
     fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
 
 
-async def _shown_as_away(told: Told) -> bool:
+async def _shown_as_away(told: DemoReport) -> bool:
     lines = (await told.ask("get", "clusters")).splitlines()
     found = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
     for line in found:
@@ -135,7 +135,7 @@ async def _shown_as_away(told: Told) -> bool:
     return bool(found)
 
 
-def _settled(told: Told, hpa: HpaId, mark: int) -> bool:
+def _settled(told: DemoReport, hpa: HpaId, mark: int) -> bool:
     newest = told.since(mark, hpa)[-1:]
     return bool(newest) and newest[0].decision.raw_desired_replicas == told.replicas.get(hpa)
 

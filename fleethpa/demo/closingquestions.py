@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.demo.scene import EAST
 
 if TYPE_CHECKING:
-    from fleethpa.demo.reports import Told
+    from fleethpa.demo.reports import DemoReport
     from streams.history.past import Past
 
 CHANGE: Final = "maxReplicas=6"
 _WIDEST: Final = 100
 
 
-async def asked(told: Told, root: Path) -> None:
+async def asked(told: DemoReport, root: Path) -> None:
     """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
     from fleethpa.cli.common.failures import CommandError
     from fleethpa.cli.common.sources import archive_past
@@ -32,7 +32,7 @@ async def asked(told: Told, root: Path) -> None:
         told.promise(f"the archive answers: {error}", False)
 
 
-async def _explained(told: Told, past: Past) -> None:
+async def _explained(told: DemoReport, past: Past) -> None:
     from fleethpa.cli.common.finding import find_decision
     from fleethpa.cli.output.explanation import explanation
     from streams.analysis.counterfactual import counterfactuals
@@ -51,7 +51,7 @@ async def _explained(told: Told, past: Past) -> None:
     )
 
 
-async def _tried(told: Told, past: Past) -> None:
+async def _tried(told: DemoReport, past: Past) -> None:
     from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
     from fleethpa.cli.common.changes import changed_spec, checked
     from fleethpa.cli.output.backtestpage import Reported, page

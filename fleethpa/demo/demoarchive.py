@@ -12,7 +12,7 @@ from fleethpa.cli.common.supervisor import Child, Supervisor
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.configuration import Config
-    from fleethpa.demo.reports import Told
+    from fleethpa.demo.reports import DemoReport
 
 
 class Archiving:
@@ -36,7 +36,7 @@ class Archiving:
     async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
 
-    async def verified(self, told: Told) -> None:
+    async def verified(self, told: DemoReport) -> None:
         """End the archive as it is and make every decision in it again."""
         from streams.archive.segments import ArchiveError
         from streams.history.archivepast import ArchivePast

@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.25
 
 
 @dataclass
-class Told:
+class DemoReport:
     """Everything seen so far; acts ask it."""
 
     screen: Screen

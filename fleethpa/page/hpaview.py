@@ -22,7 +22,7 @@ from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.would import rows as would_rows
-from fleethpa.page.series import Series, hand_marks, series, spec_marks
+from fleethpa.page.chartseries import ChartSeries, hand_marks, series, spec_marks
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -211,6 +211,6 @@ def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
 # --- the charts -------------------------------------------------------------------------------------------------------
 
 
-def charts(decisions: Sequence[Recorded]) -> Series:
+def charts(decisions: Sequence[Recorded]) -> ChartSeries:
     """The lines of an HPA's charts, with marks for other specs and pauses in force, and for who wrote."""
     return series(decisions, [*spec_marks(decisions), *hand_marks(decisions)])

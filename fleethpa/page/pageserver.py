@@ -21,7 +21,7 @@ from fleethpa.cli.common.selection import Ref
 from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.clustertable import cluster_listing
 from fleethpa.cli.output.times import rfc3339, span
-from fleethpa.page import series as charted
+from fleethpa.page import chartseries
 from fleethpa.page.changesview import changes_view, read_changes
 from fleethpa.page.decisionview import compared, decision_view, read_decision, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
@@ -134,7 +134,7 @@ class PageServer:
         span_ms = span_of(request.query.get("span", ""))
         async with self.reader.past(at_ms) as past:
             decisions = await read_decisions(past, hpa, now_ms, span_ms)
-        return web.json_response(charted.document(charts(decisions)), dumps=_json)
+        return web.json_response(chartseries.document(charts(decisions)), dumps=_json)
 
     async def decision(self, request: web.Request) -> web.Response:
         """One decision and its receipt."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from fleethpa.simulator import resources
 from fleethpa.simulator.apistatus import UnknownGroupError, not_served
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 OPEN: Final = (*HEALTH, "/version")
 """Paths that need no token."""
 
 
-def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Document | str:
+def document(path: str, metrics_entries: Callable[[str], list[Json]]) -> Json | str:
     """Return what a path shows; `metrics_entries` lists the metrics of a metrics API group.
 
     Raises:
         StatusError: 404.
     """
     parts = path.strip("/").split("/")
-    found: Document | str | None = None
+    found: Json | str | None = None
     if path in HEALTH:
         found = "ok"
     elif path == "/apis":
@@ -47,19 +46,19 @@ def document(path: str, metrics_entries: Callable[[str], list[Document]]) -> Doc
     return found
 
 
-def _version() -> Document:
+def _version() -> Json:
     major, minor, _ = resources.VERSION.removeprefix("v").split(".")
     return {"major": major, "minor": minor, "gitVersion": f"{resources.VERSION}+simulated", "platform": "linux/amd64"}
 
 
-def _core() -> Document:
+def _core() -> Json:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-_FIXED: dict[str, Callable[[], Document]] = {"version": _version, "api": _core}
+_FIXED: dict[str, Callable[[], Json]] = {"version": _version, "api": _core}
 
 
-def _openapi(parts: list[str]) -> Document | None:
+def _openapi(parts: list[str]) -> Json | None:
     if not parts:
         return resources.openapi_index()
     if parts[0] == "api" and len(parts) == 2:

@@ -11,7 +11,7 @@ import yaml
 
 from fleethpa.simulator import patching, protobuf
 from fleethpa.simulator.apistatus import StatusError
-from fleethpa.simulator.ownership import FieldWriter
+from fleethpa.simulator.managedfields import FieldWriter
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from schemas.kubernetes.fielderrors import FieldError, aggregate
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 _REASONS = {
     400: "BadRequest",
@@ -35,7 +33,7 @@ class StatusError(Exception):
         message: str,
         *,
         reason: str | None = None,
-        details: Document | None = None,
+        details: Json | None = None,
         retry_after_s: int = 0,
     ) -> None:
         super().__init__(message)
@@ -45,9 +43,9 @@ class StatusError(Exception):
         if retry_after_s:
             self.details = {**(details or {}), "retryAfterSeconds": retry_after_s}
 
-    def status(self) -> Document:
+    def status(self) -> Json:
         """Return the body."""
-        body: Document = {
+        body: Json = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
@@ -68,7 +66,7 @@ class UnknownGroupError(StatusError):
         super().__init__(404, "404 page not found")
 
 
-def _details(resource: str, name: str) -> Document:
+def _details(resource: str, name: str) -> Json:
     plural, _, group = resource.partition(".")
     return {"name": name, "kind": plural} | ({"group": group} if group else {})
 
@@ -125,7 +123,7 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[FieldError]) ->
     """An object that breaks rules of its type."""
     subject = f"{kind}.{group}" if group else kind
     causes = [{"reason": problem.type, "message": problem.body, "field": problem.field} for problem in problems]
-    details: Document = {"name": name} if name else {}
+    details: Json = {"name": name} if name else {}
     details |= {"group": group, "kind": kind, "causes": causes}
     text = aggregate([problem.string for problem in problems])
     return StatusError(422, f'{subject} "{name}" is invalid: {text}', details=details)

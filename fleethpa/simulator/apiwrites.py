@@ -7,21 +7,21 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator import apistatus, hpa_api, ownership, patching, podview
+from fleethpa.simulator import apistatus, hpa_api, managedfields, patching, podview
 from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.objectstore import Key, Store
-from fleethpa.simulator.ownership import FieldWriter
 from fleethpa.simulator.requestselectors import selector_string
 from fleethpa.simulator.resources import ResourceType
 from schemas.kubernetes import fielderrors
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
 PodDeleter = Callable[[str, str], bool]
 
 _WITHOUT_GENERATION = ("events", "namespaces")
-_EVENT_DEFAULTS: Document = {"eventTime": None, "reportingComponent": "", "reportingInstance": ""}
+_EVENT_DEFAULTS: Json = {"eventTime": None, "reportingComponent": "", "reportingInstance": ""}
 _GO_KINDS = ((bool, "bool"), (str, "string"), (float, "number"), (list, "array"), (dict, "object"))
 
 
@@ -35,7 +35,7 @@ class Writes:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, resource: ResourceType, namespace: str, name: str) -> Document:
+    def read(self, resource: ResourceType, namespace: str, name: str) -> Json:
         """Return the stored object.
 
         Raises:
@@ -46,7 +46,7 @@ class Writes:
             raise apistatus.not_found(resource.qualified, name)
         return found
 
-    def scale_of(self, resource: ResourceType, document: Document) -> Document:
+    def scale_of(self, resource: ResourceType, document: Json) -> Json:
         """Return the Scale of a workload, under the resource version of the workload itself."""
         metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
         if resource.group == "example.com":
@@ -65,8 +65,8 @@ class Writes:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(
-        self, resource: ResourceType, namespace: str, body: Document, writer: FieldWriter, *, dry: bool = False
-    ) -> Document:
+        self, resource: ResourceType, namespace: str, body: Json, writer: FieldWriter, *, dry: bool = False
+    ) -> Json:
         """Create an object.
 
         Raises:
@@ -87,11 +87,11 @@ class Writes:
         resource: ResourceType,
         namespace: str,
         name: str,
-        body: Document,
+        body: Json,
         writer: FieldWriter,
         *,
         dry: bool = False,
-    ) -> Document:
+    ) -> Json:
         """Replace an object, or its status where the writer names that subresource; an equal one stays untouched.
 
         Raises:
@@ -116,7 +116,7 @@ class Writes:
         *,
         dry: bool = False,
         force: bool = False,
-    ) -> Document:
+    ) -> Json:
         """Patch an object or its status; `change` is (content type, patch). An apply creates what is missing."""
         content_type, body = change
         if content_type == patching.APPLY_PATCH:
@@ -125,7 +125,7 @@ class Writes:
                 return self.create(resource, namespace, body, writer, dry=dry)
             if not force:
                 current = self.read(resource, namespace, name)
-                ownership.refuse_conflicts(current, self._incoming(resource, body), writer)
+                managedfields.refuse_conflicts(current, self._incoming(resource, body), writer)
         shown = self.outgoing(resource, self.read(resource, namespace, name))
         return self.update(resource, namespace, name, patched(shown, content_type, body), writer, dry=dry)
 
@@ -134,11 +134,11 @@ class Writes:
         resource: ResourceType,
         namespace: str,
         name: str,
-        body: Document,
+        body: Json,
         writer: FieldWriter,
         *,
         dry: bool = False,
-    ) -> Document:
+    ) -> Json:
         """Write spec.replicas through a Scale and return the Scale after it.
 
         Raises:
@@ -158,8 +158,8 @@ class Writes:
         return self.scale_of(resource, document)
 
     def delete(
-        self, resource: ResourceType, namespace: str, name: str, preconditions: Document, *, dry: bool = False
-    ) -> Document:
+        self, resource: ResourceType, namespace: str, name: str, preconditions: Json, *, dry: bool = False
+    ) -> Json:
         """Delete an object; a pod with an owner terminates first. A namespace takes all its objects along.
 
         Raises:
@@ -178,7 +178,7 @@ class Writes:
             self._empty_namespace(name)
         return self._store.remove(_key(resource, namespace, name))
 
-    def outgoing(self, resource: ResourceType, document: Document) -> Document:
+    def outgoing(self, resource: ResourceType, document: Json) -> Json:
         """Return a stored object in the version and kind of `resource`."""
         if resource.group == "autoscaling" and resource.version == "v1":
             return hpa_api.to_v1(document)
@@ -188,16 +188,16 @@ class Writes:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _incoming(self, resource: ResourceType, received: Any) -> Document:
+    def _incoming(self, resource: ResourceType, received: Any) -> Json:
         if not isinstance(received, dict) or not isinstance(received.get("metadata", {}), dict):
             raise StatusError(400, f"the body is not a {resource.kind}: send a JSON object with metadata")
         kind = received.get("kind", resource.kind)
         if kind != resource.kind:
             raise StatusError(400, f"{kind} in the body does not match the resource {resource.qualified}")
-        body: Document = {"metadata": {}} | received | {"kind": kind, "apiVersion": resource.group_version}
+        body: Json = {"metadata": {}} | received | {"kind": kind, "apiVersion": resource.group_version}
         return hpa_api.decoded(body) if resource.group == "autoscaling" else body
 
-    def _new_metadata(self, resource: ResourceType, namespace: str, given: Document) -> Document:
+    def _new_metadata(self, resource: ResourceType, namespace: str, given: Json) -> Json:
         name = given.get("name") or self._generated(given.get("generateName", ""))
         if not name and resource.group != "autoscaling":  # whose validation finds more than a missing name
             problem = fielderrors.required("metadata.name", "name or generateName is required")
@@ -210,15 +210,13 @@ class Writes:
             raise apistatus.not_found("namespaces", namespace)
         own = {"name": name} | ({"namespace": namespace} if resource.namespaced else {})
         kept = {k: v for k, v in given.items() if k not in ("resourceVersion", "managedFields", "deletionTimestamp")}
-        stamp: Document = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339_seconds(self._clock.now_ms())}
+        stamp: Json = {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339_seconds(self._clock.now_ms())}
         return kept | own | stamp | ({} if resource.plural in _WITHOUT_GENERATION else {"generation": 1})
 
     def _generated(self, prefix: str) -> str:
         return f"{prefix}{zlib.crc32(str(self._store.version).encode()):08x}"[: len(prefix) + 5] if prefix else ""
 
-    def _check_preconditions(
-        self, resource: ResourceType, current: Document, given: Document, subresource: str = ""
-    ) -> None:
+    def _check_preconditions(self, resource: ResourceType, current: Json, given: Json, subresource: str = "") -> None:
         metadata = current["metadata"]
         if given.get("uid", metadata["uid"]) != metadata["uid"]:
             group = f".{resource.group}" if resource.group else ""
@@ -228,7 +226,7 @@ class Writes:
         if version != metadata["resourceVersion"]:
             raise apistatus.conflict(resource.qualified, metadata["name"])
 
-    def _joined(self, resource: ResourceType, current: Document, body: Document, writer: FieldWriter) -> Document:
+    def _joined(self, resource: ResourceType, current: Json, body: Json, writer: FieldWriter) -> Json:
         """Return the object after the write: what the client may set from the body, the rest from the stored one."""
         if writer.subresource == "status":
             status = {"status": body.get("status") or {}}
@@ -241,7 +239,7 @@ class Writes:
             document["status"] = current["status"]
         return self._defaulted(resource, document | {"metadata": given | kept}, current)
 
-    def _defaulted(self, resource: ResourceType, document: Document, old: Document | None) -> Document:
+    def _defaulted(self, resource: ResourceType, document: Json, old: Json | None) -> Json:
         if resource.group == "autoscaling":
             hpa_api.check(document, old)
             return hpa_api.stored(document)
@@ -253,15 +251,15 @@ class Writes:
             return document | {"spec": {"replicas": 1} | spec}
         return _EVENT_DEFAULTS | document if resource.plural == "events" else document
 
-    def _sign(self, document: Document, old: Document | None, resource: ResourceType, writer: FieldWriter) -> None:
+    def _sign(self, document: Json, old: Json | None, resource: ResourceType, writer: FieldWriter) -> None:
         """Set generation and managedFields of a document that is about to be stored."""
         metadata = dict(document["metadata"])
         part = "status" if writer.subresource == "status" else "spec"
-        fields = {part: ownership.changed(old, document, part)}
+        fields = {part: managedfields.changed(old, document, part)}
         if old is not None and part == "spec" and fields["spec"] and resource.plural not in _WITHOUT_GENERATION:
             metadata["generation"] = old["metadata"].get("generation", 1) + 1
         entry = writer.entry(resource.group_version, rfc3339_seconds(self._clock.now_ms()))
-        metadata["managedFields"] = ownership.record(metadata.get("managedFields") or (), fields, writer, entry)
+        metadata["managedFields"] = managedfields.record(metadata.get("managedFields") or (), fields, writer, entry)
         document["metadata"] = metadata
 
     def _empty_namespace(self, name: str) -> None:
@@ -269,7 +267,7 @@ class Writes:
             self._store.remove(key)
 
 
-def patched(document: Document, content_type: str, body: Any) -> Document:
+def patched(document: Json, content_type: str, body: Any) -> Json:
     """Return a document after a patch of one of the four content types.
 
     Raises:
@@ -307,7 +305,7 @@ def _negative(replicas: object) -> fielderrors.FieldError:
     return fielderrors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
 
 
-def _same(one: Document, other: Document) -> bool:
+def _same(one: Json, other: Json) -> bool:
     ignored = ("managedFields", "resourceVersion", "generation")
     left, right = ({k: v for k, v in d["metadata"].items() if k not in ignored} for d in (one, other))
     return left == right and {**one, "metadata": 0} == {**other, "metadata": 0}

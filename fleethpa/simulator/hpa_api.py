@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fleethpa.simulator.apistatus import StatusError, invalid
 from schemas.kubernetes import versions
 from schemas.kubernetes.hpa import ManifestError, convert_to_v2, decode_and_default, wire_form
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.validation import validate_create, validate_update
 
-Document = dict[str, Any]
 
-
-def decoded(body: Document) -> Document:
+def decoded(body: Json) -> Json:
     """Return the defaulted autoscaling/v2 object of a body in v1 or v2.
 
     Explicit empty policy lists are still there: validation refuses them.
@@ -26,17 +23,17 @@ def decoded(body: Document) -> Document:
         raise StatusError(400, f"HorizontalPodAutoscaler cannot be read: {error}") from error
 
 
-def stored(hpa: Document) -> Document:
+def stored(hpa: Json) -> Json:
     """Return the object as it is stored: in wire form."""
     return wire_form(hpa)
 
 
-def to_v1(hpa: Document) -> Document:
+def to_v1(hpa: Json) -> Json:
     """Return the autoscaling/v1 view of a stored object."""
     return versions.v2_to_v1(hpa)
 
 
-def check(new: Document, old: Document | None) -> None:
+def check(new: Json, old: Json | None) -> None:
     """Refuse what the API server refuses.
 
     Raises:

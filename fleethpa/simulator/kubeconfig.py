@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
 
-
-def kubeconfig(clusters: Iterable[SimulatedCluster]) -> Document:
+def kubeconfig(clusters: Iterable[SimulatedCluster]) -> Json:
     """Return a kubeconfig with one context per started cluster, named as the cluster; the first is the current one."""
     known = list(clusters)
     return {
@@ -27,7 +25,7 @@ def kubeconfig(clusters: Iterable[SimulatedCluster]) -> Document:
     }
 
 
-def _server(cluster: SimulatedCluster) -> Document:
+def _server(cluster: SimulatedCluster) -> Json:
     authority = base64.b64encode(cluster.certificate_pem).decode()
     return {"server": cluster.url, "certificate-authority-data": authority}
 

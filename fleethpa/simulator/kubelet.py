@@ -13,8 +13,7 @@ from fleethpa.simulator.model import Rollout, SimulatedPod, SimulatedWorkload
 from fleethpa.simulator.objectstore import Change, Key, Store
 from fleethpa.simulator.simulation import ANNOTATION, Simulation, parse_simulation
 from schemas.kubernetes.gotimes import rfc3339_seconds
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class Kubelet:
         for key in self._running.keys() - seen:
             self._remove(key)
 
-    def _sync_workload(self, key: Key, workload: Document, now_ms: int) -> None:
+    def _sync_workload(self, key: Key, workload: Json, now_ms: int) -> None:
         run = self._running.get(key)
         if run is not None and run.uid != workload["metadata"]["uid"]:
             self._remove(key)
@@ -137,7 +136,7 @@ class Kubelet:
         run.model.advance_to(now_ms)
         self._show(key, run)
 
-    def _start(self, workload: Document, now_ms: int) -> Running:
+    def _start(self, workload: Json, now_ms: int) -> Running:
         metadata, stateful = workload["metadata"], workload["kind"] == "StatefulSet"
         model = SimulatedWorkload(
             name=metadata["name"],
@@ -150,7 +149,7 @@ class Kubelet:
         )
         return Running(model, Simulation(), metadata["uid"])
 
-    def _configure(self, run: Running, workload: Document, now_ms: int) -> None:
+    def _configure(self, run: Running, workload: Json, now_ms: int) -> None:
         # The time before the change belongs to the old settings.
         run.model.advance_to(now_ms)
         text = (workload["metadata"].get("annotations") or {}).get(ANNOTATION, "")
@@ -160,7 +159,7 @@ class Kubelet:
         run.model.replicas = (workload.get("spec") or {}).get("replicas", 1)
         run.model.revision = podview.revision_of(workload)
 
-    def _apply_simulation(self, run: Running, text: str, workload: Document) -> None:
+    def _apply_simulation(self, run: Running, text: str, workload: Json) -> None:
         try:
             run.simulation = parse_simulation(text)
         except ValueError as error:
@@ -191,7 +190,7 @@ class Kubelet:
         run.seen_version = workload["metadata"]["resourceVersion"]
         run.due_ms = model.next_change_ms()
 
-    def _show_pod(self, key: Key, run: Running, workload: Document, pod: SimulatedPod) -> None:
+    def _show_pod(self, key: Key, run: Running, workload: Json, pod: SimulatedPod) -> None:
         namespace, now_ms = key[1], run.model.now_ms
         stored = self._store.get(("pods", namespace, pod.name))
         if stored is None:
@@ -213,7 +212,7 @@ class Kubelet:
         if self._store.get(("pods", namespace, name)) is not None:
             self._store.remove(("pods", namespace, name))
 
-    def _replica_set(self, run: Running, deployment: Document, revision: str) -> Document:
+    def _replica_set(self, run: Running, deployment: Json, revision: str) -> Json:
         """Return the stored ReplicaSet of a revision; it is created when its first pod needs it."""
         metadata = deployment["metadata"]
         key = ("replicasets.apps", metadata["namespace"], f"{metadata['name']}-{revision}")
@@ -234,7 +233,7 @@ class Kubelet:
         document = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": own}
         return self._store.put(key, document | {"spec": parts["spec"], "status": parts["status"]})
 
-    def _show_replica_sets(self, namespace: str, run: Running, deployment: Document) -> None:
+    def _show_replica_sets(self, namespace: str, run: Running, deployment: Json) -> None:
         for key in self._replica_sets_of(namespace, run):
             stored = self._store.get(key)
             if stored is None:  # somebody deleted it

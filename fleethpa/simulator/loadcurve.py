@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fleethpa.simulator.loadtrace import trace_load
 
 
-class Load(Protocol):
+class LoadCurve(Protocol):
     """A total load as a function of time."""
 
     def at(self, elapsed_s: float) -> float:
@@ -111,7 +111,7 @@ def _points(points: list[list[float]]) -> PointsLoad:
     return PointsLoad(pairs)
 
 
-SHAPES: dict[str, Callable[..., Load]] = {
+SHAPES: dict[str, Callable[..., LoadCurve]] = {
     "constant": ConstantLoad,
     "step": StepLoad,
     "ramp": RampLoad,
@@ -122,7 +122,7 @@ SHAPES: dict[str, Callable[..., Load]] = {
 }
 
 
-def parse_load(document: Mapping[str, Any] | float | int) -> Load:
+def parse_load(document: Mapping[str, Any] | float | int) -> LoadCurve:
     """Read a load as manifests and the control endpoint write it: a number, or `{"shape": "sine", ...}`.
 
     Raises:

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from fleethpa.simulator.apistatus import StatusError, not_served
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet, Running
-from fleethpa.simulator.model import Sample, SimulatedUsage
+from fleethpa.simulator.model import SimulatedUsage, UsageSample
 from fleethpa.simulator.objectstore import Store
 from fleethpa.simulator.requestselectors import label_matcher
 from fleethpa.simulator.resources import metrics_entry
 from fleethpa.simulator.simulation import SimulatedSeries
 from schemas.kubernetes.gotimes import rfc3339_seconds
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 FAULTS: Final = ("error", "empty", "partial", "frozen", "lag", "fixed")
 
@@ -49,7 +48,7 @@ class MetricsFault:
             raise ValueError(f"metrics fault {self.kind!r} is unknown: use one of {', '.join(FAULTS)}")
 
 
-class MetricsApi:
+class SimulatedMetricsApi:
     """Answers metrics requests from the kubelet's models."""
 
     def __init__(self, kubelet: Kubelet, store: Store, clock: SimClock, *, sample_ms: int) -> None:
@@ -58,7 +57,7 @@ class MetricsApi:
 
     # -- discovery ---------------------------------------------------------------------------------------------------
 
-    def entries(self, group: str) -> list[Document]:
+    def entries(self, group: str) -> list[Json]:
         """Return the resource list entries of one of the three groups."""
         if group == "metrics.k8s.io":
             nodes = metrics_entry("nodes", "NodeMetrics", namespaced=False, verbs=("get", "list"))
@@ -77,7 +76,7 @@ class MetricsApi:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def answer(self, group: str, version: str, namespace: str, path: list[str], query: dict[str, str]) -> Document:
+    def answer(self, group: str, version: str, namespace: str, path: list[str], query: dict[str, str]) -> Json:
         """Answer a GET; `path` is what follows the namespace.
 
         Raises:
@@ -89,7 +88,7 @@ class MetricsApi:
             return self._external(namespace, path[0] if path else "", query)
         return self._custom(version, namespace, path, query)
 
-    def _resource(self, namespace: str, path: list[str], query: dict[str, str]) -> Document:
+    def _resource(self, namespace: str, path: list[str], query: dict[str, str]) -> Json:
         if path[:1] == ["nodes"]:
             return {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": []}
         if path[:1] != ["pods"]:
@@ -105,9 +104,7 @@ class MetricsApi:
             raise StatusError(404, f'podmetrics.metrics.k8s.io "{namespace}/{path[1]}" not found')
         return named[0]
 
-    def _pod_metrics(
-        self, pod: Document, sample: Sample, usage: SimulatedUsage, fault: MetricsFault | None
-    ) -> Document:
+    def _pod_metrics(self, pod: Json, sample: UsageSample, usage: SimulatedUsage, fault: MetricsFault | None) -> Json:
         names = [container["name"] for container in pod["spec"]["containers"]]
         cpu, memory = usage.cpu_milli, usage.memory_bytes
         if fault is not None and fault.kind == "fixed":
@@ -133,7 +130,7 @@ class MetricsApi:
             "containers": containers,
         }
 
-    def _custom(self, version: str, namespace: str, path: list[str], query: dict[str, str]) -> Document:
+    def _custom(self, version: str, namespace: str, path: list[str], query: dict[str, str]) -> Json:
         if len(path) == 2 and path[0] == "metrics":
             path = ["namespaces", namespace, path[1]]
         if len(path) != 3:
@@ -162,7 +159,7 @@ class MetricsApi:
 
     def _pod_values(
         self, version: str, namespace: str, metric: str, selector: str, fault: MetricsFault | None
-    ) -> list[Document]:
+    ) -> list[Json]:
         items = []
         for pod, sample, usage in self._pods(namespace, selector, fault, metric=metric):
             value = fault.value if fault is not None and fault.kind == "fixed" else usage.load
@@ -172,7 +169,7 @@ class MetricsApi:
 
     def _object_values(
         self, version: str, namespace: str, resource: str, name: str, metric: str, fault: MetricsFault | None
-    ) -> list[Document]:
+    ) -> list[Json]:
         if fault is not None and fault.kind == "empty":
             return []
         for series, run in self._series(namespace, "Object"):
@@ -184,7 +181,7 @@ class MetricsApi:
                     return [self._metric_value(version, described, metric, sample.time_ms, value)]
         return []
 
-    def _metric_value(self, version: str, described: Document, metric: str, time_ms: int, value: float) -> Document:
+    def _metric_value(self, version: str, described: Json, metric: str, time_ms: int, value: float) -> Json:
         named = {"metricName": metric} if version == "v1beta1" else {"metric": {"name": metric, "selector": None}}
         shown = {
             "timestamp": rfc3339_seconds(time_ms),
@@ -193,7 +190,7 @@ class MetricsApi:
         }
         return {"describedObject": described} | named | shown
 
-    def _external(self, namespace: str, metric: str, query: dict[str, str]) -> Document:
+    def _external(self, namespace: str, metric: str, query: dict[str, str]) -> Json:
         fault = self._fault(namespace, metric)
         matches, items, known = label_matcher(query.get("labelSelector", "")), [], False
         for series, run in self._series(namespace, "External"):
@@ -227,7 +224,7 @@ class MetricsApi:
                 return fault
         return None
 
-    def _sample(self, run: Running, fault: MetricsFault | None) -> Sample | None:
+    def _sample(self, run: Running, fault: MetricsFault | None) -> UsageSample | None:
         """Return the newest sample that the fault lets through."""
         newest_ms = self._clock.now_ms()
         if fault is not None and fault.kind == "lag":
@@ -238,7 +235,7 @@ class MetricsApi:
 
     def _pods(
         self, namespace: str, selector: str, fault: MetricsFault | None, *, metric: str | None = None
-    ) -> Iterator[tuple[Document, Sample, SimulatedUsage]]:
+    ) -> Iterator[tuple[Json, UsageSample, SimulatedUsage]]:
         """Go through the pods that the selector matches and the sample has, with the metric if one is named."""
         matches, found = label_matcher(selector), []
         for key, run in self._kubelet.workloads(namespace):
@@ -261,7 +258,7 @@ class MetricsApi:
                 if series.type == kind:
                     yield series, run
 
-    def _signal(self, series: SimulatedSeries, sample: Sample, fault: MetricsFault | None) -> float:
+    def _signal(self, series: SimulatedSeries, sample: UsageSample, fault: MetricsFault | None) -> float:
         if fault is not None and fault.kind == "fixed":
             return fault.value
         return sample.queue if series.signal == "queue" else sample.total_load

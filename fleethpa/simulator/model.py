@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fleethpa.simulator.loadcurve import ConstantLoad, Load
+from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve
 
 SAMPLES_KEPT: Final = 240
 
@@ -81,7 +81,7 @@ class SimulatedUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     """What a metrics server saw at `time_ms`; pods that do not run are absent."""
 
     time_ms: int
@@ -105,7 +105,7 @@ class SimulatedWorkload:
     name: str
     now_ms: int
     replicas: int = 1
-    load: Load = field(default_factory=ConstantLoad)
+    load: LoadCurve = field(default_factory=ConstantLoad)
     profile: PodProfile = field(default_factory=PodProfile)
     revision: str = "1"
     ordinals: bool = False
@@ -114,7 +114,7 @@ class SimulatedWorkload:
     rollout: Rollout = field(default_factory=Rollout)
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
     queue: float = 0.0
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
+    samples: deque[UsageSample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
     _serial: int = 0
     _start_ms: int = 0
 
@@ -145,7 +145,7 @@ class SimulatedWorkload:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def set_load(self, load: Load) -> None:
+    def set_load(self, load: LoadCurve) -> None:
         """Change the load; its time begins now."""
         self.load, self._start_ms = load, self.now_ms
 
@@ -191,7 +191,7 @@ class SimulatedWorkload:
             if upto % self.sample_ms == 0:
                 self.samples.append(self.sample())
 
-    def sample(self) -> Sample:
+    def sample(self) -> UsageSample:
         """Measure all running pods now."""
         ready = self.ready_pods()
         share = self._served_per_pod(len(ready)) if ready else 0.0
@@ -201,7 +201,7 @@ class SimulatedWorkload:
             for pod in self.pods.values()
             if pod.phase(self.now_ms) == "Running" and pod.deleting_ms is None
         }
-        return Sample(self.now_ms, usages, self.total_load(), self.queue)
+        return UsageSample(self.now_ms, usages, self.total_load(), self.queue)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 from fleethpa.simulator.apistatus import StatusError, expired
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
 Key = tuple[str, str, str]
 """(stored resource, namespace or "", name)."""
 
@@ -21,8 +20,8 @@ class Change:
     version: int
     type: str
     key: Key
-    object: Document
-    previous: Document | None
+    object: Json
+    previous: Json | None
 
 
 class Store:
@@ -30,16 +29,16 @@ class Store:
 
     def __init__(self, *, history: int = 5_000) -> None:
         self.version = 1
-        self._objects: dict[str, dict[tuple[str, str], Document]] = {}
+        self._objects: dict[str, dict[tuple[str, str], Json]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._forgotten = 0
         self._watchers: set[asyncio.Queue[Change | StatusError | None]] = set()
 
-    def get(self, key: Key) -> Document | None:
+    def get(self, key: Key) -> Json | None:
         """Return an object, or None."""
         return self._objects.get(key[0], {}).get(key[1:])
 
-    def listing(self, resource: str, namespace: str = "") -> list[Document]:
+    def listing(self, resource: str, namespace: str = "") -> list[Json]:
         """Return the objects of a resource by namespace and name; of all namespaces where that is empty."""
         found = self._objects.get(resource, {})
         return [found[key] for key in sorted(key for key in found if not namespace or key[0] == namespace)]
@@ -48,7 +47,7 @@ class Store:
         """Return the keys of everything in a namespace."""
         return [(r, *key) for r, objects in self._objects.items() for key in objects if key[0] == namespace]
 
-    def put(self, key: Key, document: Document) -> Document:
+    def put(self, key: Key, document: Json) -> Json:
         """Store a document under the next resource version and return it as stored."""
         previous = self.get(key)
         self.version += 1
@@ -58,7 +57,7 @@ class Store:
         self._tell(Change(self.version, "MODIFIED" if previous else "ADDED", key, stored, previous))
         return stored
 
-    def remove(self, key: Key) -> Document:
+    def remove(self, key: Key) -> Json:
         """Remove an object and return its last state, stamped with the version of the deletion."""
         previous = self._objects[key[0]].pop(key[1:])
         self.version += 1

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any
 
 from fleethpa.simulator.model import SimulatedPod, SimulatedWorkload
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
-
-_DEFAULT_TEMPLATE: Document = {"spec": {"containers": [{"name": "main", "image": "simulated"}]}}
+_DEFAULT_TEMPLATE: Json = {"spec": {"containers": [{"name": "main", "image": "simulated"}]}}
 
 
-def template_of(workload: Document) -> Document:
+def template_of(workload: Json) -> Json:
     """Return the pod template of a workload; custom resources may have none."""
     return (workload.get("spec") or {}).get("template") or _DEFAULT_TEMPLATE
 
 
-def revision_of(workload: Document) -> str:
+def revision_of(workload: Json) -> str:
     """Return a hash of the pod template, as ReplicaSet names carry it."""
     text = json.dumps(template_of(workload), sort_keys=True)
     letters = "bcdfghjklmnpqrstvwxz2456789"
@@ -27,27 +25,27 @@ def revision_of(workload: Document) -> str:
     return "".join(letters[(number // 27**place) % 27] for place in range(9))
 
 
-def selector_of(workload: Document) -> Document:
+def selector_of(workload: Json) -> Json:
     """Return the label selector of a workload; for a custom resource without one, its name.
 
     A ReplicationController's is a plain map of labels, and by default the labels of its pods.
     """
     spec = workload.get("spec") or {}
-    selector: Document | None = spec.get("selector")
+    selector: Json | None = spec.get("selector")
     if workload["kind"] == "ReplicationController":
         labels = selector or (template_of(workload).get("metadata") or {}).get("labels")
         selector = {"matchLabels": labels} if labels else None
     return selector or {"matchLabels": {"app": workload["metadata"]["name"]}}
 
 
-def owner_reference(owner: Document) -> Document:
+def owner_reference(owner: Json) -> Json:
     """Return the controller reference that dependents carry."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
     reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
     return reference | {"controller": True, "blockOwnerDeletion": True}
 
 
-def new_pod(pod: SimulatedPod, workload: Document, owner: Document, uid: str, ip: str) -> Document:
+def new_pod(pod: SimulatedPod, workload: Json, owner: Json, uid: str, ip: str) -> Json:
     """Return a Pod as its controller creates it, without status."""
     template = template_of(workload)
     labels = dict((template.get("metadata") or {}).get("labels") or selector_of(workload).get("matchLabels") or {})
@@ -66,7 +64,7 @@ def new_pod(pod: SimulatedPod, workload: Document, owner: Document, uid: str, ip
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {"podIP": ip}}
 
 
-def with_pod_state(document: Document, pod: SimulatedPod, now_ms: int) -> Document:
+def with_pod_state(document: Json, pod: SimulatedPod, now_ms: int) -> Json:
     """Return the Pod with status and deletion as the model has them."""
     metadata = document["metadata"]
     if pod.deleting_ms is not None and pod.gone_ms is not None:
@@ -75,7 +73,7 @@ def with_pod_state(document: Document, pod: SimulatedPod, now_ms: int) -> Docume
     return document | {"metadata": metadata, "status": _pod_status(document, pod, now_ms)}
 
 
-def _pod_status(document: Document, pod: SimulatedPod, now_ms: int) -> Document:
+def _pod_status(document: Json, pod: SimulatedPod, now_ms: int) -> Json:
     phase, ready = pod.phase(now_ms), pod.ready(now_ms)
     changed_ms = pod.ready_at_ms if ready and pod.ready_at_ms is not None else pod.unready_since_ms
     conditions = [
@@ -86,7 +84,7 @@ def _pod_status(document: Document, pod: SimulatedPod, now_ms: int) -> Document:
     ]
     address = {"podIP": document["status"]["podIP"], "hostIP": "127.0.0.1"} if phase == "Running" else {}
     kept = {"podIP": document["status"]["podIP"]} | address
-    status: Document = {"phase": phase, "conditions": conditions, "startTime": rfc3339_seconds(pod.created_ms), **kept}
+    status: Json = {"phase": phase, "conditions": conditions, "startTime": rfc3339_seconds(pod.created_ms), **kept}
     if phase == "Failed":
         status |= {"reason": "Evicted", "message": "The simulated node was low on resource: memory."}
     state = _container_state(pod, phase)
@@ -105,7 +103,7 @@ def _pod_status(document: Document, pod: SimulatedPod, now_ms: int) -> Document:
     return status
 
 
-def _container_state(pod: SimulatedPod, phase: str) -> Document:
+def _container_state(pod: SimulatedPod, phase: str) -> Json:
     if phase == "Pending":
         return {"waiting": {"reason": "ContainerCreating"}}
     if phase == "Failed":
@@ -113,12 +111,12 @@ def _container_state(pod: SimulatedPod, phase: str) -> Document:
     return {"running": {"startedAt": rfc3339_seconds(pod.running_ms)}}
 
 
-def _condition(kind: str, holds: bool, since_ms: int) -> Document:
+def _condition(kind: str, holds: bool, since_ms: int) -> Json:
     status = "True" if holds else "False"
     return {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": rfc3339_seconds(since_ms)}
 
 
-def replica_set(deployment: Document, revision: str, pods: list[SimulatedPod], now_ms: int) -> Document:
+def replica_set(deployment: Json, revision: str, pods: list[SimulatedPod], now_ms: int) -> Json:
     """Return the spec and status of the ReplicaSet of one revision of a Deployment."""
     mine = [pod for pod in pods if pod.alive() and pod.revision == revision]
     ready = sum(pod.ready(now_ms) for pod in mine)
@@ -135,12 +133,12 @@ def replica_set(deployment: Document, revision: str, pods: list[SimulatedPod], n
     }
 
 
-def workload_status(workload: Document, model: SimulatedWorkload) -> Document:
+def workload_status(workload: Json, model: SimulatedWorkload) -> Json:
     """Return the status that a workload's controller would write."""
     alive = model.alive()
     ready = len(model.ready_pods())
     updated = sum(pod.revision == model.revision for pod in alive)
-    status: Document = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(alive)}
+    status: Json = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(alive)}
     status["readyReplicas"] = ready
     if workload["kind"] == "Deployment":
         return status | _deployment_status(workload, model, ready, updated)
@@ -154,7 +152,7 @@ def workload_status(workload: Document, model: SimulatedWorkload) -> Document:
     return status | {"labelSelector": ",".join(f"{k}={v}" for k, v in sorted(from_selector.items()))}
 
 
-def _deployment_status(workload: Document, model: SimulatedWorkload, ready: int, updated: int) -> Document:
+def _deployment_status(workload: Json, model: SimulatedWorkload, ready: int, updated: int) -> Json:
     before = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
     enough = ready >= model.replicas - model.rollout.max_unavailable
     available = _deployment_condition("Available", enough, before, model.now_ms)
@@ -168,7 +166,7 @@ def _deployment_status(workload: Document, model: SimulatedWorkload, ready: int,
     return status | ({"unavailableReplicas": unavailable} if unavailable > 0 else {})
 
 
-def _deployment_condition(kind: str, holds: bool, before: Document, now_ms: int) -> Document:
+def _deployment_condition(kind: str, holds: bool, before: Json, now_ms: int) -> Json:
     old = before.get(kind)
     condition = _condition(kind, holds, now_ms)
     del condition["lastProbeTime"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fleethpa.simulator.apistatus import StatusError
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
@@ -30,7 +29,7 @@ _MESSAGES: dict[tuple[str, str], dict[int, tuple[str, Any]]] = {
 }
 
 
-def decode(raw: bytes) -> Document:
+def decode(raw: bytes) -> Json:
     """Return the object as JSON would carry it.
 
     Raises:
@@ -50,8 +49,8 @@ def decode(raw: bytes) -> Document:
         raise StatusError(400, f"the protobuf body cannot be read: {error!r}") from error
 
 
-def _message(raw: bytes, layout: dict[int, tuple[str, Any]]) -> Document:
-    document: Document = {}
+def _message(raw: bytes, layout: dict[int, tuple[str, Any]]) -> Json:
+    document: Json = {}
     for number, value in _fields(raw):
         if number not in layout:
             continue  # e.g. an empty status

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fleethpa.simulator.apistatus import StatusError
+from schemas.kubernetes.jsontypes import JsonView
 
-Document = Mapping[str, Any]
-Matcher = Callable[[Document], bool]
+Matcher = Callable[[JsonView], bool]
 
 _SET = re.compile(r"^(?P<key>[^\s!=,()]+)\s+(?P<op>in|notin)\s+\((?P<values>[^()]*)\)$")
 _EQUALS = re.compile(r"^(?P<key>[^\s!=,()]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^\s!=,()]*)$")
@@ -24,7 +24,7 @@ def label_matcher(selector: str) -> Matcher:
     """
     terms = [_label_term(term.strip(), selector) for term in _split(selector)]
 
-    def matches(document: Document) -> bool:
+    def matches(document: JsonView) -> bool:
         labels = document.get("metadata", {}).get("labels") or {}
         return all(term(labels) for term in terms)
 
@@ -67,7 +67,7 @@ def field_matcher(selector: str) -> Matcher:
         if found:
             terms.append((found[1].split("."), found[2] != "!=", found[3]))
 
-    def matches(document: Document) -> bool:
+    def matches(document: JsonView) -> bool:
         return all((_field(document, path) == value) is wanted for path, wanted, value in terms)
 
     return matches
@@ -81,7 +81,7 @@ def _field(document: Any, path: list[str]) -> str:
     return "" if document is None else str(document)
 
 
-def selector_string(selector: Document | None) -> str:
+def selector_string(selector: JsonView | None) -> str:
     """Write a metav1.LabelSelector in the string form that /scale carries."""
     selector = selector or {}
     terms = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]

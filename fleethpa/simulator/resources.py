@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 VERSION: Final = "v1.37.1"
 
@@ -104,7 +104,7 @@ def by_kind(api_version: str, kind: str) -> ResourceType:
     return found
 
 
-def groups(left_out: Container[str] = ()) -> list[Document]:
+def groups(left_out: Container[str] = ()) -> list[Json]:
     """Return the entries of /apis, newest version of a group first."""
     versions: dict[str, list[str]] = {}
     for group, version in [(r.group, r.version) for r in RESOURCES] + list(METRICS_VERSIONS):
@@ -118,18 +118,18 @@ def has_group(name: str) -> bool:
     return not name or any(each["name"] == name for each in groups())
 
 
-def group(name: str) -> Document | None:
+def group(name: str) -> Json | None:
     """Return the document of /apis/NAME."""
     found = next((g for g in groups() if g["name"] == name), None)
     return None if found is None else {"kind": "APIGroup", "apiVersion": "v1"} | found
 
 
-def _group(name: str, versions: Iterable[str]) -> Document:
+def _group(name: str, versions: Iterable[str]) -> Json:
     known = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": known, "preferredVersion": known[0]}
 
 
-def resource_list(group_name: str, version: str, extra: Iterable[Document] = ()) -> Document | None:
+def resource_list(group_name: str, version: str, extra: Iterable[Json] = ()) -> Json | None:
     """Return the APIResourceList of a group version, with `extra` entries (metrics), or None where it is not served."""
     entries = [e for r in RESOURCES if (r.group, r.version) == (group_name, version) for e in _entries(r)] + list(extra)
     if not entries and (group_name, version) not in METRICS_VERSIONS:
@@ -138,7 +138,7 @@ def resource_list(group_name: str, version: str, extra: Iterable[Document] = ())
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
-def _entries(resource: ResourceType) -> list[Document]:
+def _entries(resource: ResourceType) -> list[Json]:
     main = {
         "name": resource.plural,
         "singularName": resource.kind.lower(),
@@ -151,7 +151,7 @@ def _entries(resource: ResourceType) -> list[Document]:
         main["shortNames"] = list(resource.short_names)
     if resource.categories:
         main["categories"] = list(resource.categories)
-    sub: Document = {"singularName": "", "namespaced": resource.namespaced, "verbs": ["get", "patch", "update"]}
+    sub: Json = {"singularName": "", "namespaced": resource.namespaced, "verbs": ["get", "patch", "update"]}
     entries = [main]
     if resource.scale:
         scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -161,12 +161,12 @@ def _entries(resource: ResourceType) -> list[Document]:
     return entries
 
 
-def metrics_entry(name: str, kind: str, *, namespaced: bool = True, verbs: tuple[str, ...] = ("get",)) -> Document:
+def metrics_entry(name: str, kind: str, *, namespaced: bool = True, verbs: tuple[str, ...] = ("get",)) -> Json:
     """Return one entry of a metrics API's resource list."""
     return {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
 
 
-def openapi_index() -> Document:
+def openapi_index() -> Json:
     """Return the index of /openapi/v3."""
     paths = {}
     for group_name, version in {(r.group, r.version): None for r in RESOURCES}:
@@ -175,7 +175,7 @@ def openapi_index() -> Document:
     return {"paths": paths}
 
 
-def openapi(group_name: str, version: str) -> Document | None:
+def openapi(group_name: str, version: str) -> Json | None:
     """Return a small OpenAPI v3 document of a group version.
 
     It says that PATCH takes `fieldValidation`, so kubectl leaves validation to the server, as with a real cluster.
@@ -191,7 +191,7 @@ def openapi(group_name: str, version: str) -> Document | None:
     return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION}, "paths": paths}
 
 
-def _patch_operation(resource: ResourceType) -> Document:
+def _patch_operation(resource: ResourceType) -> Json:
     names = ("dryRun", "fieldManager", "fieldValidation")
     return {
         "parameters": [{"name": n, "in": "query", "schema": {"type": "string"}} for n in names],

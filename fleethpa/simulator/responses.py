@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 from aiohttp import web
 
 from fleethpa.simulator.apirequests import Ask
 from fleethpa.simulator.apistatus import StatusError, UnknownGroupError
-from fleethpa.simulator.requestselectors import field_matcher, label_matcher
+from fleethpa.simulator.requestselectors import Matcher, field_matcher, label_matcher
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
 
-
-def json(document: Document | str, code: int = 200) -> web.Response:
+def json(document: Json | str, code: int = 200) -> web.Response:
     """Return a document, or a plain text such as `ok`."""
     if isinstance(document, str):
         return web.Response(text=document, status=code)
@@ -38,7 +35,7 @@ def wants_table(request: web.Request) -> bool:
     return "as=Table" in request.headers.get("Accept", "")
 
 
-def matcher(ask: Ask) -> Callable[[Document], bool]:
+def matcher(ask: Ask) -> Matcher:
     """Return the test that the request's selectors make.
 
     Raises:
@@ -50,7 +47,7 @@ def matcher(ask: Ask) -> Callable[[Document], bool]:
     return lambda d: labels(d) and fields(d) and name in ("", d["metadata"]["name"])
 
 
-def page(found: list[Document], ask: Ask, version: int) -> tuple[list[Document], Document]:
+def page(found: list[Json], ask: Ask, version: int) -> tuple[list[Json], Json]:
     """Return the part of a list that ?limit= and ?continue= ask for, and the list's metadata.
 
     Raises:
@@ -59,7 +56,7 @@ def page(found: list[Document], ask: Ask, version: int) -> tuple[list[Document],
     limit, start = int(ask.query.get("limit") or 0), 0
     if token := ask.query.get("continue"):
         version, start = _read_token(token)
-    metadata: Document = {"resourceVersion": str(version)}
+    metadata: Json = {"resourceVersion": str(version)}
     if limit and start + limit < len(found):
         metadata["continue"] = base64.urlsafe_b64encode(f"{version}:{start + limit}".encode()).decode()
         metadata["remainingItemCount"] = len(found) - start - limit

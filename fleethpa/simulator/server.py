@@ -17,11 +17,10 @@ from fleethpa.simulator.apirequests import Ask
 from fleethpa.simulator.apistatus import StatusError, UnknownGroupError, not_served
 from fleethpa.simulator.apiwrites import Writes, patched
 from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.metricsapi import MetricsApi
+from fleethpa.simulator.metricsapi import SimulatedMetricsApi
 from fleethpa.simulator.objectstore import Store
 from fleethpa.simulator.resources import ResourceType
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,9 @@ class Audit:
 class SimulatedApiServer:
     """Answers requests from the parts of one cluster."""
 
-    def __init__(self, store: Store, writes: Writes, metrics: MetricsApi, clock: SimClock, access: TokenAccess) -> None:
+    def __init__(
+        self, store: Store, writes: Writes, metrics: SimulatedMetricsApi, clock: SimClock, access: TokenAccess
+    ) -> None:
         self._store, self._writes, self._metrics, self._clock, self._access = store, writes, metrics, clock, access
         self.faults = Faults()
         self.audit: deque[Audit] = deque(maxlen=10_000)
@@ -166,25 +167,21 @@ class SimulatedApiServer:
             raise not_served()
         return self._one(request, resource, document)
 
-    def _write_scale(self, request: web.Request, ask: Ask, resource: ResourceType, body: Any) -> Document:
+    def _write_scale(self, request: web.Request, ask: Ask, resource: ResourceType, body: Any) -> Json:
         writer = apirequests.writer_of(ask, request.headers.get("User-Agent", ""))
         if request.method == "PATCH":
             current = self._writes.scale_of(resource, self._writes.read(resource, ask.namespace, ask.name))
             body = patched(current, apirequests.patch_type(request.headers.get("Content-Type", "")), body)
         return self._writes.write_scale(resource, ask.namespace, ask.name, body, writer, dry=ask.dry)
 
-    def _one(
-        self, request: web.Request, resource: ResourceType, document: Document, *, code: int = 200
-    ) -> web.Response:
+    def _one(self, request: web.Request, resource: ResourceType, document: Json, *, code: int = 200) -> web.Response:
         document = self._writes.outgoing(resource, document)
         if responses.wants_table(request):
             metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
             return responses.json(self._table(request, resource, [document], metadata), code)
         return responses.json(document, code)
 
-    def _table(
-        self, request: web.Request, resource: ResourceType, documents: list[Document], metadata: Document
-    ) -> Document:
+    def _table(self, request: web.Request, resource: ResourceType, documents: list[Json], metadata: Json) -> Json:
         include = request.query.get("includeObject", "Metadata")
         return tables.table(resource, documents, metadata, self._clock.now_ms(), include)
 
@@ -247,11 +244,11 @@ class SimulatedApiServer:
             watch.close()
         return response
 
-    def _shower(self, request: web.Request, resource: ResourceType) -> Callable[[Document], Document]:
+    def _shower(self, request: web.Request, resource: ResourceType) -> Callable[[Json], Json]:
         """Return what turns an event into its wire form; in a table only the first event names the columns."""
         seen = False
 
-        def show(event: Document) -> Document:
+        def show(event: Json) -> Json:
             nonlocal seen
             if event["type"] in ("BOOKMARK", "ERROR"):
                 return event

@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
 
 import yaml
 from aiohttp import web
@@ -18,14 +17,13 @@ from fleethpa.simulator.apistatus import StatusError, expired
 from fleethpa.simulator.apiwrites import Writes
 from fleethpa.simulator.clock import SimClock
 from fleethpa.simulator.kubelet import Kubelet
-from fleethpa.simulator.loadcurve import Load
-from fleethpa.simulator.metricsapi import MetricsApi, MetricsFault
+from fleethpa.simulator.loadcurve import LoadCurve
+from fleethpa.simulator.managedfields import FieldWriter
+from fleethpa.simulator.metricsapi import MetricsFault, SimulatedMetricsApi
 from fleethpa.simulator.objectstore import Store
-from fleethpa.simulator.ownership import FieldWriter
 from fleethpa.simulator.server import SimulatedApiServer
 from fleethpa.simulator.tls import local_identity
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +55,7 @@ class SimulatedCluster:
         self.store = Store(history=history)
         self.writes = Writes(self.store, self.clock)
         self.kubelet = Kubelet(self.store, self.clock, sample_ms=sample_ms)
-        self.metrics = MetricsApi(self.kubelet, self.store, self.clock, sample_ms=sample_ms)
+        self.metrics = SimulatedMetricsApi(self.kubelet, self.store, self.clock, sample_ms=sample_ms)
         self.access = TokenAccess({self.token: "fleethpa"})
         self.api = SimulatedApiServer(self.store, self.writes, self.metrics, self.clock, self.access)
         self.writes.delete_pod = self.kubelet.delete_pod
@@ -157,7 +155,7 @@ class SimulatedCluster:
         if self.store.get(("namespaces", "", name)) is None:
             self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def apply(self, manifest: Document, *, manager: str = "fleethpa-dev") -> Document:
+    def apply(self, manifest: Json, *, manager: str = "fleethpa-dev") -> Json:
         """Create an object or replace its spec, as `kubectl apply` does; its namespace is created with it.
 
         Raises:
@@ -192,7 +190,7 @@ class SimulatedCluster:
         self.clock.move(int(seconds * 1000))
         self.kubelet.sync()
 
-    def set_load(self, namespace: str, workload: str, load: Load) -> None:
+    def set_load(self, namespace: str, workload: str, load: LoadCurve) -> None:
         """Change the load of a workload; the load's time begins now.
 
         Raises:

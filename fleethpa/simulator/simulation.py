@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from fleethpa.simulator.loadcurve import ConstantLoad, Load, parse_load
+from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, parse_load
 from fleethpa.simulator.model import PodProfile, with_profile
 
 ANNOTATION: Final = "fleethpa.dev/simulation"
@@ -40,7 +40,7 @@ class SimulatedSeries:
 class Simulation:
     """Load, pod profile and metrics of a workload."""
 
-    load: Load = field(default_factory=ConstantLoad)
+    load: LoadCurve = field(default_factory=ConstantLoad)
     profile: PodProfile = field(default_factory=PodProfile)
     series: tuple[SimulatedSeries, ...] = ()
 

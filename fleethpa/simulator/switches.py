@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import orjson
 from aiohttp import web
@@ -32,48 +31,48 @@ from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.loadcurve import parse_load
 from fleethpa.simulator.metricsapi import MetricsFault
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
-Action = Callable[[SimulatedCluster, Document], Awaitable[Document]]
+SwitchAction = Callable[[SimulatedCluster, Json], Awaitable[Json]]
 
 
-async def _load(cluster: SimulatedCluster, body: Document) -> Document:
+async def _load(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.set_load(body["namespace"], body["workload"], parse_load(body["load"]))
     return {}
 
 
-async def _pod(cluster: SimulatedCluster, body: Document) -> Document:
+async def _pod(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.disturb_pod(body["namespace"], body["pod"], body["what"])
     return {}
 
 
-async def _fault(cluster: SimulatedCluster, body: Document) -> Document:
+async def _fault(cluster: SimulatedCluster, body: Json) -> Json:
     return {"number": cluster.add_fault(fault_from(body))}
 
 
-async def _clear_faults(cluster: SimulatedCluster, body: Document) -> Document:
+async def _clear_faults(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.clear_faults(body.get("number"))
     return {}
 
 
-async def _metrics_faults(cluster: SimulatedCluster, body: Document) -> Document:
+async def _metrics_faults(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.set_metrics_faults([MetricsFault(**fault) for fault in body.get("faults") or ()])
     if "freeze" in body:
         cluster.freeze_metrics(**body["freeze"])
     return {}
 
 
-async def _deny(cluster: SimulatedCluster, body: Document) -> Document:
+async def _deny(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.deny([Denial(**denial) for denial in body.get("denials") or ()])
     return {}
 
 
-async def _expire_watches(cluster: SimulatedCluster, body: Document) -> Document:
+async def _expire_watches(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.expire_watches()
     return {}
 
 
-async def _api(cluster: SimulatedCluster, body: Document) -> Document:
+async def _api(cluster: SimulatedCluster, body: Json) -> Json:
     abort = bool(body.get("abort"))
     if body["do"] == "stop":
         await cluster.stop_api(abort=abort)
@@ -86,19 +85,19 @@ async def _api(cluster: SimulatedCluster, body: Document) -> Document:
     return {}
 
 
-async def _clock(cluster: SimulatedCluster, body: Document) -> Document:
+async def _clock(cluster: SimulatedCluster, body: Json) -> Json:
     if "speed" in body:
         cluster.clock.set_speed(float(body["speed"]))
     cluster.advance(float(body.get("moveSeconds", 0)))
     return {"timeMs": cluster.clock.now_ms()}
 
 
-async def _apply(cluster: SimulatedCluster, body: Document) -> Document:
+async def _apply(cluster: SimulatedCluster, body: Json) -> Json:
     cluster.apply_yaml(body["manifests"])
     return {}
 
 
-ACTIONS: dict[str, Action] = {
+ACTIONS: dict[str, SwitchAction] = {
     "load": _load,
     "pod": _pod,
     "fault": _fault,
@@ -168,5 +167,5 @@ class ControlServer:
             return _answer({"error": f"{request.path}: {error}"}, 400)
 
 
-def _answer(document: Document, code: int = 200) -> web.Response:
+def _answer(document: Json, code: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=code, content_type="application/json")

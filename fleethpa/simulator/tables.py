@@ -8,16 +8,16 @@ from typing import Any
 from fleethpa.cli.kubectl.ages import since
 from fleethpa.cli.kubectl.hpacolumns import hpa_table_cells
 from fleethpa.simulator.resources import ResourceType
+from schemas.kubernetes.jsontypes import Json
 
-Document = dict[str, Any]
-Cells = Callable[[Document, int], Sequence[Any]]
+Cells = Callable[[Json, int], Sequence[Any]]
 
 
-def _created(document: Document, now_ms: int) -> str:
+def _created(document: Json, now_ms: int) -> str:
     return since(document["metadata"].get("creationTimestamp"), now_ms)
 
 
-def _pod(document: Document, now_ms: int) -> list[Any]:
+def _pod(document: Json, now_ms: int) -> list[Any]:
     status, metadata = document.get("status") or {}, document["metadata"]
     containers = status.get("containerStatuses") or ()
     ready = sum(bool(c.get("ready")) for c in containers)
@@ -31,29 +31,29 @@ def _pod(document: Document, now_ms: int) -> list[Any]:
     return [metadata["name"], shown, reason, str(restarts), _created(document, now_ms), status.get("podIP", "<none>")]
 
 
-def _deployment(document: Document, now_ms: int) -> list[Any]:
+def _deployment(document: Json, now_ms: int) -> list[Any]:
     status, spec = document.get("status") or {}, document["spec"]
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     return [document["metadata"]["name"], ready, updated, available, _created(document, now_ms)]
 
 
-def _stateful_set(document: Document, now_ms: int) -> list[Any]:
+def _stateful_set(document: Json, now_ms: int) -> list[Any]:
     ready = f"{(document.get('status') or {}).get('readyReplicas', 0)}/{document['spec'].get('replicas', 0)}"
     return [document["metadata"]["name"], ready, _created(document, now_ms)]
 
 
-def _replica_set(document: Document, now_ms: int) -> list[Any]:
+def _replica_set(document: Json, now_ms: int) -> list[Any]:
     status, wanted = document.get("status") or {}, document["spec"].get("replicas", 0)
     counts = [wanted, status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [document["metadata"]["name"], *counts, _created(document, now_ms)]
 
 
-def _namespace(document: Document, now_ms: int) -> list[Any]:
+def _namespace(document: Json, now_ms: int) -> list[Any]:
     return [document["metadata"]["name"], "Active", _created(document, now_ms)]
 
 
-def _event(document: Document, now_ms: int) -> list[Any]:
+def _event(document: Json, now_ms: int) -> list[Any]:
     about = document.get("involvedObject") or document.get("regarding") or {}
     last = document.get("lastTimestamp") or document.get("eventTime") or document["metadata"].get("creationTimestamp")
     subject = f"{about.get('kind', '').lower()}/{about.get('name', '')}"
@@ -61,7 +61,7 @@ def _event(document: Document, now_ms: int) -> list[Any]:
     return [since(last, now_ms), document.get("type", ""), document.get("reason", ""), subject, message.strip()]
 
 
-def _other(document: Document, now_ms: int) -> list[Any]:
+def _other(document: Json, now_ms: int) -> list[Any]:
     return [document["metadata"]["name"], document["metadata"].get("creationTimestamp", "")]
 
 
@@ -79,7 +79,7 @@ _SPACED = {"LastSeen": "Last Seen"}
 _WIDE = {"IP"}
 
 
-def columns(resource: ResourceType) -> list[Document]:
+def columns(resource: ResourceType) -> list[Json]:
     """Return the column definitions of a resource's table."""
     names = _COLUMNS[resource.kind][0].split() if resource.kind in _COLUMNS else ["Name", "Created At"]
     return [
@@ -94,7 +94,7 @@ def columns(resource: ResourceType) -> list[Document]:
     ]
 
 
-def table(resource: ResourceType, documents: list[Document], metadata: Document, now_ms: int, include: str) -> Document:
+def table(resource: ResourceType, documents: list[Json], metadata: Json, now_ms: int, include: str) -> Json:
     """Return a Table of documents.
 
     Args:
@@ -107,7 +107,7 @@ def table(resource: ResourceType, documents: list[Document], metadata: Document,
     return head | {"columnDefinitions": columns(resource), "rows": rows}
 
 
-def _object(document: Document, include: str) -> Document | None:
+def _object(document: Json, include: str) -> Json | None:
     if include == "None":
         return None
     if include == "Object":

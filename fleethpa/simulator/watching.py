@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 from fleethpa.simulator.apirequests import Ask
 from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.objectstore import Change, Store
+from fleethpa.simulator.requestselectors import Matcher
 from fleethpa.simulator.resources import ResourceType
-
-Document = dict[str, Any]
-Matcher = Callable[[Document], bool]
+from schemas.kubernetes.jsontypes import Json
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-def bookmark(resource: ResourceType, version: int, *, initial: bool = False) -> Document:
+def bookmark(resource: ResourceType, version: int, *, initial: bool = False) -> Json:
     """Return a BOOKMARK event."""
-    metadata: Document = {"resourceVersion": str(version), "creationTimestamp": None}
+    metadata: Json = {"resourceVersion": str(version), "creationTimestamp": None}
     if initial:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     return {
@@ -28,7 +26,7 @@ def bookmark(resource: ResourceType, version: int, *, initial: bool = False) -> 
     }
 
 
-def visible(change: Change, ask: Ask, resource: ResourceType, matches: Matcher) -> Document | None:
+def visible(change: Change, ask: Ask, resource: ResourceType, matches: Matcher) -> Json | None:
     """Return the event that a watcher sees: leaving the selection is a deletion, entering it an addition."""
     if change.key[0] != resource.stored_as or ask.namespace not in ("", change.key[1]):
         return None
@@ -64,7 +62,7 @@ class Watch:
         """Give up the subscription."""
         self._store.unsubscribe(self._queue)
 
-    async def events(self) -> AsyncIterator[Document]:
+    async def events(self) -> AsyncIterator[Json]:
         """Yield events until the time asked for is over or the server ends the watch."""
         for event in self._first:
             yield event
@@ -95,6 +93,6 @@ def _version(text: str) -> int:
     return int(text)
 
 
-def _present(store: Store, ask: Ask, resource: ResourceType, matches: Matcher) -> list[Document]:
+def _present(store: Store, ask: Ask, resource: ResourceType, matches: Matcher) -> list[Json]:
     found = [document for document in store.listing(resource.stored_as, ask.namespace) if matches(document)]
     return [{"type": "ADDED", "object": document} for document in found]

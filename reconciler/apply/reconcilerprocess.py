@@ -24,7 +24,7 @@ from reconciler.apply.statuswriter import Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.fullrecords import FullRecords
-from reconciler.core.inbox import Inbox, Position, Progress, WantedWrite
+from reconciler.core.inbox import Inbox, OffsetProgress, Position, WantedWrite
 from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, outcome
 from reconciler.core.statusplan import wants_events, wants_status
@@ -89,7 +89,7 @@ class Reconciler:
         self._reading = asyncio.Event()
         """Set whenever the topic of decisions was looked at; a beat that finds it unset waits."""
         self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, OffsetProgress] = {}
         self._committed: dict[int, int] = {}
         self._assignments: Counter[int] = Counter()
         self._lanes: dict[str, _Lane] = {}
@@ -230,7 +230,7 @@ class Reconciler:
             self.revoked([partition])
 
     async def _take(self, partition: int, record: ConsumerRecord) -> None:
-        progress = self._progress.setdefault(partition, Progress())
+        progress = self._progress.setdefault(partition, OffsetProgress())
         progress.begin(record.offset)
         decision = self._decode(record)
         if isinstance(decision, ShortDecision):

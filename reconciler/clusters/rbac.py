@@ -1,9 +1,8 @@
 """The least permissions that a member cluster must give, as manifests to review and apply. Pure."""
 
 from collections.abc import Iterable
-from typing import Any
 
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 NAME = "fleethpa"
 _PARENTS = ["deployments", "statefulsets", "replicasets"]

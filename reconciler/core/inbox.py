@@ -106,7 +106,7 @@ def _wants(decision: Decision) -> bool:
     return decision.wants is not None and decision.mode == "enforce" and decision.kind == "evaluation"
 
 
-class Progress:
+class OffsetProgress:
     """Which offsets of a partition are done with, and so up to where its group may commit."""
 
     def __init__(self) -> None:

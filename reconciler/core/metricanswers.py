@@ -11,20 +11,20 @@ from msgspec import structs
 
 from reconciler.core.objectbodies import target_of, time_ms
 from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import json_milli
 from schemas.metricqueries import Query, is_root_scoped, metric_query
 from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
 from schemas.scales import Target
 
-Json = Mapping[str, Any]
 _DEFAULT_WINDOW_MS = 60_000
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def queries(hpas: Iterable[Json], selectors: Mapping[Target, str]) -> list[Query]:
+def queries(hpas: Iterable[JsonView], selectors: Mapping[Target, str]) -> list[Query]:
     """The questions of these HPAs, each once, in the order in which they first occur.
 
     `selectors`: status.selector of the targets whose scale is known. A question that needs an unknown or empty selector
@@ -40,7 +40,7 @@ def queries(hpas: Iterable[Json], selectors: Mapping[Target, str]) -> list[Query
     return list(found.values())
 
 
-def _query(metric: Json, selector: str) -> Query | None:
+def _query(metric: JsonView, selector: str) -> Query | None:
     try:
         query = metric_query(metric, selector)
     except SelectorError:
@@ -89,12 +89,12 @@ def failed(query: Query, error: str) -> MetricAnswer:
     return structs.replace(query, error=error)
 
 
-def has_labels(items: Sequence[Json]) -> bool:
+def has_labels(items: Sequence[JsonView]) -> bool:
     """Whether PodMetrics carry their pods' labels, so that one list can be split by selectors."""
     return all("labels" in (item.get("metadata") or {}) for item in items)
 
 
-def split_usages(asked: Sequence[Query], items: Sequence[Json]) -> list[MetricAnswer]:
+def split_usages(asked: Sequence[Query], items: Sequence[JsonView]) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
     usages = [((item["metadata"].get("labels") or {}), pod_usage(item)) for item in items]
     return [_select(query, usages) for query in asked]
@@ -108,7 +108,7 @@ def _select(query: Query, usages: Sequence[tuple[dict[str, str], PodUsage]]) -> 
     return structs.replace(query, usages=[usage for labels, usage in usages if matches(labels)])
 
 
-def fill(query: Query, body: Json) -> MetricAnswer:
+def fill(query: Query, body: JsonView) -> MetricAnswer:
     """The answer to one question from the body of a 200.
 
     Raises:
@@ -126,8 +126,8 @@ def fill(query: Query, body: Json) -> MetricAnswer:
             return structs.replace(query, items=[_series(item) for item in items])
 
 
-def _object_answer(query: Query, body: Json) -> MetricAnswer:
-    items: list[Json] = body.get("items") or []
+def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
+    items: list[JsonView] = body.get("items") or []
     if len(items) != 1:
         return failed(
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
@@ -136,7 +136,7 @@ def _object_answer(query: Query, body: Json) -> MetricAnswer:
     return structs.replace(query, milli=json_milli(value["value"]), time=_time_ms(value))
 
 
-def pod_usage(item: Json) -> PodUsage:
+def pod_usage(item: JsonView) -> PodUsage:
     """One PodMetrics item."""
     containers = [
         (each["name"], {name: json_milli(value) for name, value in (each.get("usage") or {}).items()})
@@ -150,7 +150,7 @@ def pod_usage(item: Json) -> PodUsage:
     )
 
 
-def _pod_value(item: Json) -> PodValue:
+def _pod_value(item: JsonView) -> PodValue:
     seconds = item.get("windowSeconds")
     if seconds is None:
         seconds = item.get("window")  # v1beta1 of some adapters
@@ -162,10 +162,10 @@ def _pod_value(item: Json) -> PodValue:
     )
 
 
-def _time_ms(item: Json) -> int:
+def _time_ms(item: JsonView) -> int:
     """Give the time of a value; 0 if the API gave none, or one before 1970."""
     return max(time_ms(item.get("timestamp")) or 0, 0)
 
 
-def _series(item: Json) -> tuple[int, int]:
+def _series(item: JsonView) -> tuple[int, int]:
     return json_milli(item["value"]), _time_ms(item)

@@ -1,15 +1,14 @@
 """Raw Kubernetes JSON -> bodies of public records: pods, HPAs, scales. No I/O."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from schemas.kubernetes.apiversions import group_of
 from schemas.kubernetes.gotimes import parse_time_ms
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.pods import Container, Pod
 from schemas.scales import ScaleSet, Target
-
-Json = Mapping[str, Any]
 
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
@@ -27,7 +26,7 @@ def time_ms(text: str | None) -> int | None:
 # --- pods -------------------------------------------------------------------------------------------------------------
 
 
-def pod_body(pod: Json) -> Pod:
+def pod_body(pod: JsonView) -> Pod:
     """What a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
@@ -48,7 +47,7 @@ def pod_body(pod: Json) -> Pod:
     )
 
 
-def _container(container: Json) -> Container:
+def _container(container: JsonView) -> Container:
     return Container(
         name=container["name"],
         requests=(container.get("resources") or {}).get("requests") or {},
@@ -56,7 +55,7 @@ def _container(container: Json) -> Container:
     )
 
 
-def _controller(metadata: Json) -> str:
+def _controller(metadata: JsonView) -> str:
     owners = metadata.get("ownerReferences") or ()
     owner = next((each for each in owners if each.get("controller")), None)
     return "" if owner is None else f"{owner['kind']}/{owner['name']}"
@@ -65,7 +64,7 @@ def _controller(metadata: Json) -> str:
 # --- HPAs -------------------------------------------------------------------------------------------------------------
 
 
-def hpa_body(hpa: Json) -> dict[str, Any]:
+def hpa_body(hpa: JsonView) -> dict[str, Any]:
     """An HPA as it goes out: without its managed fields, with apiVersion and kind, which a list's items lack."""
     metadata = {key: value for key, value in hpa["metadata"].items() if key != "managedFields"}
     rest = {key: value for key, value in hpa.items() if key not in ("apiVersion", "kind", "metadata")}
@@ -73,12 +72,12 @@ def hpa_body(hpa: Json) -> dict[str, Any]:
     return {"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": metadata} | rest
 
 
-def is_canary(hpa: Json) -> bool:
+def is_canary(hpa: JsonView) -> bool:
     """Whether this HPA is a canary of fleethpa, which must not be evaluated."""
     return CANARY_LABEL in (hpa["metadata"].get("labels") or {})
 
 
-def target_of(hpa: Json) -> Target:
+def target_of(hpa: JsonView) -> Target:
     """What an HPA scales. An apiVersion of more than two parts has no group; upstream says so when it evaluates."""
     reference = hpa["spec"]["scaleTargetRef"]
     return Target(kind=reference["kind"], name=reference["name"], group=group_of(reference.get("apiVersion") or ""))
@@ -95,7 +94,7 @@ DERIVED_KINDS = {
 """Kinds whose `/scale` follows from the object itself, so that watching the object is enough."""
 
 
-def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet:
+def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> ScaleSet:
     """What `/scale` of a built-in kind would show, computed from the object.
 
     Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
@@ -118,7 +117,7 @@ def scale_of_parent(target: Target, parent: Json, session: str = "") -> ScaleSet
     )
 
 
-def scale_of_answer(target: Target, scale: Json, parent: Json | None = None, session: str = "") -> ScaleSet:
+def scale_of_answer(target: Target, scale: JsonView, parent: JsonView | None = None, session: str = "") -> ScaleSet:
     """A `/scale` answer; the field manager comes from the parent object, if that is known."""
     spec, status, metadata = scale.get("spec") or {}, scale.get("status") or {}, scale["metadata"]
     manager, manager_time = replicas_manager((parent or scale)["metadata"])
@@ -145,17 +144,17 @@ def no_match(kind: str, group: str) -> str:
     return f'no matches for kind "{kind}" in group "{group}"'
 
 
-def replicas_manager(metadata: Json) -> tuple[str, int]:
+def replicas_manager(metadata: JsonView) -> tuple[str, int]:
     """(field manager that last wrote `spec.replicas`, when in ms); empty and 0 where the API does not show it."""
     return _newest_owner(metadata, lambda spec: "f:replicas" in spec)
 
 
-def spec_manager(metadata: Json) -> tuple[str, int]:
+def spec_manager(metadata: JsonView) -> tuple[str, int]:
     """(field manager that last wrote something in `spec`, when in ms); empty and 0 where the API does not show it."""
     return _newest_owner(metadata, bool)
 
 
-def _newest_owner(metadata: Json, owns: Callable[[Json], bool]) -> tuple[str, int]:
+def _newest_owner(metadata: JsonView, owns: Callable[[JsonView], bool]) -> tuple[str, int]:
     owners = [
         (time_ms(entry.get("time")) or 0, entry.get("manager", ""))
         for entry in metadata.get("managedFields") or ()

@@ -14,7 +14,7 @@ from schemas.outcomes import Outcome
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
 
-Result = Literal["applied", "superseded", "stale", "refused", "failed"]
+WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
 
 
 class ObservedScale(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Write(Struct, frozen=True):
 class End(Struct, frozen=True):
     """No write, or no further one: the result of the wanted write."""
 
-    result: Result
+    result: WriteResult
     error: str = ""
 
 

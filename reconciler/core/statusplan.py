@@ -7,9 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from schemas.decisions import Decision
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.quantity import equal_quantity_text
-
-Json = Mapping[str, Any]
 
 COMPONENT = "horizontal-pod-autoscaler"
 REPORTER = "fleethpa"
@@ -38,7 +37,7 @@ def _speaks(decision: Decision) -> bool:
     return decision.mode == "enforce" or decision.shows_refusal
 
 
-def status_update(decision: Decision, live: Json) -> dict[str, Any] | None:
+def status_update(decision: Decision, live: JsonView) -> dict[str, Any] | None:
     """The HPA to PUT to `/status`, with the resource version just read; None where nothing is to be written.
 
     An HPA of another uid is another HPA: nothing is written to it.
@@ -147,7 +146,7 @@ def count_patch(write: EventWrite, count: int) -> dict[str, Any]:
     }
 
 
-def again(write: EventWrite, standing: Json) -> dict[str, Any] | None:
+def again(write: EventWrite, standing: JsonView) -> dict[str, Any] | None:
     """The merge patch that counts once more an Event that another process created; None where this occurrence, or a
     later one, is counted already.
     """

@@ -6,7 +6,7 @@ import time
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
-from reconciler.observer.troubles import API_SERVER, Problem, Troubles, problem_of
+from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles, problem_of
 
 ASK_EVERY_S = 5.0
 """It is asked for its version where it has answered nothing else for this long."""
@@ -48,7 +48,7 @@ class ApiServer:
             if time.monotonic() - self._answered_at >= ASK_EVERY_S:  # a refusal is an answer
                 self._failed(problem_of(error))
 
-    def _failed(self, problem: Problem) -> None:
+    def _failed(self, problem: ReadProblem) -> None:
         self._failures += 1
         if self._failures >= FAILURES:
             self._up.set(0)

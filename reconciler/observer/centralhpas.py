@@ -31,7 +31,7 @@ oldest record that still counts.
 """
 MARK_EVERY_MS = 60_000
 
-Told = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
+OnPublished = Callable[[str, str, str, dict[str, Any] | None], Awaitable[None]]
 """cluster, namespace, name, and the manifest; None: it was deleted."""
 Say = Callable[[HpaId, AutoscalerSet], Awaitable[None]]
 """Write a record of a central HPA to the topic."""
@@ -105,7 +105,7 @@ def group_of(clusters: Iterable[str]) -> str:
 
 
 async def follow_central(
-    settings: KafkaSettings, group: str, told: Told, known: CentralHpas, say: Say, clock: Clock
+    settings: KafkaSettings, group: str, told: OnPublished, known: CentralHpas, say: Say, clock: Clock
 ) -> None:
     """Tell every change of a central HPA, for ever; keep their records alive.
 
@@ -142,7 +142,7 @@ async def _mark(consumer: AIOKafkaConsumer, marks: AIOKafkaConsumer, known: Cent
     await marks.commit({assigned[number]: offset for number, offset in found.items()})
 
 
-async def _tell(record: ConsumerRecord, told: Told, known: CentralHpas) -> None:
+async def _tell(record: ConsumerRecord, told: OnPublished, known: CentralHpas) -> None:
     if _CENTRAL not in (record.value or b""):
         return  # most of the topic is what observers themselves tell
     try:

@@ -24,9 +24,10 @@ from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
 from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import CANARY, NoteProblem, Problem, Troubles
+from reconciler.observer.troubles import CANARY, NoteProblem, ReadProblem, Troubles
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
+from schemas.kubernetes.jsontypes import Json
 from schemas.observersessions import SessionName
 from schemas.pods import PodDeleted, PodSet
 from schemas.samples import Answers
@@ -35,7 +36,6 @@ from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 HPAS = "/apis/autoscaling/v2"
 PODS_API = "/api/v1"
@@ -349,11 +349,11 @@ class ClusterObserver:
             stopped=stopped,
         )
 
-    def note_canary(self, problem: Problem | None) -> None:
+    def note_canary(self, problem: ReadProblem | None) -> None:
         """The proof that no native controller runs cannot be made, and why; None: it could."""
         self._problem(CANARY, "", problem)
 
-    def _problem(self, watch: str, namespace: str, problem: Problem | None) -> None:
+    def _problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster), and why; None: it can again."""
         self._state.problem(watch, namespace, problem)
         self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
@@ -368,5 +368,5 @@ class _Listener:
     changed: Callable[[str, Json], Awaitable[None]]
     trouble: NoteProblem
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         self.trouble(self.watch, namespace, problem)

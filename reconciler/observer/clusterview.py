@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from reconciler.apply.reconcilerconfig import wall_clock_ms
 from reconciler.core.objectbodies import target_of, tells_the_same
-from reconciler.observer.troubles import API_SERVER, Problem, Troubles
+from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
+from schemas.kubernetes.jsontypes import Json
 from schemas.pods import Pod
 from schemas.scales import ScaleSet, Target
-
-Json = dict[str, Any]
 
 WATCHES = ("pods", "autoscalers", "scales")
 
@@ -124,15 +122,15 @@ class ClusterState:
 
     # --- problems -----------------------------------------------------------------------------------------------------
 
-    def problem(self, watch: str, namespace: str, problem: Problem | None) -> None:
+    def problem(self, watch: str, namespace: str, problem: ReadProblem | None) -> None:
         """A watch cannot be held in a scope (empty: the cluster); None: it can again."""
         self.troubles.note(watch, namespace, problem)
 
-    def unread(self, namespace: str, problem: Problem | None) -> None:
+    def unread(self, namespace: str, problem: ReadProblem | None) -> None:
         """`/scale` of a target of this namespace got no answer; None: it got one."""
         self.troubles.note("scales", namespace, problem)
 
-    def problems(self, namespace: str) -> dict[str, Problem]:
+    def problems(self, namespace: str) -> dict[str, ReadProblem]:
         """What a reader of this namespace has to know: watch -> why it is down.
 
         Scales whose parents cannot be watched are read one by one, so `scales` is down only if reading fails, too.

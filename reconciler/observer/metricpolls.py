@@ -11,7 +11,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
-from reconciler.observer.troubles import Problem, Troubles, problem_of
+from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from schemas.metricqueries import Query
 from schemas.samples import MetricAnswer
 
@@ -123,7 +123,7 @@ class _Heard:
     """What one poll showed of each metrics API: one usable answer is enough."""
 
     def __init__(self) -> None:
-        self.problems: dict[str, Problem | None] = {}
+        self.problems: dict[str, ReadProblem | None] = {}
 
     def answered(self, api: str) -> None:
         self.problems[_GROUPS[api]] = None
@@ -139,10 +139,10 @@ class _Heard:
             self.problems.setdefault(group, problem)
 
 
-def _problem(error: Exception, group: str) -> Problem | None:
+def _problem(error: Exception, group: str) -> ReadProblem | None:
     """The API's problem; None where it works and only has no such metric or object."""
     if not isinstance(error, ClusterError):
-        return Problem("failing", _text(error))
+        return ReadProblem("failing", _text(error))
     is_about_the_metric = isinstance(error, ApiError) and error.status in (400, 404, 422)
     if is_about_the_metric and not str(error).startswith(_NO_SUCH_API):
         return None

@@ -14,7 +14,7 @@ from typing import Literal
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.objectbodies import CANARY_LABEL
-from reconciler.observer.troubles import Problem, problem_of
+from reconciler.observer.troubles import ReadProblem, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Canary:
     """
 
     def __init__(
-        self, client: ClusterClient, namespace: str, wait_s: float, note: Callable[[Problem | None], None]
+        self, client: ClusterClient, namespace: str, wait_s: float, note: Callable[[ReadProblem | None], None]
     ) -> None:
         self._client, self._wait_s, self._note = client, wait_s, note
         self._collection = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"

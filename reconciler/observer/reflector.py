@@ -10,18 +10,18 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.rbac import rule_lines
-from reconciler.observer.troubles import Problem, problem_of
+from reconciler.observer.troubles import ReadProblem, problem_of
+from schemas.kubernetes.jsontypes import Json
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -45,7 +45,7 @@ class Listener(Protocol):
     async def changed(self, kind: str, item: Json) -> None:
         """`ADDED`, `MODIFIED` or `DELETED`."""
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         """The scope cannot be seen, and why; None: it can be seen again."""
 
 
@@ -68,7 +68,7 @@ class WatchLimits:
 class ForbiddenError(ClusterError):
     """A scope is forbidden: the caller may try smaller ones, or look again later."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ReadProblem) -> None:
         super().__init__(problem.text)
         self.problem = problem
 
@@ -264,7 +264,7 @@ class Mirror:
         self._client, self._collection, self._listener = client, collection, listener
         self._namespaces, self._seen_namespaces = namespaces, seen_namespaces
         self._metrics, self._limits, self._sight, self._wanted = metrics, limits, sight, wanted
-        self._denied: Problem | None = None
+        self._denied: ReadProblem | None = None
         self._visible: set[str] = set()
         self._turn = 0
 
@@ -295,7 +295,7 @@ class Mirror:
         """Pass a change on."""
         await self._listener.changed(kind, item)
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         """Pass a problem on; one namespace that can be seen ends that of the cluster: each then speaks for itself."""
         if namespace and problem is None:
             self._visible.add(namespace)
@@ -370,7 +370,7 @@ class Mirror:
                 self._listener.problem("", self._denied)
 
 
-def _rules(problem: Problem) -> dict[str, str]:
+def _rules(problem: ReadProblem) -> dict[str, str]:
     """The missing rules for a log line, ready to be pasted into a role."""
     return {"missing_rules": "\n".join(rule_lines(problem.rights))}
 

@@ -10,12 +10,12 @@ from typing import Any
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery, Resource, UnknownKindError
-from reconciler.observer.troubles import NoteProblem, Problem
+from reconciler.observer.troubles import NoteProblem, ReadProblem
 from schemas.kubernetes.apiversions import group_of
+from schemas.kubernetes.jsontypes import Json
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Changed = Callable[[str, dict[str, Json]], Awaitable[None]]
 
 GROUP, KIND = "keda.sh", "ScaledObject"
@@ -67,7 +67,7 @@ class _ScaledObjects:
             known[name] = rival(item)
         await self._changed(namespace, dict(known))
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         self._trouble(WATCH, namespace, problem)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from reconciler.apply.clusterworker import WorkerPool
 from reconciler.apply.telemetry import ObserverMetrics
@@ -16,12 +15,12 @@ from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.nativeevidence import Evidence, native_scale_write
 from reconciler.observer.reflector import Listener, Sight, WatchLimits
-from reconciler.observer.troubles import Problem, problem_of
+from reconciler.observer.troubles import ReadProblem, problem_of
+from schemas.kubernetes.jsontypes import Json
 from schemas.scales import ScaleSet, Target
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Tell = Callable[[str, ScaleSet], Awaitable[None]]
 Mirrored = Callable[[Callable[[str], str], Listener, Callable[[], set[str]]], Awaitable[None]]
 """Mirror a collection into a listener; where the whole cluster is forbidden, in the namespaces that are wanted."""
@@ -54,7 +53,7 @@ class ScaleWatcher:
         self._session, self._mirror = session, mirror
         self._limits, self._sight, self.native_wrote = limits, sight, native_wrote
         self._refused: dict[tuple[str, Target], tuple[int, float]] = {}
-        self._unread: dict[tuple[str, Target], Problem] = {}
+        self._unread: dict[tuple[str, Target], ReadProblem] = {}
         """Reads that were forbidden: how often in a row, and the moment before which they are not tried again."""
         self._parents: dict[tuple[str, str], _Parents] = {}
         self._reads: WorkerPool[tuple[str, Target], tuple[str, Target]] = WorkerPool(
@@ -187,7 +186,7 @@ class ScaleWatcher:
         """The parent itself shows the scale: that a read of `/scale` failed before no longer matters."""
         self._note_unread(namespace, target, None)
 
-    def _note_unread(self, namespace: str, target: Target, problem: Problem | None) -> None:
+    def _note_unread(self, namespace: str, target: Target, problem: ReadProblem | None) -> None:
         """Remember whether the last read of a scale got an answer; the namespace is in trouble while one did not."""
         if problem is None:
             self._unread.pop((namespace, target), None)
@@ -196,7 +195,7 @@ class ScaleWatcher:
         left = (each for (where, _), each in self._unread.items() if where == namespace)
         self._state.unread(namespace, next(left, None))
 
-    def _note_refusal(self, namespace: str, target: Target, part: str, problem: Problem) -> None:
+    def _note_refusal(self, namespace: str, target: Target, part: str, problem: ReadProblem) -> None:
         times, _ = self._refused.get((namespace, target), (0, 0.0))
         if not times:
             about = {"cluster": self._client.name, "target": repr(target), "error": problem.text}
@@ -245,5 +244,5 @@ class _Parents:
             self.seen[namespace, name] = {"metadata": item["metadata"]}
             self._watcher.read_after_burst(namespace, target)
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         self._state.problem(scales_watch(self.kind, self.group), namespace, problem)

@@ -14,7 +14,7 @@ ERROR_CHARACTERS = 1_000
 """Longer error texts are cut in a report."""
 
 
-class Problem(NamedTuple):
+class ReadProblem(NamedTuple):
     """Why something cannot be observed: a reason in one word, the API server's text, and the missing permissions."""
 
     reason: Reason
@@ -22,17 +22,17 @@ class Problem(NamedTuple):
     rights: tuple[str, ...] = ()
 
 
-NoteProblem = Callable[[str, str, Problem | None], None]
+NoteProblem = Callable[[str, str, ReadProblem | None], None]
 """part, namespace (empty: the whole cluster), and its problem; None: it has none (any more)."""
 
 
-def problem_of(error: ClusterError, *rights: str) -> Problem:
+def problem_of(error: ClusterError, *rights: str) -> ReadProblem:
     """The problem that an error shows. `rights` are what the request needed, as `verb resource.group`."""
     if isinstance(error, UnreachableError):
-        return Problem("unreachable", str(error))
+        return ReadProblem("unreachable", str(error))
     if isinstance(error, ApiError) and error.status in (401, 403):
-        return Problem("forbidden", str(error), rights)
-    return Problem("failing", str(error))
+        return ReadProblem("forbidden", str(error), rights)
+    return ReadProblem("failing", str(error))
 
 
 class Troubles:
@@ -43,10 +43,10 @@ class Troubles:
 
     def __init__(self, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
         self._clock, self._changed = clock, changed
-        self._known: dict[tuple[str, str], tuple[Problem, int]] = {}
+        self._known: dict[tuple[str, str], tuple[ReadProblem, int]] = {}
         self._fine: dict[str, set[str]] = {}
 
-    def note(self, part: str, namespace: str, problem: Problem | None) -> None:
+    def note(self, part: str, namespace: str, problem: ReadProblem | None) -> None:
         """A part has this problem in a namespace now; None: it has none (any more)."""
         key, fine = (part, namespace), self._fine.setdefault(part, set())
         before = self._known.pop(key, None)
@@ -65,7 +65,7 @@ class Troubles:
         if self._known.pop((part, namespace), None) is not None:
             self._changed()
 
-    def find(self, part: str, namespace: str) -> Problem | None:
+    def find(self, part: str, namespace: str) -> ReadProblem | None:
         """The problem of a part in a namespace, be it the namespace's own or that of the whole cluster."""
         found = self._known.get((part, namespace)) or self._known.get((part, ""))
         return None if found is None else found[0]
@@ -94,5 +94,5 @@ class Troubles:
         )
 
 
-def _rights(problems: Iterable[Problem]) -> list[str]:
+def _rights(problems: Iterable[ReadProblem]) -> list[str]:
     return list(dict.fromkeys(right for problem in problems for right in problem.rights))

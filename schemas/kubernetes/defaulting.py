@@ -3,9 +3,7 @@
 Source: pkg/apis/autoscaling/v2/defaults.go and v1/defaults.go v1.37.1.
 """
 
-from typing import Any
-
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 
 def set_defaults_v2(hpa: Json) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 from schemas.kubernetes import versions
 from schemas.kubernetes.defaulting import set_defaults_v1, set_defaults_v2
 from schemas.kubernetes.hpashapes import HPA_V1, HPA_V2, SPEC, STATUS
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.shape import Decoding, Struct
-
-Json = dict[str, Any]
 
 KIND = "HorizontalPodAutoscaler"
 V1, V2, V2BETA2 = "autoscaling/v1", "autoscaling/v2", "autoscaling/v2beta2"

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 MAX_NODES = 1_000_000
 """Most values of one text, aliases written out: a few lines of aliases can expand to more than fits into memory."""

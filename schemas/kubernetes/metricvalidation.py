@@ -6,14 +6,12 @@ Source: pkg/apis/autoscaling/validation/validation.go, pkg/apis/core/validation/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import FieldError, Named, forbidden, invalid, not_supported, required
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.objectnames import dns_label_errors, label_key_errors, path_segment_errors
 from schemas.kubernetes.quantity import parse_quantity
-
-Json = dict[str, Any]
 
 METRIC_TYPES = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SOURCES = ("object", "external", "pods", "resource", "containerResource")

@@ -4,10 +4,10 @@ Where upstream walks a map in no order, these walk it by key.
 Source: k8s.io/apimachinery/pkg/api/validation/objectmeta.go v0.37.1.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from schemas.kubernetes.fielderrors import TOO_LONG, FieldError, Named, forbidden, go_quote, invalid, required
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.objectnames import (
     dns_label_errors,
     dns_subdomain_errors,
@@ -17,24 +17,22 @@ from schemas.kubernetes.objectnames import (
     path_segment_prefix_errors,
 )
 
-Json = Mapping[str, Any]
-
 ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 _IMMUTABLE = "field is immutable"
 _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 
-def validate_new_metadata(metadata: Json) -> Iterator[FieldError]:
+def validate_new_metadata(metadata: JsonView) -> Iterator[FieldError]:
     """Check the metadata of an object with a DNS-1123 subdomain as its name."""
     return _metadata(metadata, dns_subdomain_errors, lambda prefix: dns_subdomain_errors(_mask_trailing_dash(prefix)))
 
 
-def validate_stored_metadata(metadata: Json) -> Iterator[FieldError]:
+def validate_stored_metadata(metadata: JsonView) -> Iterator[FieldError]:
     """Check what holds for all stored objects: the name is only a path segment here."""
     return _metadata(metadata, path_segment_errors, path_segment_prefix_errors)
 
 
-def validate_metadata_update(new: Json, old: Json) -> Iterator[FieldError]:
+def validate_metadata_update(new: JsonView, old: JsonView) -> Iterator[FieldError]:
     """Check what an update must not change, and the rest of the metadata again."""
     if old.get("deletionTimestamp"):
         yield from _no_new_finalizers(new, old)
@@ -52,7 +50,7 @@ def validate_metadata_update(new: Json, old: Json) -> Iterator[FieldError]:
     yield from _owner_references(new)
 
 
-def _times(new: Json, old: Json) -> Iterator[FieldError]:
+def _times(new: JsonView, old: JsonView) -> Iterator[FieldError]:
     # A stored time of creation or deletion stays whatever the update says; only the server sets one.
     for name in ("creationTimestamp", "deletionTimestamp"):
         if new.get(name) and not old.get(name):
@@ -65,7 +63,7 @@ def _times(new: Json, old: Json) -> Iterator[FieldError]:
 _Check = Callable[[str], list[str]]
 
 
-def _metadata(metadata: Json, name_errors: _Check, prefix_errors: _Check) -> Iterator[FieldError]:
+def _metadata(metadata: JsonView, name_errors: _Check, prefix_errors: _Check) -> Iterator[FieldError]:
     name, generate_name = metadata.get("name", ""), metadata.get("generateName", "")
     for error in prefix_errors(generate_name) if generate_name else ():
         yield invalid("metadata.generateName", generate_name, error)
@@ -93,7 +91,7 @@ def _namespace(namespace: str) -> Iterator[FieldError]:
         yield invalid("metadata.namespace", namespace, error)
 
 
-def _labels(labels: Json) -> Iterator[FieldError]:
+def _labels(labels: JsonView) -> Iterator[FieldError]:
     for key in sorted(labels):
         for error in label_key_errors(key):
             yield invalid("metadata.labels", key, error)
@@ -101,7 +99,7 @@ def _labels(labels: Json) -> Iterator[FieldError]:
             yield invalid("metadata.labels", labels[key], error)
 
 
-def _annotations(annotations: Json) -> Iterator[FieldError]:
+def _annotations(annotations: JsonView) -> Iterator[FieldError]:
     for key in sorted(annotations):
         for error in label_key_errors(key.lower()):
             yield invalid("metadata.annotations", key, error)
@@ -111,7 +109,7 @@ def _annotations(annotations: Json) -> Iterator[FieldError]:
         yield FieldError(TOO_LONG, "metadata.annotations", "", detail)
 
 
-def _owner_references(metadata: Json) -> Iterator[FieldError]:
+def _owner_references(metadata: JsonView) -> Iterator[FieldError]:
     owners, controller = metadata.get("ownerReferences", ()), ""
     for index, owner in enumerate(owners):
         yield from _owner(owner, f"metadata.ownerReferences[{index}]")
@@ -124,7 +122,7 @@ def _owner_references(metadata: Json) -> Iterator[FieldError]:
         controller = controller or name
 
 
-def _owner(owner: Json, path: str) -> Iterator[FieldError]:
+def _owner(owner: JsonView, path: str) -> Iterator[FieldError]:
     version = owner["apiVersion"]
     # "version" or "group/version"; anything else has no version either.
     if version and (version.count("/") > 1 or not version.rpartition("/")[2]):
@@ -136,7 +134,7 @@ def _owner(owner: Json, path: str) -> Iterator[FieldError]:
         yield invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
 
 
-def _finalizers(metadata: Json) -> Iterator[FieldError]:
+def _finalizers(metadata: JsonView) -> Iterator[FieldError]:
     finalizers: Sequence[str] = metadata.get("finalizers", ())
     for finalizer in finalizers:
         for error in label_key_errors(finalizer):
@@ -146,7 +144,7 @@ def _finalizers(metadata: Json) -> Iterator[FieldError]:
         yield invalid("metadata.finalizers", finalizers, detail)
 
 
-def _no_new_finalizers(new: Json, old: Json) -> Iterator[FieldError]:
+def _no_new_finalizers(new: JsonView, old: JsonView) -> Iterator[FieldError]:
     added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
     if added:
         shown = "[]string{" + ", ".join(map(go_quote, added)) + "}"

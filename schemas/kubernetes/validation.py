@@ -20,7 +20,8 @@ from schemas.kubernetes.fielderrors import (
     not_supported,
     required,
 )
-from schemas.kubernetes.hpa import Json, convert_to_v2, decode_and_default, semantically_equal_spec
+from schemas.kubernetes.hpa import convert_to_v2, decode_and_default, semantically_equal_spec
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.metricvalidation import validate_metric, validate_path_segment
 from schemas.kubernetes.objectmeta import validate_metadata_update, validate_new_metadata, validate_stored_metadata
 from schemas.kubernetes.quantity import parse_quantity

@@ -10,7 +10,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.hpa import metric_source
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.compile import compile_autoscaler
-from streams.hpa.observation import MetricAnswer, MetricFailure
+from streams.hpa.observation import MetricFailure, MetricReading
 from streams.state.probe import EvaluationInputs
 
 _NOT_ASKED = MetricFailure("the recording holds no answer for this metric at that time")
@@ -38,7 +38,7 @@ class Candidate(Struct, frozen=True):
             observation=structs.replace(inputs.observation, answers=self.answers(inputs)),
         )
 
-    def answers(self, inputs: EvaluationInputs) -> tuple[MetricAnswer | None, ...]:
+    def answers(self, inputs: EvaluationInputs) -> tuple[MetricReading | None, ...]:
         """The recorded answers in the order of this spec's metrics."""
         observed = inputs.observation.answers
         if not observed:

@@ -21,13 +21,13 @@ from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, History, ScaleApplied
 from streams.hpa.observation import (
     ExternalSamples,
-    MetricAnswer,
+    MetricReading,
     ObjectSample,
     Observation,
-    PodList,
     PodRow,
     PodSamples,
     Scale,
+    TargetPods,
     pod_samples,
 )
 from streams.hpa.requests import PodTemplate
@@ -112,11 +112,11 @@ class ClosedLoop:
         for pod in ranked[: len(self.pods) - replicas]:
             self.pods.remove(pod)
 
-    def _rows(self, now_ms: int) -> PodList:
+    def _rows(self, now_ms: int) -> TargetPods:
         for pod in self.pods:
             if pod.row.ready != "True" and pod.takes_load_ms <= now_ms:
                 pod.row = structs.replace(pod.row, ready="True", ready_at_ms=pod.takes_load_ms)
-        return PodList(tuple(pod.row for pod in self.pods))
+        return TargetPods(tuple(pod.row for pod in self.pods))
 
     def _serving(self, at_ms: int | None, now_ms: int) -> list[str]:
         upto = now_ms if at_ms is None else min(at_ms, now_ms)
@@ -134,7 +134,9 @@ class ClosedLoop:
         )
         return Observation(own, self._rows(now_ms), answers, changed.observation.ambiguous)
 
-    def _answer(self, spec: MetricSpec, given: MetricAnswer | None, pods: PodList, now_ms: int) -> MetricAnswer | None:
+    def _answer(
+        self, spec: MetricSpec, given: MetricReading | None, pods: TargetPods, now_ms: int
+    ) -> MetricReading | None:
         load = metric_load(spec, given, pods)
         if load is None:
             return given
@@ -152,7 +154,7 @@ class ClosedLoop:
             )
         return self._shared(spec, given, load.pods, len(names))
 
-    def _shared(self, spec: MetricSpec, given: MetricAnswer | None, recorded: int, own: int) -> MetricAnswer | None:
+    def _shared(self, spec: MetricSpec, given: MetricReading | None, recorded: int, own: int) -> MetricReading | None:
         """A value that the formula takes to be shared by the pods, as it would be with this many."""
         if spec.calculation not in (kinds.OBJECT_VALUE, kinds.EXTERNAL_VALUE) or not own or not recorded:
             return given

@@ -19,7 +19,7 @@ from streams.state.probe import EvaluationInputs
 
 LARGEST = 1 << 53
 """No metric value is searched beyond this: from here on doubles skip integers."""
-Direction = Literal["lower", "higher"]
+SearchDirection = Literal["lower", "higher"]
 
 
 class CounterfactualError(Exception):
@@ -35,7 +35,7 @@ class Flip(Struct, frozen=True, kw_only=True, rename="camel"):
 
     metric: int
     name: str
-    direction: Direction
+    direction: SearchDirection
     varied: str
     now: int
     value: int
@@ -54,7 +54,7 @@ class Unmoved(Struct, frozen=True, kw_only=True, rename="camel"):
 
     metric: int
     name: str
-    direction: Direction
+    direction: SearchDirection
     searched: int
     limits: list[str] = []
     failed: list[str] = []
@@ -130,7 +130,7 @@ class _Search:
         self._known: dict[int, int] = {}
         self._calculated: dict[int, Calculation | None] = {}
 
-    def flip(self, direction: Direction) -> Flip | Unmoved:
+    def flip(self, direction: SearchDirection) -> Flip | Unmoved:
         """Go from edge to edge, between which the answer is monotone, until it has changed; halve there."""
         number = self.number
         edges = self._edges(direction)
@@ -141,7 +141,7 @@ class _Search:
             before = edge
         return self._unmoved(before, direction)
 
-    def _unmoved(self, farthest: int, direction: Direction) -> Unmoved:
+    def _unmoved(self, farthest: int, direction: SearchDirection) -> Unmoved:
         number, made = self.number, answer(self.number.at(self.inputs, farthest))
         return Unmoved(
             metric=number.index,
@@ -162,7 +162,7 @@ class _Search:
                 other = middle
         return other
 
-    def _checked(self, value: int, direction: Direction) -> Flip:
+    def _checked(self, value: int, direction: SearchDirection) -> Flip:
         nearer = value + 1 if direction == "lower" else value - 1
         new, old = (answer(self.number.at(self.inputs, each)).final for each in (value, nearer))
         if new == self.final or old != self.final:
@@ -209,7 +209,7 @@ class _Search:
 
     # where the formula changes its branch
 
-    def _edges(self, direction: Direction) -> list[int]:
+    def _edges(self, direction: SearchDirection) -> list[int]:
         """Values at which the formula may change its branch, outwards, and the end of the search."""
         end = 0 if direction == "lower" else self._farthest()
         start = self.number.now

@@ -13,7 +13,7 @@ from streams.analysis.openloop import open_loop
 from streams.analysis.podstartup import StartUp, start_up
 from streams.analysis.recordedload import need, serving_at
 from streams.analysis.scores import Scores, scores
-from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import Scale
 from streams.state.probe import EvaluationInputs
@@ -50,7 +50,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     """Other generations of the spec that were in force meanwhile."""
 
 
-def backtest(events: Sequence[Event], tried: Candidate, model: Model) -> Backtest:
+def backtest(events: Sequence[HpaEvent], tried: Candidate, model: Model) -> Backtest:
     """Try a candidate on the events of one HPA.
 
     Raises:
@@ -90,7 +90,7 @@ def _closed(inputs: Sequence[EvaluationInputs], tried: Candidate) -> Backtest:
     return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
 
 
-def _open(events: Sequence[Event], tried: Candidate) -> Backtest:
+def _open(events: Sequence[HpaEvent], tried: Candidate) -> Backtest:
     compared = [each for each in open_loop(events, tried) if isinstance(each.inputs.observation.scale, Scale)]
     recorded, moments = [], []
     for each in compared:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import Candidate
-from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.scaleevents import store_scale_event
 from streams.state.probe import EvaluationInputs, WriteEnded
@@ -44,7 +44,7 @@ def _proposals(made: Answer) -> list[int | None]:
     )
 
 
-def open_loop(events: Iterable[Event], tried: Candidate | None) -> list[Compared]:
+def open_loop(events: Iterable[HpaEvent], tried: Candidate | None) -> list[Compared]:
     """Ask a candidate (None: whatever spec was deployed) at each evaluation of one HPA.
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.
@@ -65,7 +65,7 @@ class Memory:
         self.history: History | None = None
         self.newest: EvaluationInputs | None = None
 
-    def takes(self, event: Event) -> bool:
+    def takes(self, event: HpaEvent) -> bool:
         """Note the end of a write; tell whether the event is an evaluation."""
         if isinstance(event, WriteEnded):
             if self.history is not None:

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
-from streams.hpa.observation import ExternalSamples, MetricAnswer, ObjectSample, PodList, PodRow, PodSamples
+from streams.hpa.observation import ExternalSamples, MetricReading, ObjectSample, PodRow, PodSamples, TargetPods
 
 
 class MetricLoad(Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ def serving(pod: PodRow, at_ms: int | None) -> bool:
     return ready and (at_ms is None or pod.ready_at_ms <= at_ms)
 
 
-def metric_load(spec: MetricSpec, answer: MetricAnswer | None, pods: PodList) -> MetricLoad | None:
+def metric_load(spec: MetricSpec, answer: MetricReading | None, pods: TargetPods) -> MetricLoad | None:
     """Give a metric's load; None where it has no usable answer."""
     if isinstance(answer, ObjectSample):
         return MetricLoad(answer.value_milli, pods.running_ready, answer.time_ms)
@@ -37,7 +37,7 @@ def metric_load(spec: MetricSpec, answer: MetricAnswer | None, pods: PodList) ->
     return None
 
 
-def _of_pods(spec: MetricSpec, answer: PodSamples, pods: PodList) -> MetricLoad | None:
+def _of_pods(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> MetricLoad | None:
     """Pods without a sample are taken to have the others' average."""
     took = [pod for pod in pods.active if serving(pod, answer.newest_ms)]
     seen = [pod for pod in took if pod.name in answer.samples]
@@ -64,7 +64,7 @@ def needed(spec: MetricSpec, load: MetricLoad) -> float | None:
     return load.total_milli / spec.target
 
 
-def need(autoscaler: Autoscaler, answers: tuple[MetricAnswer | None, ...], pods: PodList) -> float | None:
+def need(autoscaler: Autoscaler, answers: tuple[MetricReading | None, ...], pods: TargetPods) -> float | None:
     """The pods that the most demanding metric needs; None where no metric says."""
     found = []
     for spec, answer in zip(autoscaler.metrics, answers, strict=False):
@@ -75,7 +75,7 @@ def need(autoscaler: Autoscaler, answers: tuple[MetricAnswer | None, ...], pods:
     return max(found, default=None)
 
 
-def serving_at(answers: tuple[MetricAnswer | None, ...], pods: PodList) -> int:
+def serving_at(answers: tuple[MetricReading | None, ...], pods: TargetPods) -> int:
     """How many pods took load when the newest sample was made."""
     times = [answer.newest_ms for answer in answers if isinstance(answer, PodSamples | ExternalSamples)]
     times += [answer.time_ms for answer in answers if isinstance(answer, ObjectSample)]

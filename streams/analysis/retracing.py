@@ -14,7 +14,7 @@ from schemas.kubernetes.quantity import QuantityError, parse_milli
 from streams.analysis.answer import Answer, answer
 from streams.analysis.unlimited import without
 from streams.analysis.varied import total_of, varied
-from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.history.nativetraces import NativeSync
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.observation import Scale
@@ -59,7 +59,7 @@ class Retraced(Struct, frozen=True, kw_only=True):
         return self.kind in (None, "timing")
 
 
-def retrace(events: Sequence[Event]) -> list[Retraced | None]:
+def retrace(events: Sequence[HpaEvent]) -> list[Retraced | None]:
     """Re-derive every sync of the native controller among the events of one HPA; None: its scale was not known."""
     memory = _NativeMemory()
     found = []
@@ -69,7 +69,7 @@ def retrace(events: Sequence[Event]) -> list[Retraced | None]:
     return found
 
 
-def _around(events: Sequence[Event], index: int) -> Iterator[EvaluationInputs]:
+def _around(events: Sequence[HpaEvent], index: int) -> Iterator[EvaluationInputs]:
     """Give the inputs of what happened within the slack before and after, the nearest first."""
     here = events[index]
     assert isinstance(here, NativeSync)
@@ -101,7 +101,7 @@ class _NativeMemory:
         self.history: History = EMPTY_HISTORY
         self.newest: EvaluationInputs | None = None
 
-    def retrace(self, sync: NativeSync, events: Sequence[Event], index: int) -> Retraced | None:
+    def retrace(self, sync: NativeSync, events: Sequence[HpaEvent], index: int) -> Retraced | None:
         """Re-derive the sync at `index` of the events and remember it."""
         scale = sync.inputs.observation.scale
         if not isinstance(scale, Scale):

@@ -18,7 +18,7 @@ from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
 from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace
 from streams.analysis.unlimited import without
-from streams.history.evaluationinputs import Evaluated, Event
+from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.history.nativetraces import NativeSync
 from streams.hpa.observation import Scale
 from streams.state.probe import EvaluationInputs
@@ -82,13 +82,13 @@ class _Step(NamedTuple):
     syncs: list[Retraced | None]
 
 
-def shadow_report(hpa: HpaId, events: Sequence[Event]) -> ShadowReport | None:
+def shadow_report(hpa: HpaId, events: Sequence[HpaEvent]) -> ShadowReport | None:
     """Compare; None where this HPA was never in shadow beside a native controller in these events."""
     steps = list(_steps(events))
     return _Comparison(hpa, steps).report() if steps else None
 
 
-def _steps(events: Sequence[Event]) -> Iterator[_Step]:
+def _steps(events: Sequence[HpaEvent]) -> Iterator[_Step]:
     retraced = iter(retrace(events))
     step: _Step | None = None
     for event in events:

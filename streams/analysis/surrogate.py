@@ -56,7 +56,7 @@ class Knobs(Struct, frozen=True):
     factor: float = 1.0
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class SpecOutcome(Struct, frozen=True, kw_only=True):
     """What a spec would have cost and lacked, over the time in which the load is known.
 
     `overload_share`: share of that time in which the ready pods were beyond their capacity. `overload`: mean of what
@@ -80,7 +80,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     capacity: float,
     growth: float = 1.0,
     told: list[Moment] | None = None,
-) -> Outcome:
+) -> SpecOutcome:
     """Let a spec live through a load.
 
     Args:
@@ -178,7 +178,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
             ready -= _stopped(starting, -change)
         replicas = wanted
     time_ms = known or 1.0
-    return Outcome(
+    return SpecOutcome(
         replica_hours=ran / 3_600_000,
         overload_share=over / time_ms,
         overload=lacking / time_ms,
@@ -218,7 +218,7 @@ def _stopped(starting: deque[tuple[int, int]], count: int) -> int:
     return count
 
 
-def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -> Outcome:
+def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -> SpecOutcome:
     """The same sums over moments that another model gave for this load."""
     ran = known = over = lacking = at_max = worst = 0.0
     for moment, span_ms, tuned, other in zip(moments, series.spans_ms, series.tuned, series.others, strict=True):
@@ -234,7 +234,7 @@ def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -
         if moment.ready:
             worst = max(worst, asked / moment.ready)
     time_ms = known or 1.0
-    return Outcome(
+    return SpecOutcome(
         replica_hours=ran / 3_600_000,
         overload_share=over / time_ms,
         overload=lacking / time_ms,

@@ -26,7 +26,7 @@ from streams.analysis.measures import Moment
 from streams.analysis.podstartup import StartUp, start_up
 from streams.analysis.recordedload import metric_load, needed
 from streams.analysis.scores import Scores, scores
-from streams.analysis.surrogate import Knobs, LoadSeries, Outcome, outcome_of, play, series_spans_ms
+from streams.analysis.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play, series_spans_ms
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale
@@ -147,8 +147,8 @@ class _Tried(Struct, frozen=True):
     spec: dict[str, Any]
     target: float
     window_s: int
-    plain: Outcome
-    grown: Outcome
+    plain: SpecOutcome
+    grown: SpecOutcome
 
 
 def tune(
@@ -507,7 +507,7 @@ class _Search:
         base = self.base
         return self._calm(tried.plain, base.plain) and self._calm(tried.grown, base.grown)
 
-    def _calm(self, own: Outcome | Side, was: Outcome | Side) -> bool:
+    def _calm(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
         share = _COST_SHARE if self.objective == "cost" else _EVEN
         overload = _COST_OVERLOAD if self.objective == "cost" else _EVEN
         return own.overload_share <= was.overload_share + share and own.overload <= was.overload + overload

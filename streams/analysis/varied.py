@@ -15,7 +15,7 @@ from streams.analysis.answer import with_answer
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.grouping import is_unready
-from streams.hpa.observation import ExternalSamples, MetricAnswer, ObjectSample, PodSamples, Scale, pod_samples
+from streams.hpa.observation import ExternalSamples, MetricReading, ObjectSample, PodSamples, Scale, pod_samples
 from streams.state.probe import EvaluationInputs
 
 
@@ -26,7 +26,7 @@ class Varied(Struct, frozen=True):
     spec: MetricSpec
     now: int
     what: str
-    make: Callable[[int], MetricAnswer]
+    make: Callable[[int], MetricReading]
 
     def at(self, inputs: EvaluationInputs, value: int) -> EvaluationInputs:
         """The inputs with this number at `value`."""
@@ -48,11 +48,11 @@ def varied(inputs: EvaluationInputs, index: int) -> Varied | None:
     return None
 
 
-def _of_object(answer: ObjectSample) -> Callable[[int], MetricAnswer]:
+def _of_object(answer: ObjectSample) -> Callable[[int], MetricReading]:
     return lambda value: structs.replace(answer, value_milli=value)
 
 
-def _of_external(answer: ExternalSamples) -> Callable[[int], MetricAnswer]:
+def _of_external(answer: ExternalSamples) -> Callable[[int], MetricReading]:
     return lambda value: structs.replace(answer, values_milli=(value,))
 
 
@@ -63,7 +63,7 @@ def _of_pods(inputs: EvaluationInputs, index: int, spec: MetricSpec, answer: Pod
     own = [answer.samples[name][0] for name in names]
     total = sum(own)
 
-    def make(value: int) -> MetricAnswer:
+    def make(value: int) -> MetricReading:
         samples = dict(answer.samples)
         for name, milli in zip(names, spread(own, value), strict=True):
             samples[name] = (milli, *answer.samples[name][1:])

@@ -11,7 +11,7 @@ from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.recordedtail import StandingError, TailHead
-from streams.decider.tail import Bounds, TailReader
+from streams.decider.tail import OffsetBounds, TailReader
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
 from streams.state.rowcopies import rows_by_partition
@@ -125,7 +125,7 @@ class Assignment:
         return OwnedPartition(partition, standing, decisions_offset)
 
 
-def check_log(partition: Partition, log: Bounds, *, empty: bool) -> None:
+def check_log(partition: Partition, log: OffsetBounds, *, empty: bool) -> None:
     """End the process if the log lacks the record that follows the state."""
     following = partition.applied_offset + 1
     if log.first <= following <= log.end:

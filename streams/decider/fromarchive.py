@@ -16,7 +16,7 @@ from schemas.chain import links_of
 from streams.decider.exits import Exit
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import Bounds
+from streams.decider.tail import OffsetBounds
 from streams.history.past import LogGoneError, Past
 
 WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"
@@ -45,7 +45,7 @@ async def archived_state(past: Past, number: int, upto: int) -> ArchivedState:
     return ArchivedState(folded.rows(), partition.applied_offset, TailHead(partition.seq, partition.prev))
 
 
-def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newest: TailHead) -> None:
+def check_reach(past: Past, number: int, state: ArchivedState, log: OffsetBounds, newest: TailHead) -> None:
     """Check that the log continues where the archived state ends, and that the topic has all decisions of the state.
 
     Raises:
@@ -64,7 +64,7 @@ def check_reach(past: Past, number: int, state: ArchivedState, log: Bounds, newe
 
 
 async def decision_offset(
-    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds, past: Past, state: ArchivedState
+    consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: OffsetBounds, past: Past, state: ArchivedState
 ) -> int:
     """The offset of the decision that the state follows from.
 

@@ -37,7 +37,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 _TARGET_TYPES = {"averageUtilization": "utilization", "averageValue": "average", "value": "value"}
 """Field of a target or current value -> how kube-state-metrics calls it."""
-Sample = tuple[str, tuple[str, ...], float]
+GaugeSample = tuple[str, tuple[str, ...], float]
 """Family, its own labels, value."""
 
 
@@ -63,7 +63,7 @@ class HpaCollector(Collector):
         yield from families.values()
 
 
-def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[Sample]:
+def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[GaugeSample]:
     """Give the metrics of one HPA. Of several metrics with one name, the first that has a value is given."""
     row, spec = hpa.row, hpa.spec
     reference = spec["scaleTargetRef"]
@@ -82,7 +82,7 @@ def samples(hpa: Hpa, namespace: Namespace | None) -> Iterator[Sample]:
         yield "last_decision_timestamp_seconds", (), row.last_decision_ms / 1000
 
 
-def _status(status: Mapping[str, Any]) -> Iterator[Sample]:
+def _status(status: Mapping[str, Any]) -> Iterator[GaugeSample]:
     if not status:
         return
     yield "status_current_replicas", (), status.get("currentReplicas", 0)
@@ -92,7 +92,7 @@ def _status(status: Mapping[str, Any]) -> Iterator[Sample]:
         yield "status_condition", labels, 1
 
 
-def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> Iterator[Sample]:
+def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> Iterator[GaugeSample]:
     """Give the targets of a spec's metrics, or the current values of a status'."""
     for metric in metrics or ():
         name, values = metric_name(metric), metric_source(metric).get(side) or {}
@@ -101,14 +101,14 @@ def _targets(family: str, side: str, metrics: list[dict[str, Any]] | None) -> It
                 yield family, (name, kind), parse_quantity(str(values[field])).as_float()
 
 
-def _newest(hpa: Hpa, namespace: Namespace) -> Iterator[Sample]:
+def _newest(hpa: Hpa, namespace: Namespace) -> Iterator[GaugeSample]:
     for query, metric in zip(hpa.queries, hpa.spec.get("metrics") or (), strict=True):
         newest_ms = newest_sample_ms(namespace, query)
         if newest_ms is not None:
             yield "metric_last_sample_timestamp_seconds", (metric_name(metric),), newest_ms / 1000
 
 
-def _once(found: Iterator[Sample]) -> Iterator[Sample]:
+def _once(found: Iterator[GaugeSample]) -> Iterator[GaugeSample]:
     known: set[tuple[str, ...]] = set()
     for sample in found:
         if sample[1] not in known:

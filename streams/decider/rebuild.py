@@ -28,7 +28,7 @@ from streams.decider.exits import Exit
 from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import Bounds
+from streams.decider.tail import OffsetBounds
 from streams.history.archivepast import ArchivePast
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
@@ -72,7 +72,7 @@ async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None =
     tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
     async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
         firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-        bounds = {tp: Bounds(firsts[tp], ends[tp]) for tp in tps}
+        bounds = {tp: OffsetBounds(firsts[tp], ends[tp]) for tp in tps}
         check_empty(config, bounds)
         lost = [n for n in range(partitions) if bounds[TopicPartition(config.log_topic, n)].first > 0]
         for number in lost:
@@ -106,7 +106,7 @@ async def _from_archive(
     config: DeciderConfig,
     number: int,
     source: ArchivePast,
-    bounds: Mapping[TopicPartition, Bounds],
+    bounds: Mapping[TopicPartition, OffsetBounds],
     consumer: AIOKafkaConsumer,
     producer: AIOKafkaProducer,
 ) -> None:
@@ -124,7 +124,7 @@ async def _from_archive(
     log.info("log partition %d: state up to offset %d from %s", number, state.applied_offset, source.name)
 
 
-def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) -> None:
+def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, OffsetBounds]) -> None:
     """Check that the changelog holds no row.
 
     Raises:
@@ -142,7 +142,7 @@ def check_empty(config: DeciderConfig, bounds: Mapping[TopicPartition, Bounds]) 
 async def _rebuild(
     config: DeciderConfig,
     number: int,
-    bounds: Mapping[TopicPartition, Bounds],
+    bounds: Mapping[TopicPartition, OffsetBounds],
     consumer: AIOKafkaConsumer,
     producer: AIOKafkaProducer,
 ) -> None:
@@ -190,7 +190,7 @@ async def _mark_restart(config: DeciderConfig, number: int, first: int, producer
     return int(placed.offset)
 
 
-async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: Bounds) -> Tail:
+async def _read_tail(consumer: AIOKafkaConsumer, tp: TopicPartition, bounds: OffsetBounds) -> Tail:
     newest, offset, log_offset, ids = TailHead(0, ""), bounds.first, -1, set()
     async for record in read_range(consumer, tp, max(bounds.first, bounds.end - TAIL_RECORDS), bounds.end):
         links = links_of(record.value)

@@ -26,7 +26,7 @@ from faust.types import TP
 
 from streams.decider.exits import Exit, die
 
-Load = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
+MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
 """Make the state of these log partitions current; the offset from which each is to be read. None: superseded."""
 
 FETCH_WAIT_S = 0.2
@@ -142,7 +142,7 @@ class StrictTransport(driver.Transport):  # type: ignore[misc]
         self,
         *args: Any,
         log_topic: str,
-        load: Load,
+        load: MakeCurrent,
         loaded: Callable[[], None],
         before_commit: Callable[[], None],
     ) -> None:

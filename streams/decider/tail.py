@@ -12,7 +12,7 @@ from streams.decider.recordedtail import Fetch, RecordedTail, TailHead
 FETCH_MS = 1_000
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """First offset that a partition still holds, and the one after its last."""
 
     first: int
@@ -28,8 +28,8 @@ class TailReader:
         )
         self._log_topic = log_topic
         self._decisions_topic = decisions_topic
-        self._log: dict[int, Bounds] = {}
-        self._decisions: dict[int, Bounds] = {}
+        self._log: dict[int, OffsetBounds] = {}
+        self._decisions: dict[int, OffsetBounds] = {}
         self._standing: list[RecordedTail] = []
 
     async def start(self, numbers: Iterable[int], from_offsets: Mapping[int, int]) -> None:
@@ -39,7 +39,7 @@ class TailReader:
         self._log = await self._bounds(self._log_topic, wanted)
         decisions = await self._bounds(self._decisions_topic, wanted)
         self._decisions = {
-            number: Bounds(min(max(from_offsets[number], first), end), end)
+            number: OffsetBounds(min(max(from_offsets[number], first), end), end)
             for number, (first, end) in decisions.items()
         }
         # Only what has something to read, all at once: an idle partition would hold up each fetch of the others.
@@ -63,7 +63,7 @@ class TailReader:
         await self.stop()
         return True
 
-    def log_bounds(self, number: int) -> Bounds:
+    def log_bounds(self, number: int) -> OffsetBounds:
         """What the log partition holds."""
         return self._log[number]
 
@@ -83,9 +83,9 @@ class TailReader:
 
         return fetch
 
-    async def _bounds(self, topic: str, numbers: Iterable[int]) -> dict[int, Bounds]:
+    async def _bounds(self, topic: str, numbers: Iterable[int]) -> dict[int, OffsetBounds]:
         tps = [TopicPartition(topic, number) for number in numbers]
         if not tps:
             return {}
         firsts, ends = await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
-        return {tp.partition: Bounds(firsts[tp], ends[tp]) for tp in tps}
+        return {tp.partition: OffsetBounds(firsts[tp], ends[tp]) for tp in tps}

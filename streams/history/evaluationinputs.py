@@ -21,10 +21,10 @@ class Evaluated(NamedTuple):
     value: bytes
 
 
-Event = Evaluated | WriteEnded | NativeSync
+HpaEvent = Evaluated | WriteEnded | NativeSync
 
 
-def hpa_of(event: Event) -> HpaId:
+def hpa_of(event: HpaEvent) -> HpaId:
     """Return whose event it is."""
     return event.hpa if isinstance(event, WriteEnded) else event.inputs.hpa
 
@@ -34,7 +34,7 @@ def events(
     records: Iterable[PlainRecord],
     wanted: Callable[[HpaId], bool],
     traces: NativeTraces | None = None,
-) -> Iterator[Event]:
+) -> Iterator[HpaEvent]:
     """Fold `records` onto `partition` and give what became of the wanted HPAs, in the order of the log.
 
     `traces`: gives the syncs of the clusters' own controllers, too, each before the record that tells of it.
@@ -89,7 +89,7 @@ async def events_between(
     wanted: Callable[[HpaId], bool],
     *,
     native: bool = False,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[HpaEvent, None]:
     """Give what became of HPAs of a log partition in a time: evaluations with their inputs, and ends of writes.
 
     `native`: and the syncs of the cluster's own controller.

@@ -10,12 +10,12 @@ from streams.history.lookahead import Lookahead
 from streams.history.past import Past
 from streams.state.partition import Partition
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Told of (log records, decisions) checked since the last time."""
 
 
 async def check_partition(
-    past: Past, number: int, since_ms: int | None = None, progress: Progress = lambda log, decisions: None
+    past: Past, number: int, since_ms: int | None = None, progress: ReportProgress = lambda log, decisions: None
 ) -> Report:
     """Verify one partition, from the newest snapshot before `since_ms` on.
 
@@ -30,7 +30,7 @@ async def check_partition(
     return report
 
 
-async def _check(past: Past, number: int, since_ms: int | None, report: Report, progress: Progress) -> None:
+async def _check(past: Past, number: int, since_ms: int | None, report: Report, progress: ReportProgress) -> None:
     start = past.snapshot(number, since_ms)
     rows = dict(start[1] if start else await past.checkpoint(number, before_ms=since_ms))
     try:
@@ -52,7 +52,7 @@ async def _check(past: Past, number: int, since_ms: int | None, report: Report, 
 
 class _Run:
     def __init__(
-        self, past: Past, checker: Checker, rows: dict[bytes, bytes], decisions: Lookahead, progress: Progress
+        self, past: Past, checker: Checker, rows: dict[bytes, bytes], decisions: Lookahead, progress: ReportProgress
     ) -> None:
         self.past, self.checker, self.rows, self.decisions = past, checker, rows, decisions
         self.progress = progress

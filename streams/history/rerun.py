@@ -21,7 +21,7 @@ from streams.history.decisioncheck import FaultError, log_offset_of
 from streams.history.differences import Difference, differences
 from streams.history.lookahead import Lookahead
 from streams.history.parallel import told
-from streams.history.partitioncheck import Progress
+from streams.history.partitioncheck import ReportProgress
 from streams.history.past import Past
 from streams.state.ledger import DecisionRecord
 from streams.state.logerrors import CoreError
@@ -143,7 +143,7 @@ def _is_short(value: bytes) -> bool:
 
 
 class _Replay:
-    def __init__(self, task: ReplayTask, report: ReplayReport, progress: Progress) -> None:
+    def __init__(self, task: ReplayTask, report: ReplayReport, progress: ReportProgress) -> None:
         self.task, self.report, self.progress = task, report, progress
         self.recorded, self.made = _Side(), _Side()
         self._partition = Partition.empty(task.partition)

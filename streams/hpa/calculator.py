@@ -12,13 +12,13 @@ from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import Calculation
 from streams.hpa.gofloat import MAX_INT32, MAX_INT64, MIN_INT64, ceil32, ceil64, divide, trunc_div, wrap32, wrap64
 from streams.hpa.grouping import NO_PODS_ERROR, Groups, MetricError, group
-from streams.hpa.observation import PodList, PodSamples
+from streams.hpa.observation import PodSamples, TargetPods
 
-Bounds = tuple[float, float]
+ToleranceBand = tuple[float, float]
 """Ratios from the first to the second, both included, are within tolerance."""
 
 
-def bounds(down: float, up: float) -> Bounds:
+def bounds(down: float, up: float) -> ToleranceBand:
     """Give the tolerance band around 1. Source: upstream `Tolerances.isWithin`."""
     return 1.0 - down, 1.0 + up
 
@@ -26,11 +26,11 @@ def bounds(down: float, up: float) -> Bounds:
 def utilization(
     current: int,
     target: int,
-    pods: PodList,
+    pods: TargetPods,
     answer: PodSamples,
     resource: str,
     container: str,
-    band: Bounds,
+    band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
 ) -> Calculation:
@@ -65,10 +65,10 @@ def utilization(
 def raw_average(
     current: int,
     target_milli: int,
-    pods: PodList,
+    pods: TargetPods,
     answer: PodSamples,
     cpu: bool,
-    band: Bounds,
+    band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
 ) -> Calculation:
@@ -93,7 +93,9 @@ def raw_average(
     return _marked(wrapped, _filled(current, average, ratio, None, final, groups, band))
 
 
-def object_value(current: int, target_milli: int, usage_milli: int, pods: PodList, band: Bounds) -> Calculation:
+def object_value(
+    current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand
+) -> Calculation:
     """Propose replicas for a target total of an Object metric.
 
     Raises:
@@ -102,7 +104,9 @@ def object_value(current: int, target_milli: int, usage_milli: int, pods: PodLis
     return _total(current, target_milli, usage_milli, pods, band)
 
 
-def external_value(current: int, target_milli: int, values: Sequence[int], pods: PodList, band: Bounds) -> Calculation:
+def external_value(
+    current: int, target_milli: int, values: Sequence[int], pods: TargetPods, band: ToleranceBand
+) -> Calculation:
     """Propose replicas for a target total of an External metric, whose series are summed up to MaxInt64.
 
     Raises:
@@ -118,14 +122,16 @@ def external_value(current: int, target_milli: int, values: Sequence[int], pods:
     return _marked(wrapped, _total(current, target_milli, usage, pods, band))
 
 
-def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, band: Bounds) -> Calculation:
+def object_per_pod(status_replicas: int, target_milli: int, usage_milli: int, band: ToleranceBand) -> Calculation:
     """Propose replicas for a target of an Object metric per pod; `status_replicas` are what the scale reports."""
     usage, target, replicas = float(usage_milli), float(target_milli), float(status_replicas)
     average = ceil64(divide(usage, replicas))
     return _per_pod(status_replicas, usage, target, average, ceil32(divide(usage, target)), band)
 
 
-def external_per_pod(status_replicas: int, target_milli: int, values: Sequence[int], band: Bounds) -> Calculation:
+def external_per_pod(
+    status_replicas: int, target_milli: int, values: Sequence[int], band: ToleranceBand
+) -> Calculation:
     """Propose replicas for a target of an External metric per pod. A running sum below 0 counts as MaxInt64."""
     usage_milli, wrapped = 0, False
     for value in values:
@@ -161,7 +167,9 @@ def _is_plain(ratio: float, groups: Groups) -> bool:
     return not groups.missing and not (groups.unready and ratio > 1.0)
 
 
-def _plain(current: int, value: int, ratio: float, average: int | None, groups: Groups, band: Bounds) -> Calculation:
+def _plain(
+    current: int, value: int, ratio: float, average: int | None, groups: Groups, band: ToleranceBand
+) -> Calculation:
     """Finish where every counted pod has a sample: no guard of the direction here."""
     within = band[0] <= ratio <= band[1]
     proposal = current if within else ceil32(ratio * float(groups.ready))
@@ -169,7 +177,7 @@ def _plain(current: int, value: int, ratio: float, average: int | None, groups: 
 
 
 def _filled(
-    current: int, value: int, ratio: float, average: int | None, final: float, groups: Groups, band: Bounds
+    current: int, value: int, ratio: float, average: int | None, final: float, groups: Groups, band: ToleranceBand
 ) -> Calculation:
     """Finish after missing and unready pods were filled in: tolerance, then both guards of the direction."""
     if band[0] <= final <= band[1]:
@@ -210,7 +218,7 @@ def _calculation(
     )
 
 
-def _fallback(pods: PodList, answer: PodSamples, resource: str, container: str, percent: int) -> int:
+def _fallback(pods: TargetPods, answer: PodSamples, resource: str, container: str, percent: int) -> int:
     """Sum what missing pods count as when scaling down: `percent` of their request each, truncated pod by pod."""
     samples = answer.samples
     table = pods.requests(resource, container)
@@ -221,7 +229,7 @@ def _fallback(pods: PodList, answer: PodSamples, resource: str, container: str, 
     )
 
 
-def _total(current: int, target_milli: int, usage_milli: int, pods: PodList, band: Bounds) -> Calculation:
+def _total(current: int, target_milli: int, usage_milli: int, pods: TargetPods, band: ToleranceBand) -> Calculation:
     ratio = divide(float(usage_milli), float(target_milli))
     if current == 0:
         return Calculation(ceil32(ratio), usage_milli, ratio)
@@ -235,7 +243,7 @@ def _total(current: int, target_milli: int, usage_milli: int, pods: PodList, ban
 
 
 def _per_pod(
-    status_replicas: int, usage: float, target: float, average: int, replicas: int, band: Bounds
+    status_replicas: int, usage: float, target: float, average: int, replicas: int, band: ToleranceBand
 ) -> Calculation:
     ratio = divide(usage, target * float(status_replicas))
     if band[0] <= ratio <= band[1]:

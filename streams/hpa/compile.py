@@ -3,24 +3,22 @@
 Error texts and metric names are fixed here once, as upstream words them.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import go_quote
+from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.quantity import parse_milli, parse_quantity
 from schemas.kubernetes.selectors import label_selector_error, print_label_selector
 from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec, ScalingPolicy, ScalingRules
-
-Json = Mapping[str, Any]
 
 _NO_RESOURCE_TARGET = (
     "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"
 )
 
 
-def compile_autoscaler(hpa: Json) -> Autoscaler:
+def compile_autoscaler(hpa: JsonView) -> Autoscaler:
     """Compile a defaulted HPA.
 
     Raises:
@@ -50,7 +48,7 @@ def compile_autoscaler(hpa: Json) -> Autoscaler:
     )
 
 
-def _compile_rules(rules: Json, *, up: bool) -> ScalingRules:
+def _compile_rules(rules: JsonView, *, up: bool) -> ScalingRules:
     window_s, tolerance = rules.get("stabilizationWindowSeconds"), rules.get("tolerance")
     policies = tuple(_compile_policy(policy, up=up) for policy in rules.get("policies") or ())
     return ScalingRules(
@@ -62,13 +60,13 @@ def _compile_rules(rules: Json, *, up: bool) -> ScalingRules:
     )
 
 
-def _compile_policy(policy: Json, *, up: bool) -> ScalingPolicy:
+def _compile_policy(policy: JsonView, *, up: bool) -> ScalingPolicy:
     value = policy["value"]
     share = float(value) / 100
     return ScalingPolicy(policy["type"], value, policy["periodSeconds"] * 1000, 1 + share if up else 1 - share)
 
 
-def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
+def _compile_metric(metric: JsonView, namespace: str) -> MetricSpec:
     match metric.get("type", ""):
         case "Resource":
             return _resource(metric["resource"], None)
@@ -86,7 +84,7 @@ def _compile_metric(metric: Json, namespace: str) -> MetricSpec:
             return MetricSpec(type=unknown, calculation=kinds.INVALID, reason=reason, error=error, spec_fault=True)
 
 
-def _resource(source: Json, container: str | None) -> MetricSpec:
+def _resource(source: JsonView, container: str | None) -> MetricSpec:
     resource, target = source["name"], source["target"]
     base = _of_pods(resource) if container is None else _of_containers(resource, container)
     base |= {
@@ -135,7 +133,7 @@ def _of_containers(resource: str, container: str) -> dict[str, Any]:
     }
 
 
-def _pods(source: Json) -> MetricSpec:
+def _pods(source: JsonView) -> MetricSpec:
     name = source["metric"]["name"]
     error = label_selector_error(source["metric"].get("selector"))
     average = source["target"].get("averageValue")
@@ -153,7 +151,7 @@ def _pods(source: Json) -> MetricSpec:
     )
 
 
-def _object(source: Json, namespace: str) -> MetricSpec:
+def _object(source: JsonView, namespace: str) -> MetricSpec:
     name, target, described = source["metric"]["name"], source["target"], source["describedObject"]
     base: dict[str, Any] = {
         "type": "Object",
@@ -184,7 +182,7 @@ def _object(source: Json, namespace: str) -> MetricSpec:
     return MetricSpec(calculation=kinds.INVALID, outer_prefix=outer, error=error, **base)
 
 
-def _external(source: Json, namespace: str) -> MetricSpec:
+def _external(source: JsonView, namespace: str) -> MetricSpec:
     metric, target = source["metric"], source["target"]
     name, selector = metric["name"], metric.get("selector")
     base: dict[str, Any] = {
@@ -212,5 +210,5 @@ def _external(source: Json, namespace: str) -> MetricSpec:
     )
 
 
-def _external_name(metric: Json) -> str:
+def _external_name(metric: JsonView) -> str:
     return f"external metric {metric['name']}({print_label_selector(metric.get('selector'))})"

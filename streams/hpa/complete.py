@@ -9,7 +9,7 @@ from msgspec import structs
 
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import Completion, History, Outcome, Pending, Result, ScaleFailed
+from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome
 from streams.hpa.metrics import action
 from streams.hpa.scaleevents import store_scale_event
 from streams.hpa.statuses import new_status, same_status
@@ -19,10 +19,10 @@ def complete(
     pending: Pending,
     status: dict[str, Any],
     history: History,
-    outcome: Outcome,
+    outcome: ScaleOutcome,
     now_ms: int,
     event_ms: int | None = None,
-) -> Completion:
+) -> ReconcileResult:
     """End a reconcile whose write was wanted.
 
     Args:
@@ -48,7 +48,7 @@ def complete(
         conditions.items,
     )
     rescaled = ("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {pending.reason}")
-    return Result(
+    return ReconcileResult(
         status=new,
         status_changed=not same_status(status, new),
         events=(*pending.events, rescaled),
@@ -70,7 +70,7 @@ def _with_change(history: History, pending: Pending, now_ms: int) -> History:
     return store_scale_event(history, change, pending.longest_period_ms, now_ms)
 
 
-def status_write_failed(result: Result, name: str, error: str) -> Result:
+def status_write_failed(result: ReconcileResult, name: str, error: str) -> ReconcileResult:
     """Tell what the reconcile reports when its status write fails; the stored status then stays as it was."""
     event = ("Warning", "FailedUpdateStatus", error)
     failed = structs.replace(result, events=(*result.events, event))
@@ -81,7 +81,7 @@ def status_write_failed(result: Result, name: str, error: str) -> Result:
 
 def _failed(
     pending: Pending, status: dict[str, Any], history: History, conditions: Conditions, error: str
-) -> Completion:
+) -> ReconcileResult:
     """Nothing was scaled: no scale event, lastScaleTime and desiredReplicas stay."""
     message = f"the HPA controller was unable to update the target scale: {error}"
     conditions.set("AbleToScale", "False", "FailedUpdateScale", message)
@@ -94,7 +94,7 @@ def _failed(
         conditions.items,
     )
     text = f"New size: {pending.desired_replicas}; reason: {pending.reason}; error: {error}"
-    return Result(
+    return ReconcileResult(
         status=new,
         status_changed=not same_status(status, new),
         events=(*pending.events, ("Warning", "FailedRescale", text)),

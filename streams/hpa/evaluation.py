@@ -119,7 +119,7 @@ class Pending(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     """Longest policy period of the write's direction; None: no `behavior`, no scale event is stored."""
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ReconcileResult(Struct, frozen=True, kw_only=True):
     """The end of a reconcile."""
 
     status: dict[str, Any]
@@ -159,7 +159,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     normalization: Normalization | None = None
     raised_to_min: bool = False
     """From zero: what the metrics gave was raised to minReplicas."""
-    result: Result | None = None
+    result: ReconcileResult | None = None
     pending: Pending | None = None
 
 
@@ -173,5 +173,4 @@ class ScaleFailed(Struct, frozen=True, gc=False, tag=True):
     error: str
 
 
-Outcome = ScaleApplied | ScaleFailed
-Completion = Result
+ScaleOutcome = ScaleApplied | ScaleFailed

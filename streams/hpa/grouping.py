@@ -7,7 +7,7 @@ any order. Source: upstream `groupPods` (v1.37.1: a Succeeded pod is not ignored
 from msgspec import Struct
 
 from streams.hpa.autoscaler import ControllerSettings
-from streams.hpa.observation import PodList, PodRow, PodSamples
+from streams.hpa.observation import PodRow, PodSamples, TargetPods
 from streams.hpa.requests import RequestTable
 
 
@@ -38,7 +38,7 @@ class Groups(Struct, frozen=True, gc=False):
 
 
 def group(
-    pods: PodList,
+    pods: TargetPods,
     answer: PodSamples,
     cpu: bool,
     requests: RequestTable | None,
@@ -59,7 +59,7 @@ def group(
     return group_by_pod(pods, answer, cpu, requests, settings, now_ms)
 
 
-def _all_count(pods: PodList, answer: PodSamples, cpu: bool, settings: ControllerSettings, now_ms: int) -> bool:
+def _all_count(pods: TargetPods, answer: PodSamples, cpu: bool, settings: ControllerSettings, now_ms: int) -> bool:
     """Tell whether the samples are those of the active pods, one each, and all of them count."""
     samples = answer.samples
     if not samples or len(samples) != len(pods.active) or samples.keys() != pods.active_names:
@@ -67,7 +67,7 @@ def _all_count(pods: PodList, answer: PodSamples, cpu: bool, settings: Controlle
     return not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms)
 
 
-def _of_all(pods: PodList, answer: PodSamples, requests: RequestTable | None) -> Groups:
+def _of_all(pods: TargetPods, answer: PodSamples, requests: RequestTable | None) -> Groups:
     """Group without looking at each pod: the sums are known."""
     active_request, pending_request = (0, 0) if requests is None else (requests.active_total, requests.pending_total)
     ready, pending = len(pods.active), len(pods.pending)
@@ -76,7 +76,7 @@ def _of_all(pods: PodList, answer: PodSamples, requests: RequestTable | None) ->
 
 
 def group_by_pod(
-    pods: PodList,
+    pods: TargetPods,
     answer: PodSamples,
     cpu: bool,
     requests: RequestTable | None,
@@ -126,7 +126,7 @@ def group_by_pod(
     )
 
 
-def _inactive(pods: PodList, samples: dict[str, tuple[int, int, int]]) -> tuple[int, int]:
+def _inactive(pods: TargetPods, samples: dict[str, tuple[int, int, int]]) -> tuple[int, int]:
     """Count and sum the samples of ignored and pending pods."""
     removed = total = 0
     for pods_out in (pods.ignored, pods.pending):

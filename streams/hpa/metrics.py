@@ -12,19 +12,19 @@ from schemas.kubernetes.quantity import format_milli
 from streams.hpa import autoscaler as kinds
 from streams.hpa import calculator
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, MetricSpec
-from streams.hpa.calculator import Bounds
+from streams.hpa.calculator import ToleranceBand
 from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import Calculation, Event, MetricEvaluation, MetricResult
 from streams.hpa.grouping import MetricError
 from streams.hpa.observation import (
     ExternalSamples,
-    MetricAnswer,
     MetricFailure,
+    MetricReading,
     ObjectSample,
     Observation,
-    PodList,
     PodSamples,
     Scale,
+    TargetPods,
 )
 
 _format = lru_cache(maxsize=8192)(format_milli)
@@ -108,10 +108,10 @@ def action(desired: int, current: int) -> str:
 
 def evaluate_metric(
     spec: MetricSpec,
-    answer: MetricAnswer | None,
+    answer: MetricReading | None,
     scale: Scale,
-    pods: PodList,
-    band: Bounds,
+    pods: TargetPods,
+    band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
 ) -> MetricEvaluation:
@@ -134,10 +134,10 @@ def evaluate_metric(
 
 def _calculate(
     spec: MetricSpec,
-    answer: MetricAnswer | None,
+    answer: MetricReading | None,
     scale: Scale,
-    pods: PodList,
-    band: Bounds,
+    pods: TargetPods,
+    band: ToleranceBand,
     settings: ControllerSettings,
     now_ms: int,
 ) -> Calculation:
@@ -162,7 +162,7 @@ def _calculate(
     raise TypeError(f"{type(answer).__name__} is no answer for metric {spec.name!r} ({how})")
 
 
-def _ages(answer: MetricAnswer | None) -> tuple[int | None, int | None]:
+def _ages(answer: MetricReading | None) -> tuple[int | None, int | None]:
     if isinstance(answer, ObjectSample):
         return answer.time_ms, answer.time_ms
     if isinstance(answer, PodSamples | ExternalSamples):
@@ -170,7 +170,7 @@ def _ages(answer: MetricAnswer | None) -> tuple[int | None, int | None]:
     return None, None
 
 
-def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> Bounds:
+def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> ToleranceBand:
     """Give the ratios between which nothing changes: the HPA's own tolerances, else the controller's."""
     up = down = settings.tolerance
     if autoscaler.scale_up is not None and autoscaler.scale_up.tolerance is not None:

@@ -7,13 +7,13 @@ Source: upstream `metrics/client.go`, v1.37.1.
 from typing import Final, Literal
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
-from schemas.samples import MetricAnswer as WireAnswer
+from schemas.samples import MetricAnswer
 from streams.hpa.gofloat import wrap64
-from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, ObjectSample, pod_samples
+from streams.hpa.observation import ExternalSamples, MetricFailure, MetricReading, ObjectSample, pod_samples
 
-MetricsApi = Literal["resource", "custom", "external"]
+UpstreamApi = Literal["resource", "custom", "external"]
 
-SERVED_BY: Final[dict[str, MetricsApi]] = {
+SERVED_BY: Final[dict[str, UpstreamApi]] = {
     "resource": "resource",
     "pods": "custom",
     "object": "custom",
@@ -22,17 +22,17 @@ SERVED_BY: Final[dict[str, MetricsApi]] = {
 """Which metrics API answers a query, as error messages name it."""
 
 
-def fetch_failure(api: MetricsApi, message: str) -> MetricFailure:
+def fetch_failure(api: UpstreamApi, message: str) -> MetricFailure:
     """Give the error of a request that the API answered with an error; `message` is that of the answer's Status."""
     return MetricFailure(f"unable to fetch metrics from {api} metrics API: {message}")
 
 
-def empty_failure(api: MetricsApi) -> MetricFailure:
+def empty_failure(api: UpstreamApi) -> MetricFailure:
     """Give the error of an answer without items."""
     return MetricFailure(f"no metrics returned from {api} metrics API")
 
 
-def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") -> MetricAnswer:
+def compile_answer(answer: MetricAnswer, resource: str = "", container: str = "") -> MetricReading:
     """Turn a metrics API's answer into what a calculation takes.
 
     `resource` and `container`: what a Resource or ContainerResource metric asks of the answer; without a container
@@ -58,7 +58,7 @@ def compile_answer(answer: WireAnswer, resource: str = "", container: str = "") 
     return ExternalSamples(tuple([milli for milli, _ in answer.items]), min(times), max(times))
 
 
-def _of_usages(answer: WireAnswer, resource: str, container: str) -> MetricAnswer:
+def _of_usages(answer: MetricAnswer, resource: str, container: str) -> MetricReading:
     """Read the values of one resource. A pod whose item lacks it (no containers, or one without it) is absent."""
     if not answer.usages:
         return empty_failure("resource")

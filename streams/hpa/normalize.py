@@ -10,7 +10,6 @@ from streams.hpa.evaluation import History, Normalization, PolicyLimit
 from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
 
 Recommendations = tuple[tuple[int, int], ...]
-Held = tuple[int, int] | None
 WITHIN_RANGE = "DesiredWithinRange"
 
 
@@ -134,7 +133,7 @@ def _extremes(
     return lowest, highest, slot
 
 
-def _latest(recommendations: Iterable[tuple[int, int]]) -> Held:
+def _latest(recommendations: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     return max(recommendations, key=lambda each: (each[1], each[0]), default=None)
 
 

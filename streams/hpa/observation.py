@@ -36,7 +36,7 @@ class PodRow(Struct, frozen=True):
     deleting: bool = False
 
 
-class PodList:
+class TargetPods:
     """The pods that the target's selector matches, in list order, with what can be known of them before a metric is.
 
     Make one when the pods or the selector change and use it for every evaluation until then: it keeps the sums of
@@ -93,7 +93,7 @@ class PodList:
         return table
 
 
-NO_PODS = PodList(())
+NO_PODS = TargetPods(())
 
 
 class PodSamples(Struct, frozen=True):
@@ -134,16 +134,16 @@ class MetricFailure(Struct, frozen=True, gc=False):
     error: str
 
 
-MetricAnswer = PodSamples | ObjectSample | ExternalSamples | MetricFailure
+MetricReading = PodSamples | ObjectSample | ExternalSamples | MetricFailure
 
 
 class Observation(Struct, frozen=True):
     """Everything that one evaluation reads beside spec, status and history."""
 
     scale: Scale | ScaleFailure
-    pods: PodList = NO_PODS
+    pods: TargetPods = NO_PODS
     """The namespace's pods that `scale.selector` matches (none when it is empty or cannot be parsed)."""
-    answers: tuple[MetricAnswer | None, ...] = ()
+    answers: tuple[MetricReading | None, ...] = ()
     """One per `spec.metrics` item, same order; None where the metric's spec is invalid, so nobody asked."""
     ambiguous: tuple[str, ...] = ()
     """`namespace/name` of all HPAs, this one among them, whose targets' selectors match one of `pods`, when they are

@@ -10,7 +10,7 @@ from typing import Any
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import Evaluation, Event, History, MetricResult, Pending, Result
+from streams.hpa.evaluation import Evaluation, Event, History, MetricResult, Pending, ReconcileResult
 from streams.hpa.limited import set_limited, set_stabilized
 from streams.hpa.metrics import Combined, combine
 from streams.hpa.normalize import normalize
@@ -187,7 +187,7 @@ class _Run:
         statuses = combined.statuses if combined is not None else None
         before = self.status.get("desiredReplicas", 0)
         status = self._status(before, statuses)
-        result = Result(
+        result = ReconcileResult(
             status=status,
             status_changed=not same_status(self.status, status),
             events=events + (combined.events if combined is not None else ()),
@@ -218,7 +218,7 @@ class _Run:
         statuses = combined.statuses if combined is not None else None
         status = self._status(desired, statuses)
         events, results, error, label = _of_metrics(combined)
-        result = Result(
+        result = ReconcileResult(
             status=status,
             status_changed=not same_status(self.status, status),
             events=events,
@@ -303,7 +303,7 @@ def _no_scale(
         "read": f"failed to query scale subresource for {autoscaler.reference}",
     }[stage]
     new = {"desiredReplicas": 0, "currentMetrics": None, **status, "conditions": conditions.items}
-    result = Result(
+    result = ReconcileResult(
         status=new,
         status_changed=not same_status(status, new),
         events=(("Warning", "FailedGetScale", error),),

@@ -12,7 +12,7 @@ from schemas.kubernetes.quantity import Quantity, parse_quantity
 from streams.hpa.gofloat import wrap64
 
 
-class Container(Struct, frozen=True):
+class ContainerRequests(Struct, frozen=True):
     """A container's requests: resource name to quantity text."""
 
     name: str
@@ -31,8 +31,8 @@ class PodTemplate:
 
     def __init__(
         self,
-        containers: Sequence[Container],
-        init_containers: Sequence[Container] = (),
+        containers: Sequence[ContainerRequests],
+        init_containers: Sequence[ContainerRequests] = (),
         pod_requests: Mapping[str, str] | None = None,
         overhead: Mapping[str, str] | None = None,
     ) -> None:
@@ -105,8 +105,8 @@ def compile_template(pod_spec: Mapping[str, Any]) -> PodTemplate:
     )
 
 
-def _container(container: Mapping[str, Any], *, sidecar: bool) -> Container:
-    return Container(container["name"], (container.get("resources") or {}).get("requests") or {}, sidecar)
+def _container(container: Mapping[str, Any], *, sidecar: bool) -> ContainerRequests:
+    return ContainerRequests(container["name"], (container.get("resources") or {}).get("requests") or {}, sidecar)
 
 
 def _is_pod_level(resource: str) -> bool:

@@ -10,7 +10,7 @@ from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
 from streams.ingest.samplechecks import check_point
-from streams.ingest.series import Series
+from streams.ingest.series import SourceSeries
 
 MAX_POINTS_PER_ENTRY = 500
 """Pushed points in one entry of the log; some 100 KB."""
@@ -62,13 +62,13 @@ def _record(document: dict[str, Any], raw: RawRecord, found: Conversion) -> None
         found.points += len(body.points) if isinstance(body, Samples) else 0
 
 
-def _foreign(series: Iterable[Series | Refusal], raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
+def _foreign(series: Iterable[SourceSeries | Refusal], raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
     cluster = next((text for name in _CLUSTER_HEADERS if (text := header(raw.headers, name))), "")
     _take(found, _resolved(series, raw.topic, cluster, resolver, found), raw.topic)
 
 
 def _resolved(
-    series: Iterable[Series | Refusal], topic: str, cluster: str, resolver: Resolver, found: Conversion
+    series: Iterable[SourceSeries | Refusal], topic: str, cluster: str, resolver: Resolver, found: Conversion
 ) -> Iterator[tuple[str, str, Point]]:
     for each in series:
         try:

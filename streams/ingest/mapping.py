@@ -13,7 +13,7 @@ from schemas.samples import MetricType, Point
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text, is_cluster
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import to_milli
-from streams.ingest.series import Series, Temporality
+from streams.ingest.series import SourceSeries, Temporality
 
 
 class MappingError(ValueError):
@@ -187,7 +187,7 @@ class Resolver:
         """The configuration that it was made of."""
         return self._mapping
 
-    def resolve(self, series: Series, topic: str, cluster: str = "") -> Resolved:
+    def resolve(self, series: SourceSeries, topic: str, cluster: str = "") -> Resolved:
         """Make a point of a series.
 
         Args:
@@ -215,7 +215,7 @@ class Resolver:
         check_namespace(found["namespace"])
         return Resolved(cluster, found["namespace"], self._point(series, rule, kind, found))
 
-    def _rule(self, series: Series) -> Rule:
+    def _rule(self, series: SourceSeries) -> Rule:
         for rule in self._candidates(series.name):
             if all(fnmatchcase(series.attribute(name), glob) for name, glob in rule.where.items()):
                 if rule.drop:
@@ -226,7 +226,7 @@ class Resolver:
     def _matching(self, name: str) -> tuple[Rule, ...]:
         return tuple(rule for rule in self._rules if fnmatchcase(name, rule.match))
 
-    def _identify(self, series: Series) -> dict[str, str]:
+    def _identify(self, series: SourceSeries) -> dict[str, str]:
         names = self._mapping.attributes
         return {
             "cluster": _first(series, names.cluster),
@@ -239,11 +239,11 @@ class Resolver:
         rule = self._mapping.topics.get(topic)
         return rule.cluster if rule else ""
 
-    def _nameless(self, what: str, series: Series, else_: str) -> Refusal:
+    def _nameless(self, what: str, series: SourceSeries, else_: str) -> Refusal:
         names = ", ".join(getattr(self._mapping.attributes, what))
         return Refusal("noIdentity", f"{series.name} names no {what}: set one of the attributes {names}, {else_}")
 
-    def _point(self, series: Series, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> Point:
+    def _point(self, series: SourceSeries, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> Point:
         try:
             milli = to_milli(series.value)
         except Refusal as refusal:
@@ -264,7 +264,7 @@ class Resolver:
             utilization=rule.utilization,
         )
 
-    def _labels(self, series: Series, rule: Rule, kind: MetricType) -> dict[str, str]:
+    def _labels(self, series: SourceSeries, rule: Rule, kind: MetricType) -> dict[str, str]:
         """Labels that a metric selector can ask for; a pod's resource attributes only repeat what the pod says."""
         if rule.labels is not None:
             return {name: text for name in sorted(rule.labels) if (text := series.attribute(name))}
@@ -272,11 +272,11 @@ class Resolver:
         return {name: merged[name] for name in sorted(merged) if name not in self._identity}
 
 
-def _first(series: Series, names: list[str]) -> str:
+def _first(series: SourceSeries, names: list[str]) -> str:
     return next((text for name in names if (text := series.attribute(name))), "")
 
 
-def _check_identity(series: Series, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> None:
+def _check_identity(series: SourceSeries, rule: Rule, kind: MetricType, found: MappingType[str, str]) -> None:
     if kind in ("Resource", "ContainerResource", "Pods"):
         if not found["pod"]:
             raise Refusal("unmatched", f"{series.name} names no pod, which a {kind} metric needs")

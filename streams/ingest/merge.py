@@ -9,7 +9,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-class Held(NamedTuple, Generic[T]):
+class WaitingRecord(NamedTuple, Generic[T]):
     """A record that waits for its turn."""
 
     time_ms: int
@@ -25,7 +25,7 @@ class Merge(Generic[K, T]):
     """
 
     def __init__(self) -> None:
-        self._queues: dict[K, deque[Held[T]]] = {}
+        self._queues: dict[K, deque[WaitingRecord[T]]] = {}
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
@@ -36,7 +36,7 @@ class Merge(Generic[K, T]):
 
     def add(self, key: K, time_ms: int, item: T) -> None:
         """Put a record behind the others of its partition."""
-        self._queues.setdefault(key, deque()).append(Held(time_ms, item))
+        self._queues.setdefault(key, deque()).append(WaitingRecord(time_ms, item))
 
     def clear(self) -> None:
         """Forget everything held: the partitions go to somebody else."""

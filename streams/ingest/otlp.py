@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import nanos_to_ms
-from streams.ingest.series import Series, Temporality
+from streams.ingest.series import SourceSeries, Temporality
 
 NO_RECORDED_VALUE = 1
 """Bit of `flags`: the series has ended; its value means nothing."""
@@ -20,7 +20,7 @@ TEMPORALITIES: dict[int, Temporality] = {1: "delta", 2: "cumulative"}
 UNSUPPORTED = ("histogram", "exponential_histogram", "summary")
 
 
-def read_protobuf(value: bytes) -> Iterator[Series | Refusal]:
+def read_protobuf(value: bytes) -> Iterator[SourceSeries | Refusal]:
     """Read every data point of a batch; one that cannot be read is given as a refusal, and the rest go on.
 
     Raises:
@@ -37,7 +37,7 @@ def read_protobuf(value: bytes) -> Iterator[Series | Refusal]:
                 yield from _metric(metric, resource)
 
 
-def _metric(metric: Any, resource: dict[str, str]) -> Iterator[Series | Refusal]:
+def _metric(metric: Any, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
     kind = metric.WhichOneof("data")
     if kind is None:
         yield Refusal("malformed", f"metric {metric.name!r} has no data")
@@ -66,14 +66,16 @@ def temporality_of(number: int, is_monotonic: bool) -> Temporality:
     return "gauge" if temporality == "cumulative" and not is_monotonic else temporality
 
 
-def _point(name: str, point: Any, resource: dict[str, str], temporality: Temporality, unsupported: str) -> Series:
+def _point(name: str, point: Any, resource: dict[str, str], temporality: Temporality, unsupported: str) -> SourceSeries:
     field = f"timeUnixNano of {name}"
     time_ms = nanos_to_ms(point.time_unix_nano, field)
     if point.flags & NO_RECORDED_VALUE:
         raise Refusal("noValue", f"{name}: flags say that no value was recorded")
     value = 0 if unsupported else _number(name, point)
     start_ms = point.start_time_unix_nano // 1_000_000
-    return Series(name, _attributes(point.attributes), value, time_ms, resource, start_ms, temporality, unsupported)
+    return SourceSeries(
+        name, _attributes(point.attributes), value, time_ms, resource, start_ms, temporality, unsupported
+    )
 
 
 def _number(name: str, point: Any) -> int | float:

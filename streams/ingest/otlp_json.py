@@ -10,7 +10,7 @@ from typing import Any
 from streams.ingest.otlp import NO_RECORDED_VALUE, temporality_of
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import nanos_to_ms
-from streams.ingest.series import Series, Temporality
+from streams.ingest.series import SourceSeries, Temporality
 
 _NUMBER_KINDS = ("gauge", "sum")
 _UNSUPPORTED = {"histogram": "histogram", "exponentialHistogram": "exponential histogram", "summary": "summary"}
@@ -18,7 +18,7 @@ _TEMPORALITY_NAMES = {"AGGREGATION_TEMPORALITY_DELTA": 1, "AGGREGATION_TEMPORALI
 _NON_FINITE = {"NaN": "NaN", "Infinity": "+Inf", "+Inf": "+Inf", "Inf": "+Inf", "-Infinity": "-Inf", "-Inf": "-Inf"}
 
 
-def read_json(document: dict[str, Any]) -> Iterator[Series | Refusal]:
+def read_json(document: dict[str, Any]) -> Iterator[SourceSeries | Refusal]:
     """Read every data point of a batch; what cannot be read is given as a refusal, and the rest go on."""
     for resource_metrics, path in _each(document, "resourceMetrics", ""):
         if isinstance(resource_metrics, Refusal):
@@ -32,7 +32,7 @@ def read_json(document: dict[str, Any]) -> Iterator[Series | Refusal]:
         yield from _scopes(resource_metrics, path, resource)
 
 
-def _scopes(resource_metrics: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[Series | Refusal]:
+def _scopes(resource_metrics: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
     for scope, scope_path in _each(resource_metrics, "scopeMetrics", path):
         if isinstance(scope, Refusal):
             yield scope
@@ -47,7 +47,7 @@ def _scopes(resource_metrics: dict[str, Any], path: str, resource: dict[str, str
                 yield refusal
 
 
-def _metric(metric: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[Series | Refusal]:
+def _metric(metric: dict[str, Any], path: str, resource: dict[str, str]) -> Iterator[SourceSeries | Refusal]:
     name = metric.get("name", "")
     if not isinstance(name, str):
         raise Refusal("wrongType", f"{path}.name must be a text")
@@ -78,13 +78,13 @@ def _point(
     resource: dict[str, str],
     temporality: Temporality,
     unsupported: str,
-) -> Series:
+) -> SourceSeries:
     time_ms = nanos_to_ms(_integer(point.get("timeUnixNano", 0), f"{path}.timeUnixNano"), f"timeUnixNano of {name}")
     start_ms = _integer(point.get("startTimeUnixNano", 0), f"{path}.startTimeUnixNano") // 1_000_000
     if _integer(point.get("flags", 0), f"{path}.flags") & NO_RECORDED_VALUE:
         raise Refusal("noValue", f"{name}: flags say that no value was recorded")
     value = 0 if unsupported else _number(name, point, path)
-    return Series(name, _attributes(point, path), value, time_ms, resource, start_ms, temporality, unsupported)
+    return SourceSeries(name, _attributes(point, path), value, time_ms, resource, start_ms, temporality, unsupported)
 
 
 def _number(name: str, point: dict[str, Any], path: str) -> int | float | str:

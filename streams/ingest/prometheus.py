@@ -7,10 +7,10 @@ from typing import Any
 
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import time_to_ms
-from streams.ingest.series import Series
+from streams.ingest.series import SourceSeries
 
 
-def read(document: dict[str, Any]) -> Series:
+def read(document: dict[str, Any]) -> SourceSeries:
     """Read one sample.
 
     Raises:
@@ -27,4 +27,4 @@ def read(document: dict[str, Any]) -> Series:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise Refusal("wrongType", f"value must be a decimal text, got {type(value).__name__}")
     attributes = {label: text for label, text in labels.items() if label != "__name__"}
-    return Series(name, attributes, value, time_to_ms(document["timestamp"], "timestamp"))
+    return SourceSeries(name, attributes, value, time_to_ms(document["timestamp"], "timestamp"))

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 Temporality = Literal["gauge", "delta", "cumulative"]
 
 
-class Series(NamedTuple):
+class SourceSeries(NamedTuple):
     """`resource` describes who sent it (OpenTelemetry only), `attributes` (labels) distinguish series of one name.
 
     `value` is still what the producer wrote; `unsupported` names a kind of point that has no single value.

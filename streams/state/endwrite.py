@@ -7,7 +7,7 @@ import msgspec
 from schemas.decisions import Decision
 from schemas.outcomes import Outcome
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Result, ScaleApplied, ScaleFailed
+from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.state import decisionrecords
 from streams.state.foldcontext import SILENCE_MS
 from streams.state.hpastate import Hpa
@@ -80,7 +80,7 @@ def _why_missing(state: State, hpa: Hpa) -> str:
 
 
 def _completion(
-    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | str, result: Result, restart: str
+    state: State, hpa: Hpa, write: PendingWrite, outcome: Outcome | str, result: ReconcileResult, restart: str
 ) -> Draft:
     row, pending = hpa.row, write.pending
     made: dict[str, Any] = {"result": "timeout", "error": outcome}

@@ -6,8 +6,8 @@ from msgspec import structs
 
 from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
 from streams.hpa.complete import complete
-from streams.hpa.evaluation import Evaluation, Pending, Result, ScaleApplied
-from streams.hpa.observation import NO_PODS, MetricAnswer, Observation, PodList, Scale
+from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
+from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
 from streams.hpa.reconcile import decide
 from streams.hpa.statuses import new_status
 from streams.state import decisionrecords
@@ -155,7 +155,7 @@ class Evaluator:
         answers = self._answers(pods)
         return Observation(scale, pods, answers, self._ambiguous(scale.selector, pods))
 
-    def _answers(self, pods: PodList) -> tuple[MetricAnswer | None, ...]:
+    def _answers(self, pods: TargetPods) -> tuple[MetricReading | None, ...]:
         answers = []
         for query in self.hpa.queries:
             answer, source = observe_metric(self.namespace, query, pods, self.settings, self.now_ms)
@@ -163,7 +163,7 @@ class Evaluator:
             self.sources.append(source)
         return tuple(answers)
 
-    def _ambiguous(self, selector: str, pods: PodList) -> tuple[str, ...]:
+    def _ambiguous(self, selector: str, pods: TargetPods) -> tuple[str, ...]:
         """Name the HPAs whose targets share a pod with this one, where there are others."""
         if pods is NO_PODS or not is_selector(selector):
             return ()
@@ -221,7 +221,7 @@ class Evaluator:
 
     # the end of it
 
-    def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, Result]:
+    def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, ReconcileResult]:
         """Give the write to want (None: none) and the result to show meanwhile."""
         self.constraints = decisionrecords.constraints(evaluation)
         pending = evaluation.pending
@@ -239,7 +239,7 @@ class Evaluator:
         pending = self._within_step(pending)
         return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
 
-    def _with_refusal(self, result: Result, before: dict[str, Any]) -> Result:
+    def _with_refusal(self, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
         """Show in the HPA's own conditions and Events why nothing is written, if no native controller does so."""
         if not self.standing.shown:
             return result
@@ -261,7 +261,7 @@ class Evaluator:
             self.paused = self.paused or f"held: {wrapped}"
         self.held = bool(self.paused)
 
-    def _kept(self, pending: Pending, status: dict[str, Any]) -> Result:
+    def _kept(self, pending: Pending, status: dict[str, Any]) -> ReconcileResult:
         """Show the evaluation without its write: the replicas stay."""
         current = pending.current_replicas
         shown = new_status(
@@ -272,7 +272,7 @@ class Evaluator:
             pending.current_metrics,
             pending.conditions,
         )
-        return Result(
+        return ReconcileResult(
             status=shown,
             status_changed=True,
             events=pending.events,
@@ -293,7 +293,9 @@ class Evaluator:
 
     # the record
 
-    def _draft(self, evaluation: Evaluation, result: Result, observed: dict[str, Any], wanted: Pending | None) -> Draft:
+    def _draft(
+        self, evaluation: Evaluation, result: ReconcileResult, observed: dict[str, Any], wanted: Pending | None
+    ) -> Draft:
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
         metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
@@ -323,7 +325,7 @@ class Evaluator:
         row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
-    def _facts(self, evaluation: Evaluation, result: Result, wanted: Pending | None) -> dict[str, Any]:
+    def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> dict[str, Any]:
         """Give the fields of a full record that a short one repeats: the result, and how it is shown."""
         current = evaluation.current_replicas or 0
         final = self._final(evaluation, wanted, current)

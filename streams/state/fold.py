@@ -22,7 +22,7 @@ from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
 from streams.state.namespace import query_key, target_key
-from streams.state.rows import AnswerRow, ReportRow, ScaleRow, ServedRow, TargetKey
+from streams.state.rows import AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
 
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
@@ -153,7 +153,7 @@ class EntryFold(Folding):
         )
         self._put_scale(target, row)
 
-    def _put_scale(self, target: TargetKey, row: ScaleRow) -> None:
+    def _put_scale(self, target: TargetName, row: ScaleRow) -> None:
         namespace, state = self.namespace, self.state
         old = namespace.scales.get(target)
         namespace.put_scale(target, row)
@@ -180,7 +180,7 @@ class EntryFold(Folding):
         if known is not None and body.spec_replicas is not None:
             self._observe_outcome(namespace.directory[known].target, body, body.spec_replicas)
 
-    def _observe_outcome(self, target: TargetKey, body: Outcome, spec_replicas: int) -> None:
+    def _observe_outcome(self, target: TargetName, body: Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())
         if _log_offset(body.decision) <= _log_offset(old.outcome_of):
             return  # told again, or late: a newer write has been told of

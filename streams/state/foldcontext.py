@@ -5,7 +5,7 @@ from schemas.observersessions import supersedes
 from schemas.scales import Heartbeat
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.rows import Session, WatchRow
+from streams.state.rows import ObserverSession, WatchRow
 
 SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over; a later session of the same
@@ -46,10 +46,10 @@ class Folding:
         if known is not None and known.session != session:
             has_ended = self.now_ms - known.heard_ms > SILENCE_MS or supersedes(session, known.session)
             if not has_ended or (watch in _BEGINS_WITH_LIST and not starts_list):
-                sessions[key] = Session(known.session, known.heard_ms, known.ignored + 1)
+                sessions[key] = ObserverSession(known.session, known.heard_ms, known.ignored + 1)
                 return False
         ignored = known.ignored if known is not None else 0
-        sessions[key] = Session(session, self.now_ms, ignored)
+        sessions[key] = ObserverSession(session, self.now_ms, ignored)
         return watch not in _BEGINS_WITH_LIST or self._has_list(watch, session, starts_list, in_list)
 
     def _has_list(self, watch: str, session: str, starts_list: bool, in_list: bool) -> bool:
@@ -73,7 +73,7 @@ class Folding:
             if known is None or known.session != body.session:
                 continue
             problem = body.problems.get(watch, "")
-            sessions[f"{namespace.cluster}/{watch}"] = Session(body.session, self.now_ms, known.ignored)
+            sessions[f"{namespace.cluster}/{watch}"] = ObserverSession(body.session, self.now_ms, known.ignored)
             before = namespace.watches.get(watch, WatchRow(body.session))
             heard_ms = before.heard_ms if problem and before.session == body.session else self.now_ms
             if namespace.open():
@@ -86,4 +86,4 @@ class Folding:
         sessions, prefix = self.state.row.sessions, f"{self.namespace.cluster}/"
         for key, known in sessions.items():
             if key.startswith(prefix) and known.session == session:
-                sessions[key] = Session(session, self.now_ms - SILENCE_MS - 1, known.ignored)
+                sessions[key] = ObserverSession(session, self.now_ms - SILENCE_MS - 1, known.ignored)

@@ -13,7 +13,7 @@ from streams.state.foldcontext import Folding
 from streams.state.guards import standing
 from streams.state.hpastate import Hpa, made_uid
 from streams.state.namespace import Namespace, advance
-from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetKey
+from streams.state.rows import DirectoryEntry, DirectoryKey, ListProgress, Pause, TargetName
 from streams.state.shadow import take_native_status
 
 
@@ -200,7 +200,7 @@ def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str,
     return {kind: pause for kind, pause in pauses.items() if kind != body.pause_kind}
 
 
-def _target(body: AutoscalerSet) -> TargetKey:
+def _target(body: AutoscalerSet) -> TargetName:
     reference = body.hpa["spec"]["scaleTargetRef"]
     version = reference.get("apiVersion", "")
     group = version.split("/")[0] if version.count("/") == 1 else ""

@@ -7,18 +7,18 @@ from msgspec import Struct
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.selectors import matches_label_selector
 from schemas.metricqueries import API_OF, metric_query
-from schemas.samples import MetricAnswer as WireAnswer
+from schemas.samples import MetricAnswer
 from streams.hpa.autoscaler import INVALID, Autoscaler
 from streams.hpa.metricsclient import SERVED_BY, compile_answer, fetch_failure
 from streams.hpa.observation import (
     ExternalSamples,
-    MetricAnswer,
     MetricFailure,
+    MetricReading,
     ObjectSample,
-    PodList,
     PodSamples,
     Scale,
     ScaleFailure,
+    TargetPods,
     pod_samples,
 )
 from streams.hpa.requests import PodTemplate
@@ -126,8 +126,8 @@ def heard_ms(namespace: Namespace, row: ScaleRow) -> int:
 
 
 def observe_metric(
-    namespace: Namespace, query: MetricQuery, pods: PodList, settings: Effective, now_ms: int
-) -> tuple[MetricAnswer | None, str]:
+    namespace: Namespace, query: MetricQuery, pods: TargetPods, settings: Effective, now_ms: int
+) -> tuple[MetricReading | None, str]:
     """Give the answer for a metric and the source position of its newest part."""
     if query.query is not None:
         return _of_api(namespace.answers.get(query.query), query, settings.sync_period_ms, now_ms)
@@ -137,7 +137,7 @@ def observe_metric(
     return None, ""
 
 
-def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricAnswer, str]:
+def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
     served_by = SERVED_BY[API_OF[query.type]]
     limit_ms = min(2 * period_ms, REMEMBERED_MS)
     if state is None or now_ms - state.row.time_ms > limit_ms:
@@ -159,7 +159,7 @@ def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     return None
 
 
-def _newest_ms(answer: WireAnswer) -> int | None:
+def _newest_ms(answer: MetricAnswer) -> int | None:
     if answer.error is not None:
         return None
     if answer.api == "object":
@@ -172,8 +172,8 @@ def _newest_ms(answer: WireAnswer) -> int | None:
 
 
 def _pushed(
-    namespace: Namespace, query: MetricQuery, pods: PodList, oldest_ms: int, limit_ms: int
-) -> tuple[MetricAnswer, str]:
+    namespace: Namespace, query: MetricQuery, pods: TargetPods, oldest_ms: int, limit_ms: int
+) -> tuple[MetricReading, str]:
     series = namespace.samples(query.series or ("", "", "", "", ""))
     if query.type == "External":
         names = [name for name in sorted(series) if matches_label_selector(query.selector, _labels(name))]
@@ -196,7 +196,7 @@ def _pushed(
     return _pushed_pods(dict(fresh), query, pods), source
 
 
-def _pushed_pods(fresh: dict[str, SampleRow], query: MetricQuery, pods: PodList) -> PodSamples:
+def _pushed_pods(fresh: dict[str, SampleRow], query: MetricQuery, pods: TargetPods) -> PodSamples:
     samples: dict[str, tuple[int, int, int]] = {}
     for pod in pods.rows:
         row = fresh.get(pod.name)

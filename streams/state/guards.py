@@ -11,7 +11,7 @@ from streams.hpa.evaluation import Calculation, Evaluation
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.rows import DirectoryKey, Pause, TargetKey
+from streams.state.rows import DirectoryKey, Pause, TargetName
 
 
 class Standing(Struct, frozen=True):
@@ -89,7 +89,7 @@ def _stops(namespace: Namespace, other: DirectoryKey, own: DirectoryKey, setting
     return asked_mode(namespace, other.name, settings) == "enforce"
 
 
-def _too(rival: str, target: TargetKey) -> str:
+def _too(rival: str, target: TargetName) -> str:
     return f"{rival} drives {_print(target)} too, and one of them must go, for example"
 
 
@@ -108,11 +108,11 @@ def _kubectl_deletion(namespace: Namespace, kind: str, name: str) -> str:
     return f"kubectl --context {namespace.cluster} delete {kind} {name} -n {namespace.name}"
 
 
-def _print(target: TargetKey) -> str:
+def _print(target: TargetName) -> str:
     return f"{target[1]}/{target[2]}"
 
 
-def _target_of(rival: dict[str, Any]) -> TargetKey:
+def _target_of(rival: dict[str, Any]) -> TargetName:
     target = rival.get("target") or {}
     return str(target.get("group", "")), str(target.get("kind", "")), str(target.get("name", ""))
 

@@ -12,7 +12,7 @@ from schemas.outcomes import Outcome
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.compile import compile_autoscaler
 from streams.state.gather import MetricQuery
-from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetKey, hpa_key
+from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName, hpa_key
 
 _REMEMBERED_UIDS = 16
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
@@ -73,7 +73,7 @@ class Hpa:
         self.spec = hpa["spec"]
 
     @property
-    def target(self) -> TargetKey:
+    def target(self) -> TargetName:
         """The scale that this HPA drives."""
         reference = self.autoscaler
         return (

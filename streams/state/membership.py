@@ -8,10 +8,9 @@ import msgspec
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError, parse_selector
-from schemas.pods import Container as WireContainer
-from schemas.pods import Pod
-from streams.hpa.observation import NO_PODS, PodList, PodRow
-from streams.hpa.requests import Container, PodTemplate
+from schemas.pods import Container, Pod
+from streams.hpa.observation import NO_PODS, PodRow, TargetPods
+from streams.hpa.requests import ContainerRequests, PodTemplate
 
 
 class Members:
@@ -26,7 +25,7 @@ class Members:
         self.overlap: tuple[str, ...] = ()
         """Selectors that match one of these pods, as of `overlap_version`."""
         self.overlap_version = -1
-        self._list: PodList | None = None
+        self._list: TargetPods | None = None
 
     def put(self, pod: PodRow) -> None:
         """Add or replace a pod."""
@@ -38,10 +37,10 @@ class Members:
         if self.pods.pop(name, None) is not None:
             self._list = None
 
-    def as_list(self) -> PodList:
+    def as_list(self) -> TargetPods:
         """Give the pods in order of their names."""
         if self._list is None:
-            self._list = PodList(tuple(self.pods[name] for name in sorted(self.pods)))
+            self._list = TargetPods(tuple(self.pods[name] for name in sorted(self.pods)))
         return self._list
 
 
@@ -98,7 +97,7 @@ class Membership:
             self._members[selector].drop(name)
         self._version += 1
 
-    def matching(self, selector: str) -> PodList:
+    def matching(self, selector: str) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
         members = self._track(selector)
         return NO_PODS if members is None else members.as_list()
@@ -174,7 +173,7 @@ def pod_row(pod: Pod) -> PodRow:
     )
 
 
-_SHAPE = msgspec.msgpack.Decoder(tuple[list[WireContainer], list[WireContainer], dict[str, str] | None, dict[str, str]])
+_SHAPE = msgspec.msgpack.Decoder(tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]])
 
 
 @lru_cache(maxsize=8192)
@@ -189,8 +188,8 @@ def _template(shape: bytes) -> PodTemplate:
     )
 
 
-def _container(container: WireContainer) -> Container:
-    return Container(container.name, _readable(container.requests), container.restart_always)
+def _container(container: Container) -> ContainerRequests:
+    return ContainerRequests(container.name, _readable(container.requests), container.restart_always)
 
 
 def _readable(requests: dict[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from schemas.metricqueries import is_root_scoped
 from schemas.pods import Pod, PodList
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
-from streams.hpa.observation import MetricAnswer as Answer
+from streams.hpa.observation import MetricReading
 from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.membership import Membership, canonical_selector
 from streams.state.rates import REMEMBERED_MS
@@ -34,7 +34,7 @@ from streams.state.rows import (
     SampleRow,
     ScaleRow,
     SeriesKey,
-    TargetKey,
+    TargetName,
     WatchRow,
 )
 
@@ -49,7 +49,7 @@ class AnswerState:
     def __init__(self, parts: list[AnswerRow]) -> None:
         self.parts = parts
         self.row = joined(parts)
-        self.compiled: dict[Any, Answer] = {}
+        self.compiled: dict[Any, MetricReading] = {}
 
 
 class Namespace:
@@ -76,13 +76,13 @@ class Namespace:
         self.hpa_list = ListProgress()
         self.rivals: list[dict[str, Any]] = []
         self.rivals_coming: list[dict[str, Any]] = []
-        self.scales: dict[TargetKey, ScaleRow] = {}
+        self.scales: dict[TargetName, ScaleRow] = {}
         self.watches: dict[str, WatchRow] = {}
         self.listed: dict[str, str] = {}
         self.commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
         self.ignored: dict[str, int] = {}
         # Made from the rest:
-        self.by_target: dict[TargetKey, set[DirectoryKey]] = {}
+        self.by_target: dict[TargetName, set[DirectoryKey]] = {}
         self.watchers: dict[Any, set[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
         self.registered: dict[str, set[str]] = {}
@@ -230,7 +230,7 @@ class Namespace:
             if not keys:
                 del self.by_target[old.target]
 
-    def put_scale(self, target: TargetKey, row: ScaleRow) -> None:
+    def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
         if self.open():
             self.scales[target] = row
@@ -371,7 +371,7 @@ def _oldest_ms(slots: Slots) -> int:
     return min(row.time_ms for slot in slots.values() for row in slot)
 
 
-def target_key(target: Target) -> TargetKey:
+def target_key(target: Target) -> TargetName:
     """Identity of a scale within its namespace."""
     return target.group, target.kind, target.name
 

@@ -8,7 +8,7 @@ from streams.state.guards import asked_mode, standing
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
-from streams.state.rows import DirectoryKey, TargetKey
+from streams.state.rows import DirectoryKey, TargetName
 
 
 class ScaleTarget(NamedTuple):
@@ -16,7 +16,7 @@ class ScaleTarget(NamedTuple):
 
     cluster: str
     namespace: str
-    target: TargetKey
+    target: TargetName
 
     @property
     def short(self) -> str:

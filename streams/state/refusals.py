@@ -5,12 +5,12 @@ from typing import Any
 from msgspec import structs
 
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import Result
+from streams.hpa.evaluation import ReconcileResult
 
 REASON = "EnforcingRefused"
 
 
-def show_refusal(result: Result, before: dict[str, Any], text: str, now_ms: int) -> Result:
+def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int) -> ReconcileResult:
     """Give a result whose condition AbleToScale is False, with an Event; `before` is the status so far.
 
     The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.

@@ -29,7 +29,7 @@ _BEHIND = " (cluster)"
 PARTS = 64
 """A namespace is one row, or (once that would be too large) this many, for ever."""
 
-TargetKey = tuple[str, str, str]
+TargetName = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
 QueryKey = tuple[str, str, str, str, str, str]
 """What a metrics API was asked (`schemas.samples.query_of`), selectors in canonical form."""
@@ -151,7 +151,7 @@ class HpaRow(Struct, array_like=True, kw_only=True):
 class DirectoryEntry(Struct, array_like=True, frozen=True, gc=False):
     """An HPA as its namespace knows it."""
 
-    target: TargetKey
+    target: TargetName
     origin: Origin = "cluster"
     mark: str = ""
     """Full list that named it last."""
@@ -257,7 +257,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     hpa_list: ListProgress = ListProgress()
     rivals: list[dict[str, Any]] = []
     rivals_coming: list[dict[str, Any]] = []
-    scales: list[tuple[TargetKey, ScaleRow]] = []
+    scales: list[tuple[TargetName, ScaleRow]] = []
     watches: dict[str, WatchRow] = {}
     listed: dict[str, str] = {}
     """Watch -> session whose full list this namespace holds."""
@@ -281,7 +281,7 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
         return stored | dict(self.autoscalers)
 
 
-class Session(Struct, array_like=True, frozen=True, gc=False):
+class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
     """The observer session that is followed for one cluster and watch."""
 
     session: str
@@ -326,7 +326,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Cluster -> its settings; `*`: defaults."""
     pauses: dict[str, dict[str, Pause]] = {}
     """Cluster (or `*`) -> pauses by kind."""
-    sessions: dict[str, Session] = {}
+    sessions: dict[str, ObserverSession] = {}
     """`cluster/watch` -> followed session."""
     restart_offset: int = NOTHING_APPLIED
     restart_reason: str = ""

@@ -4,7 +4,7 @@ from typing import Any
 
 from schemas.scales import Target
 from streams.hpa.autoscaler import Autoscaler
-from streams.hpa.evaluation import EMPTY_HISTORY, Result
+from streams.hpa.evaluation import EMPTY_HISTORY, ReconcileResult
 from streams.state import decisionrecords
 from streams.state.hpastate import Hpa
 from streams.state.logerrors import StateError
@@ -25,7 +25,7 @@ def own_status(hpa: Hpa) -> dict[str, Any]:
     return hpa.row.native_status if hpa.row.status is None else hpa.row.status
 
 
-def labels(result: Result) -> dict[str, Any]:
+def labels(result: ReconcileResult) -> dict[str, Any]:
     """Labels of upstream's own metrics: of the reconcile and of each metric."""
     return {
         "action": result.action,

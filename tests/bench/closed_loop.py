@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fleethpa.simulator.loadcurve import Load, PointsLoad, RampLoad, SineLoad, SpikeLoad, StepLoad
+from fleethpa.simulator.loadcurve import LoadCurve, PointsLoad, RampLoad, SineLoad, SpikeLoad, StepLoad
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import Candidate, candidate
 from streams.analysis.hpabacktest import backtest
@@ -38,7 +38,7 @@ DAY = PointsLoad(
         )
     )
 )
-SHAPES: dict[str, Load] = {
+SHAPES: dict[str, LoadCurve] = {
     "step": StepLoad(150, 520, 900),
     "ramp": RampLoad(100, 800, 2_700, 600),
     "sine": SineLoad(400, 250, 1_800),
@@ -104,7 +104,7 @@ class Score:
         return self.predicted_minutes - self.real.above_minutes
 
 
-def run(load: Load, tried: Candidate, profile: PodProfile = PROFILE) -> tuple[list[EvaluationInputs], Truth]:
+def run(load: LoadCurve, tried: Candidate, profile: PodProfile = PROFILE) -> tuple[list[EvaluationInputs], Truth]:
     """Let the simulator live under a spec; give what its evaluations saw and what really was."""
     target_milli = REQUEST_MILLI * tried.spec["metrics"][0]["resource"]["target"]["averageUtilization"] / 100
     truth = Truth()

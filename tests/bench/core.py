@@ -14,7 +14,7 @@ from schemas.samples import Answers, MetricAnswer, PodUsage
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.evaluation import EMPTY_HISTORY
-from streams.hpa.observation import ExternalSamples, Observation, PodList, Scale, pod_samples
+from streams.hpa.observation import ExternalSamples, Observation, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
 from streams.state.ledger import DecisionRecord
 from streams.state.membership import pod_row
@@ -48,7 +48,7 @@ def decide_alone() -> Iterator[Line]:
 def _decide(pods: int, metrics: int, rounds: int = 2_000) -> int:
     fleet = Fleet(metrics=metrics, pods=pods)
     autoscaler = compile_autoscaler(_hpa(fleet))
-    rows = PodList(tuple(pod_row(_pod(index)) for index in range(pods)))
+    rows = TargetPods(tuple(pod_row(_pod(index)) for index in range(pods)))
     status: dict[str, Any] = {}
     history, settings = EMPTY_HISTORY, ControllerSettings()
     for index in range(rounds):

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleethpa.simulator.loadcurve import Load
+from fleethpa.simulator.loadcurve import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedPod, SimulatedWorkload
 from schemas.keys import HpaId
 from streams.analysis.candidate import Candidate
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import EMPTY_HISTORY, ScaleApplied
-from streams.hpa.observation import Observation, PodList, PodRow, PodSamples, Scale, pod_samples
+from streams.hpa.observation import Observation, PodRow, PodSamples, Scale, TargetPods, pod_samples
 from streams.hpa.reconcile import decide
-from streams.hpa.requests import Container, PodTemplate
+from streams.hpa.requests import ContainerRequests, PodTemplate
 from streams.state.probe import EvaluationInputs, ProbeGuards
 
 START_MS = 1_767_225_600_000
 PERIOD_MS = 15_000
 REQUEST_MILLI = 500
 HPA = HpaId("bench", "shop", "web")
-TEMPLATE = PodTemplate([Container("main", {"cpu": f"{REQUEST_MILLI}m"})])
+TEMPLATE = PodTemplate([ContainerRequests("main", {"cpu": f"{REQUEST_MILLI}m"})])
 PROFILE = PodProfile(schedule_ms=2_000, ready_ms=28_000, stop_ms=5_000, noise=0.03)
 
 
@@ -49,7 +49,7 @@ def spec(target: int = 60, least: int = 2, most: int = 20, **behavior: Any) -> d
 
 
 def live(
-    load: Load,
+    load: LoadCurve,
     tried: Candidate,
     seconds: int,
     look: Callable[[SimulatedWorkload], None],
@@ -87,7 +87,7 @@ def _observe(workload: SimulatedWorkload) -> Observation:
     used: PodSamples = pod_samples(
         {name: (usage.cpu_milli, sample.time_ms, 15_000) for name, usage in sample.pods.items()}
     )
-    return Observation(Scale(workload.replicas, len(workload.alive()), f"app={HPA.name}"), PodList(rows), (used,))
+    return Observation(Scale(workload.replicas, len(workload.alive()), f"app={HPA.name}"), TargetPods(rows), (used,))
 
 
 def _row(pod: SimulatedPod, now_ms: int) -> PodRow:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fleethpa.simulator.loadcurve import Load
+from fleethpa.simulator.loadcurve import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
 from streams.analysis.tuning import FIRST_PART, Objective, RefusedError, Tuning, tune
@@ -32,7 +32,7 @@ class Workload(Struct, frozen=True):
     """A load, its pods and what it is called."""
 
     name: str
-    load: Load
+    load: LoadCurve
     seconds: int
     profile: PodProfile
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from fleethpa.conformance.scenarios import Scenario
-from streams.hpa.evaluation import Calculation, Evaluation, Normalization, Result
+from streams.hpa.evaluation import Calculation, Evaluation, Normalization, ReconcileResult
 
 DATA = Path(__file__).parent / "data"
 MIN_INT32 = -(2**31)
 MIN_INT64 = -(2**63)
 
-Step = tuple[Scenario, Evaluation, Result]
+Step = tuple[Scenario, Evaluation, ReconcileResult]
 Rule = Callable[[Step], bool]
 
 
@@ -31,7 +31,7 @@ class Recorded(Scenario):
         super().__init__(case)
         self.steps: list[Step] = []
 
-    def _write(self, evaluation: Evaluation, given: dict[str, Any], now_ms: int) -> tuple[list[int], Result]:
+    def _write(self, evaluation: Evaluation, given: dict[str, Any], now_ms: int) -> tuple[list[int], ReconcileResult]:
         attempts, result = super()._write(evaluation, given, now_ms)
         self.steps.append((self, evaluation, result))
         return attempts, result

@@ -16,7 +16,7 @@ from aiokafka import ConsumerRecord
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.writer import open_writer
 from fleethpa.simulator.clock import SimClock
-from fleethpa.simulator.loadcurve import ConstantLoad, Load
+from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from fleethpa.simulator.simulatedfleet import Fleet
 from runtime import topicadmin as admin
@@ -101,7 +101,7 @@ class World:
         """
         self.load(ConstantLoad(units))
 
-    def load(self, load: Load) -> None:
+    def load(self, load: LoadCurve) -> None:
         """Put every workload under this load."""
         for hpa in self.hpas:
             self.fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, load)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleethpa.simulator.apifaults import Denial, Fault
-from fleethpa.simulator.ownership import FieldWriter
+from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.observer import clusterobserver

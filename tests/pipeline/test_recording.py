@@ -14,7 +14,7 @@ from msgspec import structs
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.analysis.shadowreport import ShadowReport, shadow_report
-from streams.history.evaluationinputs import Event, events, hpa_of
+from streams.history.evaluationinputs import HpaEvent, events, hpa_of
 from streams.history.nativetraces import NativeTraces
 from streams.state.partition import Partition
 from tests.pipeline.native import EQUAL, EQUAL_ELSEWHEN, UNEXPLAINED, Finding, compare, same_conditions, table
@@ -59,7 +59,7 @@ def shadow_reports(
     number = partition_of(tape.namespace)
     log = log_of(observed(tape, later_ms=later_ms, settings=settings), number)
     records = [(offset, record.time_ms, record.value) for offset, record in enumerate(log)]
-    found: dict[HpaId, list[Event]] = {}
+    found: dict[HpaId, list[HpaEvent]] = {}
     for event in events(Partition.empty(number), records, lambda _: True, NativeTraces(lambda _: True)):
         found.setdefault(hpa_of(event), []).append(event)
     return [made for hpa, some in sorted(found.items()) if (made := shadow_report(hpa, some)) is not None]

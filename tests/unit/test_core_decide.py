@@ -7,7 +7,7 @@ import pytest
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.complete import complete, status_write_failed
 from streams.hpa.evaluation import ScaleApplied
-from streams.hpa.observation import ExternalSamples, ObjectSample, PodList, Scale, ScaleFailure
+from streams.hpa.observation import ExternalSamples, ObjectSample, Scale, ScaleFailure, TargetPods
 from tests.hpa_kit import (
     FAILED,
     NOW_MS,
@@ -231,7 +231,7 @@ def at_zero(low: int, *, woken: bool, metrics: Any = (QUEUE,), rules: Any = None
     ],
 )
 def test_zero_replicas(controller: Controller, answer: Any, wanted: int | None) -> None:
-    made = controller.evaluate(0, answer, pods=PodList(()))
+    made = controller.evaluate(0, answer, pods=TargetPods(()))
 
     assert (made.pending.desired_replicas if made.pending else None) == wanted
 
@@ -249,7 +249,7 @@ def test_z4_z5_z6_what_scaling_limited_says_from_zero() -> None:
     said = []
     for low, rules, answer in ((10, None, 20), (2, behavior(), 1), (2, None, 1)):
         controller = at_zero(low, woken=True, rules=rules)
-        controller.sync(0, wanting(answer), pods=PodList(()))
+        controller.sync(0, wanting(answer), pods=TargetPods(()))
         said.append(controller.condition("ScalingLimited"))
 
     assert said == [("True", "ScaleUpLimit"), ("False", "DesiredWithinRange"), ("True", "TooFewReplicas")]
@@ -282,7 +282,7 @@ def test_z12_a_stale_condition_wakes_a_paused_target() -> None:
     controller.sync(2, wanting(0))
 
     controller.sync(3, wanting(3), now_ms=NOW_MS + 15_000)
-    result = controller.sync(0, wanting(2), pods=PodList(()), now_ms=NOW_MS + 30_000)
+    result = controller.sync(0, wanting(2), pods=TargetPods(()), now_ms=NOW_MS + 30_000)
 
     assert result.action == "scale_up"
 

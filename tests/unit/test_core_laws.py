@@ -13,7 +13,7 @@ from streams.hpa.complete import complete
 from streams.hpa.evaluation import Pending, ScaleApplied
 from streams.hpa.gofloat import MAX_INT64, MIN_INT64, trunc_div, wrap32, wrap64
 from streams.hpa.grouping import Groups, MetricError, group, group_by_pod
-from streams.hpa.observation import PodList, pod_samples
+from streams.hpa.observation import TargetPods, pod_samples
 from tests.hpa_kit import (
     NOW_MS,
     Controller,
@@ -54,7 +54,7 @@ rules = st.fixed_dictionaries(
 behaviors = st.none() | st.builds(behavior, rules, rules)
 
 
-def result_of(metric: dict[str, Any], current: int, pods: PodList, answer: Any) -> object:
+def result_of(metric: dict[str, Any], current: int, pods: TargetPods, answer: Any) -> object:
     try:
         return calculate(metric, answer, current=current, pods=pods)
     except AssertionError as error:
@@ -69,7 +69,7 @@ def test_the_order_of_pods_and_samples_changes_nothing(parts: Any, strays: Any, 
     random.shuffle(samples)
 
     for metric in METRICS:
-        mixed = result_of(metric, current, PodList(tuple(rows)), pod_samples(dict(samples)))
+        mixed = result_of(metric, current, TargetPods(tuple(rows)), pod_samples(dict(samples)))
         assert mixed == result_of(metric, current, pods, answer)
 
 

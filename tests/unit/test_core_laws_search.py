@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streams.hpa.evaluation import Calculation
-from streams.hpa.observation import ObjectSample, PodList
+from streams.hpa.observation import ObjectSample, TargetPods
 from tests.hpa_kit import (
     NOW_MS,
     Controller,
@@ -364,7 +364,7 @@ def test_a_common_factor_of_value_and_target_changes_no_object_metric(
 ) -> None:
     """Holds while value times target and count are below 2^53, where doubles are exact."""
     for make in (lambda each: object_metric(value=each), lambda each: object_metric(average=each)):
-        pods: PodList = replicas(count, count)
+        pods: TargetPods = replicas(count, count)
         small = calculate(make(target), ObjectSample(value), current=count, pods=pods)
         large = calculate(make(target * factor), ObjectSample(value * factor), current=count, pods=pods)
         assert (small.proposal, small.ratio) == (large.proposal, large.ratio)

@@ -5,8 +5,8 @@ import pytest
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.compile import compile_autoscaler
 from streams.hpa.metrics import evaluate_metric
-from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, PodList, Scale
-from streams.hpa.requests import Container, PodTemplate
+from streams.hpa.observation import ExternalSamples, MetricFailure, ObjectSample, Scale, TargetPods
+from streams.hpa.requests import ContainerRequests, PodTemplate
 from tests.hpa_kit import (
     MAX_INT32,
     MAX_INT64,
@@ -246,7 +246,7 @@ def test_which_cpu_samples_count(facts: dict[str, object], window_ms: int, count
     answer = samples({"p0": 50, "p1": 50}, window_ms=window_ms)
     settings = ControllerSettings(cpu_initialization_period_ms=2 * MINUTE_MS, initial_readiness_delay_ms=10_000)
 
-    made = calculate(resource(percent=50), answer, current=2, pods=PodList(rows), settings=settings)
+    made = calculate(resource(percent=50), answer, current=2, pods=TargetPods(rows), settings=settings)
 
     assert (made.used, made.not_ready) == ((2, 0) if counted else (1, 1))
 
@@ -269,7 +269,7 @@ def test_r36_terminating_goes_before_pending() -> None:
     template = Group(0, None).template()
     rows = (pod("p0", template), pod("p1", template, "deleting", phase="Pending"))
 
-    made = calculate(resource(percent=50), samples({"p0": 50, "p1": 50}), current=1, pods=PodList(rows))
+    made = calculate(resource(percent=50), samples({"p0": 50, "p1": 50}), current=1, pods=TargetPods(rows))
 
     assert (made.ignored, made.not_ready) == (1, 0)
 
@@ -354,7 +354,7 @@ def test_totals(
     metric: dict[str, object],
     answer: ObjectSample | ExternalSamples,
     current: int,
-    pods: PodList,
+    pods: TargetPods,
     expected: int,
     value: int,
 ) -> None:
@@ -422,7 +422,7 @@ def test_averages_over_status_replicas(
 
 def test_o3_a_total_that_needs_pods_fails_without_any() -> None:
     with pytest.raises(AssertionError, match=r"^unable to calculate ready pods: no pods returned by selector"):
-        calculate(object_metric(value=1000), ObjectSample(5000), current=3, pods=PodList(()))
+        calculate(object_metric(value=1000), ObjectSample(5000), current=3, pods=TargetPods(()))
 
 
 def test_o14_an_object_average_is_named_external() -> None:
@@ -497,7 +497,7 @@ def test_how_an_average_prints(metric: dict[str, object], usage: int, text: str)
 def test_a_clients_error_is_told_with_the_metric(metric: dict[str, object], error: str) -> None:
     scale = Scale(1, 1, "app=x")
 
-    made = evaluate_metric(spec_of(metric), MetricFailure("boom"), scale, PodList(()), (0.9, 1.1), SETTINGS, NOW_MS)
+    made = evaluate_metric(spec_of(metric), MetricFailure("boom"), scale, TargetPods(()), (0.9, 1.1), SETTINGS, NOW_MS)
 
     assert made.error == error
 
@@ -511,27 +511,33 @@ def test_an_answer_of_the_wrong_kind_is_the_callers_mistake() -> None:
     ("template", "container", "request_or_error"),
     [
         pytest.param(
-            PodTemplate([Container("a", {"cpu": "100m"}), Container("b", {"cpu": "1"})]),
+            PodTemplate([ContainerRequests("a", {"cpu": "100m"}), ContainerRequests("b", {"cpu": "1"})]),
             "",
             1100,
             id="containers add up",
         ),
         pytest.param(
-            PodTemplate([Container("a", {"cpu": "1"})], [Container("s", {"cpu": "50m"}, sidecar=True)]),
+            PodTemplate([ContainerRequests("a", {"cpu": "1"})], [ContainerRequests("s", {"cpu": "50m"}, sidecar=True)]),
             "",
             1050,
             id="a sidecar counts",
         ),
         pytest.param(
-            PodTemplate([Container("a", {"cpu": "1"})], [Container("i", {})]), "", 1000, id="an init container does not"
+            PodTemplate([ContainerRequests("a", {"cpu": "1"})], [ContainerRequests("i", {})]),
+            "",
+            1000,
+            id="an init container does not",
         ),
         pytest.param(
-            PodTemplate([Container("a", {})], (), {"cpu": "2"}, {"cpu": "10m"}), "", 2010, id="pod level plus overhead"
+            PodTemplate([ContainerRequests("a", {})], (), {"cpu": "2"}, {"cpu": "10m"}),
+            "",
+            2010,
+            id="pod level plus overhead",
         ),
         pytest.param(
             PodTemplate(
-                [Container("a", {"cpu": "1"})],
-                [Container("s", {"cpu": "1"}, sidecar=True), Container("i", {"cpu": "4"})],
+                [ContainerRequests("a", {"cpu": "1"})],
+                [ContainerRequests("s", {"cpu": "1"}, sidecar=True), ContainerRequests("i", {"cpu": "4"})],
                 {"memory": "1Gi"},
             ),
             "",
@@ -539,19 +545,19 @@ def test_an_answer_of_the_wrong_kind_is_the_callers_mistake() -> None:
             id="pod level of another resource: the peak of initialisation",
         ),
         pytest.param(
-            PodTemplate([Container("a", {"cpu": "100m"})], (), {"cpu": "2"}), "a", 100, id="a container by name"
+            PodTemplate([ContainerRequests("a", {"cpu": "100m"})], (), {"cpu": "2"}), "a", 100, id="a container by name"
         ),
         pytest.param(
-            PodTemplate([Container("a", {})]), "b", "container b not found in Pod ", id="an unknown container"
+            PodTemplate([ContainerRequests("a", {})]), "b", "container b not found in Pod ", id="an unknown container"
         ),
         pytest.param(
-            PodTemplate([Container("a", {})], (), {"memory": "1Gi"}),
+            PodTemplate([ContainerRequests("a", {})], (), {"memory": "1Gi"}),
             "",
             "missing pod-level request for cpu in Pod ",
             id="pod level without this resource",
         ),
         pytest.param(
-            PodTemplate([Container("a", {"cpu": "1"}), Container("b", {})]),
+            PodTemplate([ContainerRequests("a", {"cpu": "1"}), ContainerRequests("b", {})]),
             "",
             "missing request for cpu in container b of Pod ",
             id="one container without",

@@ -10,11 +10,10 @@ from reconciler.core.metricanswers import fill
 from schemas.codec import decode, encode
 from schemas.kubernetes.gotimes import ZERO_TIME_MS, parse_duration_ms, parse_time_ms, rfc3339_seconds
 from schemas.metricqueries import Query, is_root_scoped, metric_query
-from schemas.samples import MetricAnswer as WireAnswer
-from schemas.samples import MetricsApiName
+from schemas.samples import MetricAnswer, MetricsApiName
 from streams.hpa import gofloat
 from streams.hpa.metricsclient import compile_answer, fetch_failure
-from streams.hpa.observation import ExternalSamples, MetricAnswer, MetricFailure, PodSamples
+from streams.hpa.observation import ExternalSamples, MetricFailure, MetricReading, PodSamples
 
 TIME = "2000-01-01T00:00:10Z"
 TIME_MS = 946_684_810_000
@@ -25,24 +24,24 @@ def usage(pod: str, *containers: tuple[str, dict[str, str]]) -> dict[str, Any]:
     return {"metadata": {"name": pod}, "timestamp": TIME, "window": "15s", "containers": made}
 
 
-def read(api: MetricsApiName, body: dict[str, Any], resource: str = "", container: str = "") -> MetricAnswer:
+def read(api: MetricsApiName, body: dict[str, Any], resource: str = "", container: str = "") -> MetricReading:
     """Read an API's body as it is deployed: by the observer, over the wire, by the evaluation."""
-    return compile_answer(decode(encode(fill(Query(api=api), body)), WireAnswer), resource, container)
+    return compile_answer(decode(encode(fill(Query(api=api), body)), MetricAnswer), resource, container)
 
 
-def resource_answer(body: dict[str, Any], resource: str, container: str) -> MetricAnswer:
+def resource_answer(body: dict[str, Any], resource: str, container: str) -> MetricReading:
     return read("resource", body, resource, container)
 
 
-def pods_answer(body: dict[str, Any]) -> MetricAnswer:
+def pods_answer(body: dict[str, Any]) -> MetricReading:
     return read("pods", body)
 
 
-def external_answer(body: dict[str, Any]) -> MetricAnswer:
+def external_answer(body: dict[str, Any]) -> MetricReading:
     return read("external", body)
 
 
-def object_list_answer(body: dict[str, Any]) -> MetricAnswer:
+def object_list_answer(body: dict[str, Any]) -> MetricReading:
     return read("object", body)
 
 

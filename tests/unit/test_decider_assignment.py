@@ -10,7 +10,7 @@ from streams.decider import assignment
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.fence import Fence
 from streams.decider.recordedtail import RecordedTail, TailHead
-from streams.decider.tail import Bounds, TailReader
+from streams.decider.tail import OffsetBounds, TailReader
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
 
@@ -29,8 +29,8 @@ class SlowReader(TailReader):
     async def stop(self) -> None:
         self.stops += 1
 
-    def log_bounds(self, number: int) -> Bounds:
-        return Bounds(0, 0)
+    def log_bounds(self, number: int) -> OffsetBounds:
+        return OffsetBounds(0, 0)
 
     def standing(self, number: int, recovered: TailHead) -> RecordedTail:
         standing = RecordedTail.none(number)

@@ -5,17 +5,17 @@ import pytest
 from schemas.samples import Point
 from streams.ingest.mapping import Mapping, MappingError, Resolver, load_mapping
 from streams.ingest.pieces import Refusal
-from streams.ingest.series import Series
+from streams.ingest.series import SourceSeries
 
 WHERE = {"cluster": "east", "namespace": "shop"}
 
 
-def resolve(text: str, series: Series, topic: str = "metrics") -> Point:
+def resolve(text: str, series: SourceSeries, topic: str = "metrics") -> Point:
     return Resolver(load_mapping(text, "mapping.yaml")).resolve(series, topic).point
 
 
-def series(name: str = "depth", value: float = 2.5, **labels: str) -> Series:
-    return Series(name, WHERE | labels, value, 1_000)
+def series(name: str = "depth", value: float = 2.5, **labels: str) -> SourceSeries:
+    return SourceSeries(name, WHERE | labels, value, 1_000)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def series(name: str = "depth", value: float = 2.5, **labels: str) -> Series:
         ),
     ],
 )
-def test_rules(text: str, given: Series, expected: Point) -> None:
+def test_rules(text: str, given: SourceSeries, expected: Point) -> None:
     assert resolve(text, given) == expected
 
 
 def test_the_topic_can_name_the_cluster() -> None:
     resolver = Resolver(load_mapping("topics: {metrics: {cluster: west}}", "m"))
-    found = resolver.resolve(Series("depth", {"namespace": "shop"}, 1, 1_000), "metrics")
+    found = resolver.resolve(SourceSeries("depth", {"namespace": "shop"}, 1, 1_000), "metrics")
     assert found.cluster == "west"
     assert resolver.resolve(series(), "metrics").cluster == "east", "the series' own comes first"
 

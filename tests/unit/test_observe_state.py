@@ -10,7 +10,7 @@ from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.rivals import rival
 from reconciler.observer.takeover import SILENCE_MS, OtherSessions
 from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import API_SERVER, Problem, Troubles
+from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
 from schemas.observersessions import SessionName
 from schemas.pods import Pod
 from schemas.scales import Heartbeat, ScaleSet, Target
@@ -19,8 +19,8 @@ WEB = Target(group="apps", kind="Deployment", name="web")
 GEAR = Target(group="example.com", kind="Widget", name="gear")
 
 
-def failing(text: str) -> Problem:
-    return Problem("failing", text)
+def failing(text: str) -> ReadProblem:
+    return ReadProblem("failing", text)
 
 
 def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> dict[str, Any]:
@@ -130,12 +130,12 @@ def test_keda_objects_become_rivals_with_kedas_defaults() -> None:
 
 def test_while_the_api_server_is_away_nothing_that_was_reported_is_known_to_hold() -> None:
     state = ClusterState()
-    state.problem("pods", "shop", Problem("forbidden", "pods is forbidden"))
-    away = Problem("unreachable", "connection refused")
+    state.problem("pods", "shop", ReadProblem("forbidden", "pods is forbidden"))
+    away = ReadProblem("unreachable", "connection refused")
     state.troubles.note(API_SERVER, "", away)
     assert state.problems("shop") == {"pods": away, "autoscalers": away, "scales": away}
     state.troubles.note(API_SERVER, "", None)
-    assert state.problems("shop") == {"pods": Problem("forbidden", "pods is forbidden")}
+    assert state.problems("shop") == {"pods": ReadProblem("forbidden", "pods is forbidden")}
 
 
 def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it_is() -> None:
@@ -145,10 +145,10 @@ def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it
         changes[0] += 1
 
     troubles = Troubles(lambda: now[0], changed)
-    troubles.note("metrics.k8s.io", "shop", Problem("failing", "503"))
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503"))
     now[0] = 2_000
-    troubles.note("metrics.k8s.io", "shop", Problem("failing", "503 again"))
-    troubles.note("metrics.k8s.io", "vault", Problem("failing", "503"))
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("failing", "503 again"))
+    troubles.note("metrics.k8s.io", "vault", ReadProblem("failing", "503"))
     [one] = troubles.report()
     assert (one.part, one.reason, one.since, one.error, one.namespaces) == (
         "metrics.k8s.io", "failing", 1_000, "503 again", []
@@ -157,7 +157,7 @@ def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it
     troubles.note("metrics.k8s.io", "other", None)
     [one] = troubles.report()
     assert (one.namespaces, one.namespace_count) == (["shop", "vault"], 2)
-    troubles.note("metrics.k8s.io", "shop", Problem("forbidden", "no", ("list pods.metrics.k8s.io",)))
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no", ("list pods.metrics.k8s.io",)))
     assert [(each.reason, each.since, each.rights) for each in troubles.report()] == [
         ("forbidden", 2_000, ["list pods.metrics.k8s.io"]),
         ("failing", 2_000, []),
@@ -169,9 +169,9 @@ def test_a_trouble_keeps_its_beginning_while_its_reason_stays_and_tells_where_it
 
 def test_while_the_api_server_is_away_only_that_is_reported_of_what_does_not_answer() -> None:
     troubles = Troubles(lambda: 5)
-    troubles.note("pods", "", Problem("unreachable", "connection refused"))
-    troubles.note("metrics.k8s.io", "shop", Problem("forbidden", "no"))
-    troubles.note(API_SERVER, "", Problem("unreachable", "connection refused"))
+    troubles.note("pods", "", ReadProblem("unreachable", "connection refused"))
+    troubles.note("metrics.k8s.io", "shop", ReadProblem("forbidden", "no"))
+    troubles.note(API_SERVER, "", ReadProblem("unreachable", "connection refused"))
     assert [each.part for each in troubles.report()] == [API_SERVER, "metrics.k8s.io"]
 
 

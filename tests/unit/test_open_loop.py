@@ -7,14 +7,14 @@ import pytest
 from schemas.keys import HpaId
 from streams.analysis.candidate import candidate
 from streams.analysis.openloop import open_loop
-from streams.history.evaluationinputs import Evaluated, Event, events
+from streams.history.evaluationinputs import Evaluated, HpaEvent, events
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
 
 
-def by_hpa(records: list[tuple[int, int, bytes]]) -> dict[HpaId, list[Event]]:
-    found: dict[HpaId, list[Event]] = {}
+def by_hpa(records: list[tuple[int, int, bytes]]) -> dict[HpaId, list[HpaEvent]]:
+    found: dict[HpaId, list[HpaEvent]] = {}
     for event in events(Partition.empty(0), records, lambda _: True):
         found.setdefault(event.inputs.hpa if isinstance(event, Evaluated) else event.hpa, []).append(event)
     return found

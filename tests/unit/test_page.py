@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fleethpa.cli.output.times import rfc3339
+from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.guarding import HEADERS, Guard, names_of
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import READER
-from fleethpa.page.series import MOST_POINTS, series, thinned
 from schemas.autoscalers import AutoscalerList, Command
 from tests.unit.cli_kit import Cli, Fleet, hpa
 from tests.unit.page_kit import Shown, browsing, over

@@ -8,7 +8,7 @@ from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.rebuild import Tail, check_empty, continue_chain
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import Bounds
+from streams.decider.tail import OffsetBounds
 from streams.state.partition import Partition
 from tests.playback import make_log
 
@@ -41,13 +41,13 @@ def test_a_write_is_waited_for_only_where_the_decision_that_wants_it_stands() ->
 @pytest.mark.parametrize(
     ("bounds", "is_empty"),
     [
-        pytest.param(Bounds(0, 0), True, id="made again"),
-        pytest.param(Bounds(40, 40), True, id="every row has expired"),
-        pytest.param(Bounds(39, 40), False, id="a row is left"),
+        pytest.param(OffsetBounds(0, 0), True, id="made again"),
+        pytest.param(OffsetBounds(40, 40), True, id="every row has expired"),
+        pytest.param(OffsetBounds(39, 40), False, id="a row is left"),
     ],
 )
-def test_a_rebuild_wants_a_changelog_without_rows(bounds: Bounds, is_empty: bool) -> None:
-    found = {TopicPartition(CONFIG.changelog_topic, 1): bounds, TopicPartition(CONFIG.log_topic, 1): Bounds(5, 9)}
+def test_a_rebuild_wants_a_changelog_without_rows(bounds: OffsetBounds, is_empty: bool) -> None:
+    found = {TopicPartition(CONFIG.changelog_topic, 1): bounds, TopicPartition(CONFIG.log_topic, 1): OffsetBounds(5, 9)}
     if is_empty:
         check_empty(CONFIG, found)
         return

@@ -15,7 +15,7 @@ from streams.decider import fromarchive
 from streams.decider.fromarchive import ArchivedState, archived_state, check_reach, decision_offset
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import Bounds
+from streams.decider.tail import OffsetBounds
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
 from tests.archive_kit import SMALL, Topics, topics_of, write_archive
@@ -86,15 +86,15 @@ def test_the_archive_must_reach_the_log_and_no_further_than_the_decisions(
 ) -> None:
     found = state(applied, TailHead(seq, "digest"))
     if not said:
-        check_reach(source, NUMBER, found, Bounds(10, 50), TailHead(7, "digest"))
+        check_reach(source, NUMBER, found, OffsetBounds(10, 50), TailHead(7, "digest"))
         return
     with pytest.raises(StartError, match=said) as caught:
-        check_reach(source, NUMBER, found, Bounds(10, 50), TailHead(7, "digest"))
+        check_reach(source, NUMBER, found, OffsetBounds(10, 50), TailHead(7, "digest"))
     assert "without --archive, --rebuild begins anew" in str(caught.value)
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch, made: Topics) -> Bounds:
+def topic(monkeypatch: pytest.MonkeyPatch, made: Topics) -> OffsetBounds:
     """The decisions topic, which holds what the archive does."""
     records = made[DECISIONS, NUMBER]
 
@@ -104,16 +104,16 @@ def topic(monkeypatch: pytest.MonkeyPatch, made: Topics) -> Bounds:
             yield SimpleNamespace(offset=record.offset, value=record.value)
 
     monkeypatch.setattr(fromarchive, "read_range", read_range)
-    return Bounds(0, len(records))
+    return OffsetBounds(0, len(records))
 
 
 async def test_the_decision_that_the_state_follows_from_is_found(
-    topic: Bounds, made: Topics, source: ArchivePast
+    topic: OffsetBounds, made: Topics, source: ArchivePast
 ) -> None:
     found = await archived_state(source, NUMBER, len(made[LOG, NUMBER]) // 2)
     consumer: Any = None
     assert await decision_offset(consumer, TP, topic, source, found) == found.head.seq - 1
-    assert await decision_offset(consumer, TP, Bounds(3, 9), source, state(5, TailHead(0, ""))) == 3
+    assert await decision_offset(consumer, TP, OffsetBounds(3, 9), source, state(5, TailHead(0, ""))) == 3
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ async def test_the_decision_that_the_state_follows_from_is_found(
     ],
 )
 async def test_an_archive_of_another_log_is_refused(
-    topic: Bounds, source: ArchivePast, seq: int, bounds: tuple[int, int], said: str
+    topic: OffsetBounds, source: ArchivePast, seq: int, bounds: tuple[int, int], said: str
 ) -> None:
     consumer: Any = None
     with pytest.raises(StartError, match=said):
-        await decision_offset(consumer, TP, Bounds(*bounds), source, state(9, TailHead(seq, "another")))
+        await decision_offset(consumer, TP, OffsetBounds(*bounds), source, state(9, TailHead(seq, "another")))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from reconciler.core.inbox import Inbox, Position, Progress, target_key
+from reconciler.core.inbox import Inbox, OffsetProgress, Position, target_key
 from schemas.decisions import Decision, InputPosition
 from schemas.scales import Target
 
@@ -135,11 +135,11 @@ def test_never_an_old_decision_over_a_newer_one_and_every_wish_ends(steps: list[
 
 
 def test_nothing_is_committed_before_the_first_record() -> None:
-    assert Progress().committable == -1
+    assert OffsetProgress().committable == -1
 
 
 def test_an_open_record_holds_the_commit_back_and_later_ones_wait_behind_it() -> None:
-    progress = Progress()
+    progress = OffsetProgress()
     for offset in (4, 5, 6):
         progress.begin(offset)
     progress.begin(4)  # two pieces of work for one record
@@ -153,7 +153,7 @@ def test_an_open_record_holds_the_commit_back_and_later_ones_wait_behind_it() ->
 
 @given(st.lists(st.integers(0, 20), unique=True, min_size=1).map(sorted), st.data())
 def test_no_offset_at_or_above_an_open_one_is_ever_committed(offsets: list[int], data: Any) -> None:
-    progress = Progress()
+    progress = OffsetProgress()
     for offset in offsets:
         progress.begin(offset)
     left = set(offsets)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
-from reconciler.observer.troubles import Problem
+from reconciler.observer.troubles import ReadProblem
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
 FORBIDDEN = ApiError(403, "pods is forbidden", reason="Forbidden")
@@ -73,7 +73,7 @@ class Heard:
 
     async def changed(self, kind: str, item: Json) -> None: ...
 
-    def problem(self, namespace: str, problem: Problem | None) -> None:
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         self.problems.pop(namespace, None)
         if problem is not None:
             self.problems[namespace], self.rights = problem.text, problem.rights

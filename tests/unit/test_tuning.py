@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.loadcurve import ConstantLoad, Load, SineLoad, StepLoad
+from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, SineLoad, StepLoad
 from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
@@ -20,7 +20,7 @@ WAVE = SineLoad(500, 350, 1_500)
 
 
 def recorded(
-    load: Load, tried: dict[str, Any], seconds: int = 6_000, profile: PodProfile = PROFILE
+    load: LoadCurve, tried: dict[str, Any], seconds: int = 6_000, profile: PodProfile = PROFILE
 ) -> list[EvaluationInputs]:
     """What the evaluations of a simulated HPA saw."""
     return live(load, candidate(HPA, tried), seconds, lambda _: None, profile, step_s=5)

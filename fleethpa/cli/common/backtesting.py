@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleethpa.cli.common.selection import Selection
     from fleethpa.cli.common.views import HpaView
     from streams.analysis.hpabacktest import Backtest, Model
-    from streams.history.evaluationinputs import Event
+    from streams.history.evaluationinputs import HpaEvent
     from streams.history.past import Past
 
 
@@ -104,7 +104,7 @@ def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[Hp
 
 async def events_by_hpa(
     past: Past, wanted: set[HpaId], count: int, window: Window, *, native: bool = False
-) -> AsyncGenerator[dict[HpaId, list[Event]], None]:
+) -> AsyncGenerator[dict[HpaId, list[HpaEvent]], None]:
     """What became of HPAs, some at a time, in the order of log partitions and names.
 
     `native`: with the syncs of the clusters' own controllers.
@@ -125,11 +125,13 @@ async def events_by_hpa(
             left = left[len(found) :]
 
 
-async def _held(past: Past, hpas: list[HpaId], number: int, window: Window, native: bool) -> dict[HpaId, list[Event]]:
+async def _held(
+    past: Past, hpas: list[HpaId], number: int, window: Window, native: bool
+) -> dict[HpaId, list[HpaEvent]]:
     """The events of the first of some HPAs: of as many as can be held."""
     from streams.history.evaluationinputs import events_between, hpa_of
 
-    found: dict[HpaId, list[Event]] = {hpa: [] for hpa in hpas}
+    found: dict[HpaId, list[HpaEvent]] = {hpa: [] for hpa in hpas}
     held = 0
     between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__, native=native)
     async with aclosing(between) as events:
@@ -159,7 +161,7 @@ async def run_all(past: Past, found: list[Wish], count: int, window: Window, mod
     return [made[wish.hpa] for wish in found]
 
 
-def run(found: list[Wish], events: dict[HpaId, list[Event]], model: Model) -> list[Backtest]:
+def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:
     """Try every candidate.
 
     Raises:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.cli.common.failures import CommandError, usage
-from fleethpa.cli.common.manifestfiles import Manifest, check_hpa
+from fleethpa.cli.common.manifestfiles import FileManifest, check_hpa
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import alike
 from schemas.kubernetes.hpa import metric_name, metric_source
@@ -75,7 +75,7 @@ def checked(hpa: dict[str, Any], spec: dict[str, Any], source: str) -> dict[str,
         "metadata": {name: hpa["metadata"][name] for name in ("name", "namespace") if name in hpa["metadata"]},
         "spec": spec,
     }
-    whole, errors = check_hpa(Manifest(source, body), "default")
+    whole, errors = check_hpa(FileManifest(source, body), "default")
     if errors:
         raise usage(f"{source}: the changed HPA is invalid", cause="\n".join(errors))
     found: dict[str, Any] = whole["spec"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import CommandError
-from fleethpa.cli.common.findings import Check
+from fleethpa.cli.common.findings import CheckResult
 from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
@@ -28,7 +28,7 @@ BEHIND_MS: Final = 60_000
 SHOWN: Final = 20
 
 
-async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Check]:
+async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[CheckResult]:
     """Look at the areas, in order; without Kafka only at the member clusters."""
     from fleethpa.cli.common.fleetstate import read_state
     from streams.state.logerrors import CoreError, UnknownEngineError
@@ -41,14 +41,14 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
                 state = await read_state(past)
         except CommandError as error:
             asked = session.config.servers if session.source == "kafka" else session.source
-            yield Check("failure", "kafka", asked, error.what, error.next_step)
+            yield CheckResult("failure", "kafka", asked, error.what, error.next_step)
         except CoreError as error:
             newer = isinstance(error, UnknownEngineError)
             step = "run a newer release of fleethpa" if newer else "fleethpa audit verify"
-            yield Check("failure", "log", "fold", str(error), step)
+            yield CheckResult("failure", "log", "fold", str(error), step)
         else:
             took = span(round((time.monotonic() - began) * 1000))
-            checks = [Check("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
+            checks = [CheckResult("ok", "kafka", past.name, f"{await past.partitions()} partitions, read in {took}")]
             if session.source == "kafka":
                 checks += await _topics(session) if "topics" in areas else []
                 checks += await _processes(session, state) if {"log", "clusters"} & set(areas) else []
@@ -61,17 +61,17 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
             yield check
 
 
-async def _processes(session: Session, state: FleetState) -> list[Check]:
+async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
     """Look at each long-running part by what it alone does."""
     words, now_ms = await _words(session), session.now_ms()
-    if isinstance(words, Check):
+    if isinstance(words, CheckResult):
         return [*_log(state, now_ms, None), words]
     heard, waiting = words
     _merge(state, heard, now_ms)
     return list(_log(state, now_ms, waiting))
 
 
-async def _topics(session: Session) -> list[Check]:
+async def _topics(session: Session) -> list[CheckResult]:
     from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
     from fleethpa.cli.common.brokerconnection import client_settings
@@ -81,26 +81,29 @@ async def _topics(session: Session) -> list[Check]:
         _, found = await check_beside(client_settings(session.config))
     except IncompatibleBrokerVersion:
         # Every Apache Kafka that fleethpa supports describes its topics; the embedded broker cannot.
-        return [Check("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
+        return [CheckResult("ok", "topics", "settings", "not looked at: the embedded broker does not report them")]
     except (KafkaError, OSError) as error:
-        return [Check("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")]
+        return [
+            CheckResult("warning", "topics", "settings", f"cannot be read: {error!r}", "fleethpa topics acls operator")
+        ]
     if not found:
-        return [Check("ok", "topics", "settings", "as fleethpa needs them")]
+        return [CheckResult("ok", "topics", "settings", "as fleethpa needs them")]
     step = "fleethpa topics check --fix --dry-run"
     return [
-        Check("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step) for one in found
+        CheckResult("failure", "topics", one.topic, f"{one.what} is {one.found}, wanted {one.wanted}", step)
+        for one in found
     ]
 
 
-def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[Check]:
+def _log(state: FleetState, now_ms: int, unread: Unread | None) -> Iterator[CheckResult]:
     if not state.end_ms:
-        yield Check("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
+        yield CheckResult("failure", "log", "ingest", "the log is empty", "fleethpa run ingest")
     else:
         yield _ingest(state, now_ms, unread)
     yield from _decider(state, now_ms)
 
 
-def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> Check:
+def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> CheckResult:
     """Look at what ingest alone does: append entries, or empty records of its own, and commit what it has read."""
     quiet = {number: now_ms - then_ms for number, then_ms in state.ingested_ms.items() if now_ms - then_ms > QUIET_MS}
     waiting = f"; {counted(unread.records, 'record')} waiting" if unread is not None and unread.records else ""
@@ -110,30 +113,30 @@ def _ingest(state: FleetState, now_ms: int, unread: Unread | None) -> Check:
         text = (
             f"nothing was appended to {numbers}{since(since_ms if max(state.ingested_ms.values()) else None, now_ms)}"
         )
-        return Check("failure", "log", "ingest", f"{text}{waiting}", "fleethpa run ingest")
+        return CheckResult("failure", "log", "ingest", f"{text}{waiting}", "fleethpa run ingest")
     if unread is not None and unread.oldest_ms and now_ms - unread.oldest_ms > BEHIND_MS:
         text = f"is behind: {counted(unread.records, 'record')} waiting, the oldest{since(unread.oldest_ms, now_ms)}"
-        return Check("failure", "log", "ingest", text, "fleethpa run ingest")
+        return CheckResult("failure", "log", "ingest", text, "fleethpa run ingest")
     newest_ms = max(state.ingested_ms.values(), default=0)
-    return Check("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - newest_ms))} ago")
+    return CheckResult("ok", "log", "ingest", f"appended last {_age(max(0, now_ms - newest_ms))} ago")
 
 
-def _decider(state: FleetState, now_ms: int) -> Iterator[Check]:
+def _decider(state: FleetState, now_ms: int) -> Iterator[CheckResult]:
     """Look at what a decider alone does: append ticks and write its state."""
     known = list(state.partitions.values())
     if not known:
-        yield Check("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
+        yield CheckResult("failure", "log", "decider", "it has never written its state", "fleethpa run decider")
     still = {number: then_ms for number, then_ms in state.decided_ms.items() if now_ms - then_ms > QUIET_MS}
     behind = [row for row in known if row.number not in still and state.end_ms - row.clock_ms > BEHIND_MS]
     if known and still:
         numbers = _numbers(sorted(still), len(state.decided_ms))
         text = f"has not worked on {numbers}{since(max(still.values()) or None, now_ms)}"
-        yield Check("failure", "log", "decider", text, "fleethpa run decider")
+        yield CheckResult("failure", "log", "decider", text, "fleethpa run decider")
     for row in behind:
         lag = f"log partition {row.number} was last decided {_age(state.end_ms - row.clock_ms)} before its end"
-        yield Check("failure", "log", "decider", lag, "fleethpa run decider")
+        yield CheckResult("failure", "log", "decider", lag, "fleethpa run decider")
     if known and not still and not behind:
-        yield Check("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
+        yield CheckResult("ok", "log", "decider", f"keeps up with {len(known)} log partitions")
 
 
 def _numbers(partitions: list[int], all_: int) -> str:
@@ -143,7 +146,7 @@ def _numbers(partitions: list[int], all_: int) -> str:
     return f"log partition{'s' if len(partitions) > 1 else ''} {listed}"
 
 
-async def _words(session: Session) -> tuple[Heard, Unread] | Check:
+async def _words(session: Session) -> tuple[Heard, Unread] | CheckResult:
     """Read what each part said last; a warning where this user may not."""
     from aiokafka.errors import KafkaError
 
@@ -155,7 +158,7 @@ async def _words(session: Session) -> tuple[Heard, Unread] | Check:
         return await heard_lately(settings, session.now_ms()), await unread(settings)
     except (KafkaError, OSError) as error:
         text = f"what the parts said last cannot be read beside the log: {error!r}"
-        return Check("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
+        return CheckResult("warning", "log", "heartbeats", text, "fleethpa topics acls operator")
 
 
 def _merge(state: FleetState, heard: Heard, now_ms: int) -> None:
@@ -171,55 +174,59 @@ def _merge(state: FleetState, heard: Heard, now_ms: int) -> None:
             cluster.served = served
 
 
-def _clusters(state: FleetState) -> Iterator[Check]:
+def _clusters(state: FleetState) -> Iterator[CheckResult]:
     if not state.clusters:
-        yield Check("warning", "clusters", "-", "none has been heard of", "fleethpa run observer --kubeconfig FILE")
+        yield CheckResult(
+            "warning", "clusters", "-", "none has been heard of", "fleethpa run observer --kubeconfig FILE"
+        )
     for cluster in state.clusters.values():
         yield from _cluster(cluster)
 
 
-def _cluster(cluster: ClusterView) -> Iterator[Check]:
+def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
     from fleethpa.cli.output.errortexts import one_line
 
     name, troubles = cluster.name, cluster.troubles
     for trouble in troubles:
         level: Literal["failure", "warning"] = "failure" if trouble.is_grave else "warning"
-        yield Check(level, "clusters", name, trouble.text, trouble.next_step)
+        yield CheckResult(level, "clusters", name, trouble.text, trouble.next_step)
     if cluster.settings.frozen:
-        yield Check("warning", "clusters", name, "is frozen: nothing is written there", f"fleethpa settings {name}")
+        yield CheckResult(
+            "warning", "clusters", name, "is frozen: nothing is written there", f"fleethpa settings {name}"
+        )
     if cluster.paused:
-        yield Check("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
+        yield CheckResult("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
     if not cluster.reports:  # they name all of it, each cause once
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"
-            yield Check("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
+            yield CheckResult("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
     if not any(trouble.kind == "observerSilent" for trouble in troubles):
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
-        yield Check("ok", "clusters", name, f"heard, {held}")
+        yield CheckResult("ok", "clusters", name, f"heard, {held}")
 
 
-def _hpas(state: FleetState) -> Iterator[Check]:
+def _hpas(state: FleetState) -> Iterator[CheckResult]:
     own, shared = by_cause(state.hpas.values())
     for group in shared:
-        yield Check("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
+        yield CheckResult("warning", "hpas", group.name, group.text, f"fleethpa explain {group.views[0].id}")
     troubled = [(hpa, problems) for hpa, problems in own.items() if problems]
     for hpa, problems in troubled[:SHOWN]:
         text = ", ".join(problem.text for problem in problems)
-        yield Check("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
+        yield CheckResult("warning", "hpas", str(hpa), text, f"fleethpa explain {hpa}")
     if len(troubled) > SHOWN:
         more = f"{len(troubled) - SHOWN} more have problems"
-        yield Check("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
+        yield CheckResult("warning", "hpas", "-", more, "fleethpa get hpa -A --problem -o wide")
     modes = {mode: sum(view.mode == mode for view in state.hpas.values()) for mode in ("enforce", "shadow", "off")}
     listed = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
-    yield Check("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
+    yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
 
 
-async def _access(session: Session, state: FleetState | None) -> AsyncIterator[Check]:
+async def _access(session: Session, state: FleetState | None) -> AsyncIterator[CheckResult]:
     from fleethpa.cli.common.access import review, wanted
     from fleethpa.cli.common.parts import member_clusters
 
     if not session.config.kubeconfig:
-        yield Check("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
+        yield CheckResult("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return
     enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
     for cluster in member_clusters(session.config):
@@ -227,19 +234,19 @@ async def _access(session: Session, state: FleetState | None) -> AsyncIterator[C
         yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
 
 
-def access_check(found: Access, *, enforce: bool, namespace: str = "") -> Check:
+def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:
     """What a cluster's answers mean."""
     if found.error:
-        return Check("failure", "access", found.cluster, found.error, "check --kubeconfig")
+        return CheckResult("failure", "access", found.cluster, found.error, "check --kubeconfig")
     if not found.denied:
         work = "observe and enforce" if enforce else "observe"
-        return Check("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
+        return CheckResult("ok", "access", found.cluster, f"{found.version}: may {work} ({found.asked} permissions)")
     scope = "".join(f" --for {each}" for each in found.custom) + (f" --namespace {namespace}" if namespace else "")
     rbac = (
         f"fleethpa clusters rbac{' --enforce' if enforce else ''}{scope} | kubectl --context {found.cluster} apply -f -"
     )
     lacking = f"{found.version}: may not {', '.join(map(str, found.denied))}"
-    return Check("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
+    return CheckResult("warning" if found.usable else "failure", "access", found.cluster, lacking, rbac)
 
 
 def _age(ms: int) -> str:

@@ -16,7 +16,7 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """One result. `next_step`: the command that helps; empty: none is needed."""
 
     level: Literal["ok", "warning", "failure"]
@@ -26,27 +26,30 @@ class Check:
     next_step: str = ""
 
 
-def tell_sum(session: Session, found: list[Check]) -> int:
+def tell_sum(session: Session, found: list[CheckResult]) -> int:
     """Count them on stderr; the exit code."""
     counts = {level: sum(each.level == level for each in found) for level in ("warning", "failure")}
     session.note(f"{counted(counts['failure'], 'failure')}, {counted(counts['warning'], 'warning')}")
     return ANSWER_IS_NO if counts["failure"] else OK
 
 
-def line(session: Session, check: Check) -> str:
+def line(session: Session, check: CheckResult) -> str:
     """A check for people."""
     level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
     step = f"\n{'':<19} Next: {check.next_step}" if check.next_step else ""
     return hinted(f"{level} {check.area:<10} {check.subject}  {check.message}{step}", session.options)
 
 
-def listing(found: list[Check]) -> Listing[Check]:
+def listing(found: list[CheckResult]) -> Listing[CheckResult]:
     """Checks for machines."""
-    columns: tuple[Column[Check], ...] = (Column("LEVEL", lambda c: c.level), Column("MESSAGE", lambda c: c.message))
+    columns: tuple[Column[CheckResult], ...] = (
+        Column("LEVEL", lambda c: c.level),
+        Column("MESSAGE", lambda c: c.message),
+    )
     return Listing(kind="Check", items=found, columns=columns, document=_document, name=lambda c: f"check/{c.area}")
 
 
-def _document(check: Check) -> dict[str, Any]:
+def _document(check: CheckResult) -> dict[str, Any]:
     return {
         "level": check.level,
         "area": check.area,

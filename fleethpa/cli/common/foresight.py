@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, CommandError
-from fleethpa.cli.common.writing import Concern, Write
+from fleethpa.cli.common.writing import Concern, PlannedRecord
 from fleethpa.cli.output.words import counted
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
@@ -70,7 +70,7 @@ class Foresight:
             texts.append(f"{hpa}: {new}, in mode {claim.mode}; what was remembered of recommendations is kept")
         return texts
 
-    def touched(self, writes: Iterable[Write]) -> list[HpaId]:
+    def touched(self, writes: Iterable[PlannedRecord]) -> list[HpaId]:
         """Give the HPAs that some records are about, existing ones and new ones."""
         claims = self.before.claims.keys() | self.after.claims.keys()
         return sorted({hpa for write in writes for hpa in _meant(write, claims)})
@@ -99,7 +99,7 @@ def _counts(found: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {mode}" for mode, count in sorted(found.items()))
 
 
-def _meant(write: Write, known: Iterable[HpaId]) -> list[HpaId]:
+def _meant(write: PlannedRecord, known: Iterable[HpaId]) -> list[HpaId]:
     name = _name(write.body)
     if name:
         return [HpaId(write.cluster, write.namespace, name)]
@@ -128,7 +128,7 @@ class Present:
         """
         return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 
-    def foresee(self, writes: Sequence[Write]) -> Foresight:
+    def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
         """Say who drives what, before and after, in the partitions that records go to."""
         entries = {
             number: [entry for write in writes for entry in self._entries(number, write)] for number in self._stored
@@ -140,14 +140,14 @@ class Present:
             partition.apply(partition.applied_offset + 1, partition.clock_ms, value)
         return Foresight(before, ownership(*(partition.state for partition in partitions)))
 
-    def _entries(self, number: int, write: Write) -> list[Entry]:
+    def _entries(self, number: int, write: PlannedRecord) -> list[Entry]:
         if not write.namespace:
             return [Entry(key=WHOLE_PARTITION_KEY, body=write.body)]
         key = namespace_key(write.cluster, write.namespace)
         return [Entry(key=key, body=write.body)] if partition_for(key, len(self._stored)) == number else []
 
 
-def concerns(verb: str, foresight: Foresight, writes: Sequence[Write]) -> list[Concern]:
+def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -> list[Concern]:
     """Say what the user must agree to before records are written; empty: nothing."""
     found = []
     touched = foresight.touched(writes)

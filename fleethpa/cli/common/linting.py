@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from fleethpa.cli.common.manifestfiles import Input, Manifest, check_hpa, field_problems
+from fleethpa.cli.common.manifestfiles import FileManifest, Input, check_hpa, field_problems
 from schemas.kubernetes.hpa import metric_name
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from streams.analysis.candidate import metric_key
 
-Json = dict[str, Any]
 DEFAULT_TOLERANCE: Final = "0.1"
 """Upstream's --horizontal-pod-autoscaler-tolerance."""
 
@@ -28,7 +28,7 @@ class Finding:
     message: str
 
 
-Told = Iterator[tuple[str, str]]
+RuleMessages = Iterator[tuple[str, str]]
 """(rule, message)."""
 
 
@@ -63,12 +63,12 @@ def _target(body: Json) -> tuple[str, str, str]:
 # --- the spec alone ---------------------------------------------------------------------------------------------------
 
 
-def _size(spec: Json) -> Told:
+def _size(spec: Json) -> RuleMessages:
     if spec["minReplicas"] == spec["maxReplicas"]:
         yield "fixed-size", f"minReplicas and maxReplicas are both {spec['maxReplicas']}: it never scales"
 
 
-def _directions(spec: Json) -> Told:
+def _directions(spec: Json) -> RuleMessages:
     for name, way in (("scaleUp", "up"), ("scaleDown", "down")):
         rules = (spec.get("behavior") or {}).get(name) or {}
         if rules.get("selectPolicy") == "Disabled":
@@ -77,7 +77,7 @@ def _directions(spec: Json) -> Told:
             yield "no-window", "behavior.scaleDown.stabilizationWindowSeconds is 0: every dip takes pods away at once"
 
 
-def _headroom(spec: Json) -> Told:
+def _headroom(spec: Json) -> RuleMessages:
     rules = (spec.get("behavior") or {}).get("scaleUp") or {}
     tolerance = _number(rules.get("tolerance") or DEFAULT_TOLERANCE)
     for _, name, target in _resources(spec):
@@ -91,7 +91,7 @@ def _headroom(spec: Json) -> Told:
             )
 
 
-def _metrics(spec: Json) -> Told:
+def _metrics(spec: Json) -> RuleMessages:
     seen: list[bytes] = []
     for metric in spec.get("metrics") or []:
         asked = metric_key(metric)
@@ -103,7 +103,7 @@ def _metrics(spec: Json) -> Told:
         yield "memory-only", "memory is the only metric: more pods seldom lower it, so replicas go up and stay up"
 
 
-_RULES: Final[tuple[Callable[[Json], Told], ...]] = (_size, _directions, _headroom, _metrics)
+_RULES: Final[tuple[Callable[[Json], RuleMessages], ...]] = (_size, _directions, _headroom, _metrics)
 
 
 def _resources(spec: Json) -> Iterator[tuple[str, str, Json]]:
@@ -124,7 +124,7 @@ def _number(text: Any) -> float:
 # --- with the target's own manifest -----------------------------------------------------------------------------------
 
 
-def _target_rules(read: Input, body: Json, namespace: str) -> Told:
+def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
     _, kind, name = _target(body)
     target = next((each for each in read.others if _is(each, kind, name, namespace)), None)
     if target is None:
@@ -147,7 +147,7 @@ def _target_rules(read: Input, body: Json, namespace: str) -> Told:
             )
 
 
-def _is(other: Manifest, kind: str, name: str, namespace: str) -> bool:
+def _is(other: FileManifest, kind: str, name: str, namespace: str) -> bool:
     return other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
 
 

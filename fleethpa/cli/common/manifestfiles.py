@@ -30,7 +30,7 @@ MAX_CHARACTERS: Final = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Manifest:
+class FileManifest:
     """One object and where it was read. `duplicates`: paths of the keys that it has twice."""
 
     source: str
@@ -53,10 +53,10 @@ class Manifest:
 class Input:
     """All that was read: the HPAs, and the objects beside them."""
 
-    hpas: list[Manifest] = field(default_factory=list)
-    others: list[Manifest] = field(default_factory=list)
+    hpas: list[FileManifest] = field(default_factory=list)
+    others: list[FileManifest] = field(default_factory=list)
 
-    def fixed_replicas(self, kind: str, name: str, namespace: str) -> Manifest | None:
+    def fixed_replicas(self, kind: str, name: str, namespace: str) -> FileManifest | None:
         """The target's own manifest, if it is in the input and sets spec.replicas."""
         for other in self.others:
             same = other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
@@ -97,7 +97,7 @@ def warn_about_fields(session: Session, read: Input) -> None:
             session.warn(f"{manifest.source}: {problem.string}")
 
 
-def field_problems(manifest: Manifest) -> list[StrictError]:
+def field_problems(manifest: FileManifest) -> list[StrictError]:
     """The unknown and duplicate fields of an HPA; empty for one that `check_hpa` finds to be unreadable."""
     from schemas.kubernetes.hpa import ManifestError
     from schemas.kubernetes.strictfields import strict_errors
@@ -108,7 +108,7 @@ def field_problems(manifest: Manifest) -> list[StrictError]:
         return []
 
 
-def check_hpa(manifest: Manifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
+def check_hpa(manifest: FileManifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
     """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
     from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
     from schemas.kubernetes.validation import validate_create
@@ -172,7 +172,7 @@ def _files(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.suffix in SUFFIXES and path.is_file())
 
 
-def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Manifest]:
+def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[FileManifest]:
     try:
         objects = load_manifests(text)
     except ManifestSyntaxError as error:
@@ -180,10 +180,10 @@ def _documents(source: str, text: str, validate: FieldValidation) -> Iterator[Ma
         raise usage(f"{source}: {error}", cause=cause) from error
     for each in objects:
         alone = len(objects) == 1 and each.item is None
-        yield Manifest(source if alone else f"{source}, {each.where}", each.body, each.duplicates, validate)
+        yield FileManifest(source if alone else f"{source}, {each.where}", each.body, each.duplicates, validate)
 
 
-def _sort(manifest: Manifest, found: Input) -> None:
+def _sort(manifest: FileManifest, found: Input) -> None:
     if not manifest.body.get("kind"):
         raise usage(f"{manifest.source}: an object has no kind", cause="Every manifest needs apiVersion and kind.")
     (found.hpas if manifest.body["kind"] == HPA_KIND else found.others).append(manifest)

@@ -15,7 +15,7 @@ from streams.decider.decidermetrics import Metrics
 from streams.decider.hpametrics import FAMILIES, HPA
 from streams.ingest.ingestmetrics import IngestMetrics
 
-Row = tuple[str, str, tuple[str, ...], str]
+MetricRow = tuple[str, str, tuple[str, ...], str]
 """Name, type, labels, meaning."""
 
 HEAD = """# Metrics
@@ -41,7 +41,7 @@ def page() -> str:
     return HEAD + "".join(_section(title, rows) for title, rows in sections.items())
 
 
-def _family(name: str) -> Row:
+def _family(name: str) -> MetricRow:
     text, labels = FAMILIES[name]
     return f"fleethpa_hpa_{name}", "gauge", (*HPA, *labels), text
 
@@ -56,14 +56,14 @@ def _attributes(holder: object) -> Iterator[MetricWrapperBase]:
     return (value for value in vars(holder).values() if isinstance(value, MetricWrapperBase))
 
 
-def _rows(metrics: Iterable[MetricWrapperBase]) -> Iterator[Row]:
+def _rows(metrics: Iterable[MetricWrapperBase]) -> Iterator[MetricRow]:
     for metric in metrics:
         family = next(iter(metric.describe()))
         name = family.name + ("_total" if family.type == "counter" else "")
         yield name, family.type, tuple(metric._labelnames), family.documentation
 
 
-def _section(title: str, rows: list[Row]) -> str:
+def _section(title: str, rows: list[MetricRow]) -> str:
     lines = [f"\n## {title}\n", "| metric | type | labels | meaning |", "|---|---|---|---|"]
     for name, kind, labels, text in sorted(rows):
         named = ", ".join(f"`{label}`" for label in labels) or "-"

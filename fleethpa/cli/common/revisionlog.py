@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.times import rfc3339
+from schemas.kubernetes.jsontypes import Json
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
     from schemas.keys import HpaId
     from streams.analysis.revisions import Revision
     from streams.history.past import Past
-
-Json = dict[str, Any]
 
 
 async def read_revisions(

@@ -20,7 +20,7 @@ from fleethpa.cli.common.selection import (
     without_type,
 )
 from fleethpa.cli.common.session import Session
-from fleethpa.cli.common.writing import Write
+from fleethpa.cli.common.writing import PlannedRecord
 from schemas.keys import EVERY_CLUSTER
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
     return decorated
 
 
-async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[Write]:
+async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
     """The records of a command for a scope; `words` end what each says to the user.
 
     Raises:
@@ -78,7 +78,7 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
 
     if scope.everything and command.command != "mode":
         # The stop button reads nothing first.
-        return [Write(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
+        return [PlannedRecord(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
     state = await fleet_now(session)
     if scope.everything:
         return _default_mode(state, [EVERY_CLUSTER], command, words)
@@ -89,16 +89,16 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
         return _of_namespaces(state, scope.namespace, clusters, command, words)
     if command.command == "mode":
         return _default_mode(state, clusters, command, words)
-    return [Write(f"cluster {name} {words}", structs.replace(command, cluster=name), name) for name in clusters]
+    return [PlannedRecord(f"cluster {name} {words}", structs.replace(command, cluster=name), name) for name in clusters]
 
 
-def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[Write]:
+def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
     from fleethpa.cli.common.finding import chosen
 
     refs = tuple(parse_ref(name) for name in scope.names)
     selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)
     return [
-        Write(
+        PlannedRecord(
             f"hpa {view.id} {words}",
             structs.replace(command, name=view.id.name),
             view.id.cluster,
@@ -108,23 +108,25 @@ def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> l
     ]
 
 
-def _of_namespaces(state: FleetState, namespace: str, clusters: list[str], command: Command, words: str) -> list[Write]:
+def _of_namespaces(
+    state: FleetState, namespace: str, clusters: list[str], command: Command, words: str
+) -> list[PlannedRecord]:
     known = {hpa.cluster for hpa in state.hpas if hpa.namespace == namespace}
     known |= {cluster for cluster, name in state.namespaces if name == namespace}
     found = [cluster for cluster in clusters if cluster in known]
     if not found:
         raise not_found(f"no namespace {namespace} in {', '.join(clusters)}", next_step="fleethpa get hpa -A")
-    return [Write(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
+    return [PlannedRecord(f"namespace {cluster}/{namespace} {words}", command, cluster, namespace) for cluster in found]
 
 
-def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[Write]:
+def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[PlannedRecord]:
     """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
     from schemas.settings import ClusterSettings, SettingsSet
 
-    def write(name: str) -> Write:
+    def write(name: str) -> PlannedRecord:
         settings = ClusterSettings(default_mode=command.mode)
         body = SettingsSet(cluster=name, settings=settings, author=command.author, reason=command.reason)
-        return Write(f"{'fleet' if name == EVERY_CLUSTER else f'cluster {name}'} {words}", body, name)
+        return PlannedRecord(f"{'fleet' if name == EVERY_CLUSTER else f'cluster {name}'} {words}", body, name)
 
     if clusters != [EVERY_CLUSTER]:
         return [write(name) for name in clusters]

@@ -30,7 +30,7 @@ class Concern:
 
 
 @dataclass(frozen=True)
-class Write:
+class PlannedRecord:
     """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user."""
 
     subject: str
@@ -86,7 +86,7 @@ def show(session: Session, concerns: Sequence[Concern]) -> None:
 
 
 async def write_all(
-    session: Session, writer: Writer, writes: Sequence[Write], wait: str, must_arrive: bool = False
+    session: Session, writer: Writer, writes: Sequence[PlannedRecord], wait: str, must_arrive: bool = False
 ) -> int:
     """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
 
@@ -114,7 +114,7 @@ async def write_all(
     return code
 
 
-def check_writes(writes: Sequence[Write]) -> None:
+def check_writes(writes: Sequence[PlannedRecord]) -> None:
     """Look at records as ingest will.
 
     Raises:
@@ -151,7 +151,7 @@ def _tell(session: Session, fate: Fate, wait: str) -> int:
     return OK
 
 
-def dry_run(session: Session, writes: Sequence[Write]) -> int:
+def dry_run(session: Session, writes: Sequence[PlannedRecord]) -> int:
     """Say what would be written.
 
     Raises:

@@ -12,7 +12,6 @@ from fleethpa.cli.kubectl.ages import since
 from fleethpa.cli.kubectl.tabwriter import align
 from fleethpa.cli.kubectl.values import (
     METRIC_TYPES,
-    Json,
     current_metric,
     current_of,
     escape,
@@ -25,12 +24,13 @@ from fleethpa.cli.kubectl.values import (
     source_of,
     target_percent,
 )
+from schemas.kubernetes.jsontypes import JsonView
 
 COLUMNS = ("Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age")
 _SHOWN_TARGETS = 2
 
 
-def hpa_table_cells(hpa: Json, now_ms: int) -> list[str | int]:
+def hpa_table_cells(hpa: JsonView, now_ms: int) -> list[str | int]:
     """Give the row that the API server gives for `kubectl get hpa`; `wide` shows no more."""
     spec, status, metadata = hpa["spec"], hpa.get("status") or {}, hpa["metadata"]
     return [
@@ -44,7 +44,7 @@ def hpa_table_cells(hpa: Json, now_ms: int) -> list[str | int]:
     ]
 
 
-def targets(hpa: Json) -> str:
+def targets(hpa: JsonView) -> str:
     """Give the TARGETS cell: current and target of the first two metrics, and how many more there are."""
     metrics = hpa["spec"].get("metrics") or ()
     if not metrics:
@@ -55,7 +55,7 @@ def targets(hpa: Json) -> str:
 
 
 def hpa_table(
-    hpas: Iterable[Json],
+    hpas: Iterable[JsonView],
     now_ms: int,
     *,
     all_namespaces: bool = False,
@@ -98,12 +98,12 @@ def _cell(cell: str | int) -> str:
     return escape(first) + ("..." if rest else "")
 
 
-def _all_labels(labels: Json) -> str:
+def _all_labels(labels: JsonView) -> str:
     # By the whole text: "app-x=1" comes before "app=1".
     return ",".join(sorted(f"{key}={value}" for key, value in labels.items())) or "<none>"
 
 
-def _target_cell(metric: Json, status: Json) -> str:
+def _target_cell(metric: JsonView, status: JsonView) -> str:
     kind = metric.get("type", "")
     source, name = source_of(metric, kind)
     if source is None or kind not in METRIC_TYPES:

@@ -12,7 +12,6 @@ from fleethpa.cli.kubectl.ages import UNKNOWN, since
 from fleethpa.cli.kubectl.tabwriter import align
 from fleethpa.cli.kubectl.values import (
     METRIC_TYPES,
-    Json,
     current_metric,
     current_of,
     escape,
@@ -27,12 +26,13 @@ from fleethpa.cli.kubectl.values import (
 )
 from schemas.kubernetes.fielderrors import go_quote
 from schemas.kubernetes.gotimes import parse_moment, parse_time_ms
+from schemas.kubernetes.jsontypes import JsonView
 
 _MAX_ANNOTATION_BYTES = 140
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def describe(hpa: Json, events: Sequence[Json] | None = None, now_ms: int = 0) -> str:
+def describe(hpa: JsonView, events: Sequence[JsonView] | None = None, now_ms: int = 0) -> str:
     """Give what `kubectl describe hpa` prints.
 
     Args:
@@ -46,7 +46,7 @@ def describe(hpa: Json, events: Sequence[Json] | None = None, now_ms: int = 0) -
     return align(text) + align("".join(escape(line) for line in _events(events, now_ms)))
 
 
-def _page(hpa: Json) -> Iterator[str]:
+def _page(hpa: JsonView) -> Iterator[str]:
     spec, status, metadata = hpa["spec"], hpa.get("status") or {}, hpa["metadata"]
     yield f"Name:\t{metadata.get('name', '')}\nNamespace:\t{metadata.get('namespace', '')}\n"
     labels = metadata.get("labels") or {}
@@ -66,7 +66,7 @@ def _page(hpa: Json) -> Iterator[str]:
     yield from _conditions(status.get("conditions") or ())
 
 
-def _annotations(annotations: Json) -> Iterator[str]:
+def _annotations(annotations: JsonView) -> Iterator[str]:
     for key in sorted(annotations.keys() - {_LAST_APPLIED}):
         value = annotations[key].removesuffix("\n")
         if "\n" not in value and len(f"{key}: {value}".encode()) <= _MAX_ANNOTATION_BYTES:
@@ -89,7 +89,7 @@ def _rfc1123(time: str | None) -> str:
     return f"{day}, {moment.day:02} {month} {moment.year:04} {moment:%H:%M:%S} +0000"
 
 
-def _metric(metric: Json, status: Json) -> str:
+def _metric(metric: JsonView, status: JsonView) -> str:
     kind = metric.get("type", "")
     source, name = source_of(metric, kind)
     if source is None or kind not in METRIC_TYPES:
@@ -114,7 +114,7 @@ def _metric(metric: Json, status: Json) -> str:
     return f"{label} (target value):\t{shown} / {nil(target, 'value')}"
 
 
-def _resource_values(target: Json, current: Json | None) -> str:
+def _resource_values(target: JsonView, current: JsonView | None) -> str:
     if target.get("averageValue") is not None:
         return f":\t{quantity(current, 'averageValue')} / {target['averageValue']}"
     shown = percent(current)
@@ -123,7 +123,7 @@ def _resource_values(target: Json, current: Json | None) -> str:
     return f"  (as a percentage of request):\t{shown} / {target_percent(target)}"
 
 
-def _direction(title: str, rules: Json | None) -> Iterator[str]:
+def _direction(title: str, rules: JsonView | None) -> Iterator[str]:
     if rules is None:
         return
     yield f"  {title}:\n"
@@ -138,7 +138,7 @@ def _direction(title: str, rules: Json | None) -> Iterator[str]:
         yield f"      - Type: {policy['type']}\tValue: {policy['value']}\t{period}\n"
 
 
-def _conditions(conditions: Sequence[Json]) -> Iterator[str]:
+def _conditions(conditions: Sequence[JsonView]) -> Iterator[str]:
     if conditions:
         yield "Conditions:\n  Type\tStatus\tReason\tMessage\n  ----\t------\t------\t-------\n"
     for each in conditions:
@@ -146,7 +146,7 @@ def _conditions(conditions: Sequence[Json]) -> Iterator[str]:
         yield "  " + "\t".join(cells) + "\n"
 
 
-def _events(events: Sequence[Json], now_ms: int) -> Iterator[str]:
+def _events(events: Sequence[JsonView], now_ms: int) -> Iterator[str]:
     yield "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------\n"
     for event in sorted(events, key=_last_seen):
         source = (event.get("source") or {}).get("component") or event.get("reportingComponent", "")
@@ -154,17 +154,17 @@ def _events(events: Sequence[Json], now_ms: int) -> Iterator[str]:
         yield "  " + "\t".join(cells) + "\n"
 
 
-def _message(event: Json) -> str:
+def _message(event: JsonView) -> str:
     part, message = (event.get("involvedObject") or {}).get("fieldPath", ""), event.get("message", "").strip()
     return f"{part}: {message}" if part else message
 
 
-def _last_seen(event: Json) -> int:
+def _last_seen(event: JsonView) -> int:
     # The zero time comes first.
     return parse_time_ms(event["lastTimestamp"]) if event.get("lastTimestamp") else -(2**62)
 
 
-def _interval(event: Json, now_ms: int) -> str:
+def _interval(event: JsonView, now_ms: int) -> str:
     first = since(event.get("eventTime") or event.get("firstTimestamp"), now_ms)
     series = event.get("series")
     if series is not None:

@@ -5,69 +5,66 @@ Source: pkg/printers/internalversion/printers.go v1.37.1; k8s.io/kubectl/pkg/des
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fleethpa.cli.kubectl.ages import UNKNOWN
+from schemas.kubernetes.jsontypes import JsonView
 
-Json = Mapping[str, Any]
 METRIC_TYPES = ("Resource", "ContainerResource", "Pods", "Object", "External")
 
 
-def reference(hpa: Json) -> str:
+def reference(hpa: JsonView) -> str:
     """Give the REFERENCE cell: kind and name of the scale target."""
     target = hpa["spec"].get("scaleTargetRef") or {}
     return f"{target.get('kind', '')}/{target.get('name', '')}"
 
 
-def min_replicas(spec: Json) -> str:
+def min_replicas(spec: JsonView) -> str:
     """Give minReplicas, `<unset>` without one."""
     replicas = spec.get("minReplicas")
     return "<unset>" if replicas is None else str(replicas)
 
 
-def current_metric(hpa: Json, index: int) -> Json:
+def current_metric(hpa: JsonView, index: int) -> JsonView:
     """Give the current metric in a metric's place; upstream pairs them by place alone."""
     metrics = (hpa.get("status") or {}).get("currentMetrics") or ()
     return metrics[index] if index < len(metrics) else {}
 
 
-def source_of(metric: Json, kind: str) -> tuple[Json | None, str]:
+def source_of(metric: JsonView, kind: str) -> tuple[JsonView | None, str]:
     """Give the part of a metric (or of its status) that its type names, and the name of that part."""
     name = kind[:1].lower() + kind[1:]
     return metric.get(name), name
 
 
-def current_of(status: Json, name: str) -> Json | None:
+def current_of(status: JsonView, name: str) -> JsonView | None:
     """Give the current values of a metric; None: its status is not known."""
     source = status.get(name)
     return None if source is None else source.get("current") or {}
 
 
-def quantity(current: Json | None, name: str) -> str:
+def quantity(current: JsonView | None, name: str) -> str:
     """Show a quantity of a current metric, `<nil>` where the metric is there without it, as upstream prints."""
     return UNKNOWN if current is None else nil(current, name)
 
 
-def known(current: Json | None, name: str) -> str:
+def known(current: JsonView | None, name: str) -> str:
     """Show a quantity of a current metric, `<unknown>` where it is not there."""
     value = None if current is None else current.get(name)
     return UNKNOWN if value is None else str(value)
 
 
-def nil(values: Json, name: str) -> str:
+def nil(values: JsonView, name: str) -> str:
     """Show a value, `<nil>` where it is not there."""
     value = values.get(name)
     return "<nil>" if value is None else str(value)
 
 
-def percent(current: Json | None) -> str:
+def percent(current: JsonView | None) -> str:
     """Show the current utilization."""
     utilization = None if current is None else current.get("averageUtilization")
     return UNKNOWN if utilization is None else f"{utilization}%"
 
 
-def target_percent(target: Json) -> str:
+def target_percent(target: JsonView) -> str:
     """Show the target utilization."""
     utilization = target.get("averageUtilization")
     return "<auto>" if utilization is None else f"{utilization}%"

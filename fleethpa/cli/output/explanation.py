@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streams.analysis.counterfactual import Counterfactuals
     from streams.state.moves import Fight
 
-Row = tuple[str, str, str]
+StepRow = tuple[str, str, str]
 
 
 def explanation(
@@ -135,7 +135,7 @@ def ending_text(decision: Decision, ending: Decision | None, made_ms: int) -> st
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def steps(decision: Decision) -> Iterator[Row]:
+def steps(decision: Decision) -> Iterator[StepRow]:
     """The way from the current count to the final one: step, count after it, and its numbers in words."""
     known = words.scale_is_known(decision)
     yield "current", str(decision.current_replicas) if known else "-", _current(decision)

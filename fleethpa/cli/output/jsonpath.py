@@ -16,7 +16,7 @@ import orjson
 from fleethpa.cli.common.failures import usage
 
 PREFIX: Final = "jsonpath="
-Step = Callable[[Any], Iterator[Any]]
+PathStep = Callable[[Any], Iterator[Any]]
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -46,8 +46,8 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 class _Range:
     """A `{range}` and what stands up to its `{end}`; the template itself has no steps."""
 
-    steps: list[Step] = field(default_factory=list)
-    body: list[_Range | list[Step] | str] = field(default_factory=list)
+    steps: list[PathStep] = field(default_factory=list)
+    body: list[_Range | list[PathStep] | str] = field(default_factory=list)
 
 
 def jsonpath(template: str, document: Any) -> str:
@@ -107,7 +107,7 @@ def _unquoted(template: str, text: str) -> str:
     return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), text[1:-1])
 
 
-def _steps(template: str, text: str) -> list[Step]:
+def _steps(template: str, text: str) -> list[PathStep]:
     rest = text[1:] if text[:1] in ("$", "@") else text
     if rest in (".", ""):
         if not text:
@@ -115,7 +115,7 @@ def _steps(template: str, text: str) -> list[Step]:
         return []
     # `{range .items[*]}` and `{items}` alike: kubectl lets the first dot be left out.
     rest = rest if rest[0] in ".[" else f".{rest}"
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     at = 0
     while at < len(rest):
         found = _TOKEN.match(rest, at)
@@ -126,7 +126,7 @@ def _steps(template: str, text: str) -> list[Step]:
     return steps
 
 
-def _step(template: str, found: re.Match[str]) -> Step:
+def _step(template: str, found: re.Match[str]) -> PathStep:
     if found["deep"]:
         name = found["deep_name"]
         return lambda value: (each for inner in _inner(value) for each in _named(inner, name))
@@ -140,7 +140,7 @@ def _step(template: str, found: re.Match[str]) -> Step:
     return lambda value: _named(value, wanted)
 
 
-def _sliced(part: slice) -> Step:
+def _sliced(part: slice) -> PathStep:
     return lambda value: iter(value[part]) if isinstance(value, list) else iter(())
 
 
@@ -158,7 +158,7 @@ def _inner(value: Any) -> Iterator[Any]:
         yield from _inner(each)
 
 
-def _filtered(template: str, text: str) -> Step:
+def _filtered(template: str, text: str) -> PathStep:
     found = _FILTER.fullmatch(text)
     if found is None:
         raise _bad(template, f"{text!r} is not a filter")
@@ -188,7 +188,7 @@ def _test(template: str, sign: str | None, text: str | None) -> Callable[[Any], 
     return holds
 
 
-def _reached(steps: list[Step], value: Any) -> list[Any]:
+def _reached(steps: list[PathStep], value: Any) -> list[Any]:
     reached = [value]
     for step in steps:
         reached = [each for one in reached for each in step(one)]

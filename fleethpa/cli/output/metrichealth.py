@@ -7,10 +7,10 @@ from fleethpa.cli.output.errortexts import cause
 from fleethpa.cli.output.times import age
 from schemas.decisions import Decision
 
-Row = tuple[str, str, str, str, str]
+MetricHealth = tuple[str, str, str, str, str]
 
 
-def metric_health(decision: Decision, now_ms: int) -> list[Row]:
+def metric_health(decision: Decision, now_ms: int) -> list[MetricHealth]:
     """Name, source position, age of the newest sample at `now_ms`, pods used and note of each metric, in spec order."""
     rows = []
     for index, metric in enumerate(decision.metrics):

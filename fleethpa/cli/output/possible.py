@@ -5,9 +5,10 @@ An average over 0 pods is the smallest integer. The status keeps it, as upstream
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-Json = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
+
 _IMPOSSIBLE: Final = {
     "averageValue": f"{-(2**63)}m",
     "value": f"{-(2**63)}m",

@@ -7,13 +7,13 @@ from typing import Final
 
 from fleethpa.cli.output.times import axis_labels
 
-Series = Sequence[tuple[int, int]]
+StepSeries = Sequence[tuple[int, int]]
 """(time ms, count), by time; a count holds until the next."""
 HEIGHT: Final = 10
 _ONLY_FIRST, _ONLY_SECOND, _BOTH, _NONE = "░", "▒", "█", " "
 
 
-def step_plot(first: Series, second: Series, names: tuple[str, str], *, width: int = 72) -> list[str]:
+def step_plot(first: StepSeries, second: StepSeries, names: tuple[str, str], *, width: int = 72) -> list[str]:
     """Draw both as filled steps: █ where both have a replica, ░ only the first, ▒ only the second."""
     if not first or not second:
         return []
@@ -29,7 +29,7 @@ def step_plot(first: Series, second: Series, names: tuple[str, str], *, width: i
     return lines
 
 
-def _sampled(series: Series, begin: int, end: int, columns: int) -> list[int]:
+def _sampled(series: StepSeries, begin: int, end: int, columns: int) -> list[int]:
     """The highest count within each column's span."""
     found: list[int] = []
     place, count = 0, series[0][1]

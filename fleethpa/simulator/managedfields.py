@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from fleethpa.simulator.apistatus import StatusError
-
-Document = dict[str, Any]
+from schemas.kubernetes.jsontypes import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +17,25 @@ class FieldWriter:
     operation: str = "Update"
     subresource: str = ""
 
-    def entry(self, api_version: str, time: str) -> Document:
+    def entry(self, api_version: str, time: str) -> Json:
         """Return a managedFields entry without fields."""
         entry = {"manager": self.manager, "operation": self.operation, "apiVersion": api_version, "time": time}
         entry["fieldsType"] = "FieldsV1"
         return entry | ({"subresource": self.subresource} if self.subresource else {})
 
-    def owns(self, entry: Document) -> bool:
+    def owns(self, entry: Json) -> bool:
         """Whether an entry is this writer's."""
         found = (entry["manager"], entry["operation"], entry.get("subresource", ""))
         return found == (self.manager, self.operation, self.subresource)
 
 
-def changed(old: Document | None, new: Document, part: str) -> set[str]:
+def changed(old: Json | None, new: Json, part: str) -> set[str]:
     """Return the members of `part` that are new, changed or gone."""
     before, after = (old or {}).get(part) or {}, new.get(part) or {}
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
-def record(
-    entries: Iterable[Document], fields: dict[str, set[str]], writer: FieldWriter, entry: Document
-) -> list[Document]:
+def record(entries: Iterable[Json], fields: dict[str, set[str]], writer: FieldWriter, entry: Json) -> list[Json]:
     """Return managedFields after `writer` has set `fields` (part of the object: members)."""
     kept, own = [], entry | {"fieldsV1": {}}
     for old in entries:
@@ -53,7 +49,7 @@ def record(
     return [*kept, own] if own["fieldsV1"] else kept
 
 
-def _without(entry: Document, fields: dict[str, set[str]]) -> Document | None:
+def _without(entry: Json, fields: dict[str, set[str]]) -> Json | None:
     left = {}
     for part, members in entry["fieldsV1"].items():
         lost = {f"f:{name}" for name in fields.get(part[2:], ())}
@@ -62,7 +58,7 @@ def _without(entry: Document, fields: dict[str, set[str]]) -> Document | None:
     return entry | {"fieldsV1": left} if left else None
 
 
-def refuse_conflicts(current: Document, applied: Document, writer: FieldWriter) -> None:
+def refuse_conflicts(current: Json, applied: Json, writer: FieldWriter) -> None:
     """Check a server-side apply without force.
 
     Raises:

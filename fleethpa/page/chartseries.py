@@ -38,7 +38,7 @@ class Mark(Struct, kw_only=True, rename="camel"):
     text: str
 
 
-class Series(Struct, kw_only=True, rename="camel"):
+class ChartSeries(Struct, kw_only=True, rename="camel"):
     """Lines over `times` (seconds since 1970); None is a gap. All replicas are counts."""
 
     times: list[float]
@@ -56,11 +56,13 @@ def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
     return [each for each in decisions if each.decision.kind == "evaluation"]
 
 
-def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> Series:
+def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
     """Lines of one HPA's evaluations, which are in order of time."""
     found = thinned(evaluations(decisions))
     gap_ms = _gap_ms(found)
-    made = Series(times=[], wanted=[], spec=[], ready=[], least=[], most=[], metrics=_lines(found), marks=list(marks))
+    made = ChartSeries(
+        times=[], wanted=[], spec=[], ready=[], least=[], most=[], metrics=_lines(found), marks=list(marks)
+    )
     before: int | None = None
     for recorded in found:
         if before is not None and recorded.time_ms - before > gap_ms:
@@ -134,7 +136,7 @@ def _line(metric: MetricDecision) -> str:
     return words.short_name(metric)
 
 
-def _take(made: Series, time_s: float, decision: Decision | None) -> None:
+def _take(made: ChartSeries, time_s: float, decision: Decision | None) -> None:
     """Add a point; without a decision it is a gap."""
     made.times.append(time_s)
     known = decision is not None and words.scale_is_known(decision)
@@ -170,7 +172,7 @@ def _target(metric: MetricDecision, unit: str) -> Number:
     return None if metric.target is None else metric.target / 1000
 
 
-def document(made: Series) -> dict[str, Any]:
+def document(made: ChartSeries) -> dict[str, Any]:
     """Lines as the charts read them."""
     found: dict[str, Any] = msgspec.to_builtins(made)
     return found
