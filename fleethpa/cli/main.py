@@ -42,6 +42,11 @@ VERBS: Final = {
     ),
     "backtest": ("fleethpa.cli.backtest", "backtest", "Try another spec on the recorded past, and compare."),
     "tune": ("fleethpa.cli.tune", "tune", "Propose better specs from the recorded past, with evidence."),
+    "regret": (
+        "fleethpa.cli.regret",
+        "regret",
+        "Show what decisions cost against an oracle that knew the load, by cause.",
+    ),
     "history": ("fleethpa.cli.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
     "shadow-report": (
         "fleethpa.cli.shadow_report",
@@ -89,7 +94,7 @@ VERBS: Final = {
 
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
-    ("Ask the log", ("what-if", "backtest", "tune", "shadow-report", "verify", "replay", "export")),
+    ("Ask the log", ("what-if", "backtest", "tune", "regret", "shadow-report", "verify", "replay", "export")),
     ("Change", ("lint", "diff", "apply", "rollback", "delete", "adopt", "pause", "resume", "mode", "settings")),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("config", "conformance", "completion", "version")),

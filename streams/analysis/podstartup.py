@@ -26,25 +26,43 @@ class StartUp(Struct, frozen=True, kw_only=True, rename="camel"):
     how: str
 
 
+class StartUpClock:
+    """Measures while the evaluations of one HPA are read, oldest first."""
+
+    def __init__(self) -> None:
+        self._delays: dict[str, int] = {}
+        self._own: dict[str, int] = {}
+        self._known: set[str] | None = None
+
+    def see(self, inputs: EvaluationInputs) -> None:
+        """Take in the pods of an evaluation."""
+        pods = inputs.observation.pods
+        if self._known is None:
+            self._known = {pod.name for pod in pods.rows}
+        for pod in pods.active:
+            if pod.name not in self._own and serving(pod, None) and _is_first(pod):
+                self._own[pod.name] = pod.ready_at_ms - (pod.start_ms or 0)
+                if pod.name not in self._known:
+                    self._delays[pod.name] = self._own[pod.name]
+
+    def start_up(self) -> StartUp:
+        """What was measured so far."""
+        delays, own = self._delays, self._own
+        if delays:
+            return StartUp(
+                ms=round(median(delays.values())), measured=len(delays), how="median of the pods that started"
+            )
+        if own:
+            return StartUp(ms=round(median(own.values())), measured=0, how="start to ready of the pods that were there")
+        return StartUp(ms=DEFAULT_MS, measured=0, how="no pod's start is known: assumed")
+
+
 def start_up(recorded: Iterable[EvaluationInputs]) -> StartUp:
     """Measure over one HPA's recording."""
-    delays: dict[str, int] = {}
-    own: dict[str, int] = {}
-    known: set[str] | None = None
+    clock = StartUpClock()
     for inputs in recorded:
-        pods = inputs.observation.pods
-        if known is None:
-            known = {pod.name for pod in pods.rows}
-        for pod in pods.active:
-            if pod.name not in own and serving(pod, None) and _is_first(pod):
-                own[pod.name] = pod.ready_at_ms - (pod.start_ms or 0)
-                if pod.name not in known:
-                    delays[pod.name] = own[pod.name]
-    if delays:
-        return StartUp(ms=round(median(delays.values())), measured=len(delays), how="median of the pods that started")
-    if own:
-        return StartUp(ms=round(median(own.values())), measured=0, how="start to ready of the pods that were there")
-    return StartUp(ms=DEFAULT_MS, measured=0, how="no pod's start is known: assumed")
+        clock.see(inputs)
+    return clock.start_up()
 
 
 def _is_first(pod: PodRow) -> bool:

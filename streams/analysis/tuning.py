@@ -20,6 +20,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.defaulting import set_defaults_v2
 from schemas.kubernetes.hpa import metric_source
 from streams.analysis.candidate import Candidate, CandidateError, candidate
+from streams.analysis.capacity import capacity_of
 from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.loadcycle import cycle_ms
 from streams.analysis.measures import Moment
@@ -280,17 +281,14 @@ def _series(inputs: list[EvaluationInputs], deployed: Candidate) -> tuple[int, L
 def _capacity(deployed: Candidate, index: int, inputs: list[EvaluationInputs], high: float) -> float:
     """What a pod carries, as a multiple of the deployed target."""
     spec = deployed.autoscaler.metrics[index]
-    if spec.calculation == kinds.UTILIZATION:
-        return max(100 / spec.target, high)
-    ratios = []
-    for each in inputs:
+    ratios: list[float] = []
+    for each in inputs if spec.calculation != kinds.UTILIZATION else ():
         given = deployed.answers(each)
         load = metric_load(spec, given[index], each.observation.pods) if index < len(given) else None
         pods_needed = needed(spec, load) if load is not None else None
         if load is not None and pods_needed is not None and load.pods:
             ratios.append(pods_needed / load.pods)
-    ratios.sort()
-    return max(high, ratios[int(len(ratios) * 0.99)] if ratios else high)
+    return capacity_of(spec, ratios, high)
 
 
 def _capacity_text(world: _World) -> str:

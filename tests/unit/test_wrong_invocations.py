@@ -101,6 +101,7 @@ WRONG = (
     ("backtest -f hpa.yaml --html nosuch/x.html", 2, "Its folder does not exist"),
     ("backtest -f empty.yaml", 2, "no HorizontalPodAutoscaler found"),
     ("tune east/shop/checkout --objective fast", 2, "is not one of"),
+    ("regret -A --price cheap", 2, "a number from 0 on"),
     ("page --host 0.0.0.0", 2, "is reached from other machines"),
     ("page --port 99999", 2, "is not in the range"),
     ("history nosuch", 4, "no HPA nosuch"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import CommandError, not_found, usage
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streams.analysis.hpabacktest import Backtest, Model
     from streams.history.evaluationinputs import HpaEvent
     from streams.history.past import Past
+    from streams.state.probe import EvaluationInputs
 
 
 MOST_HELD: Final = 300_000
@@ -115,10 +116,7 @@ async def events_by_hpa(
     Raises:
         CommandError: the log does not reach back (exit 2).
     """
-    by_partition: dict[int, list[HpaId]] = {}
-    for hpa in sorted(wanted):
-        by_partition.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
-    for number, left in sorted(by_partition.items()):
+    for number, left in sorted(_by_partition(wanted, count).items()):
         while left:
             found = await _held(past, left, number, window, native)
             yield found
@@ -144,6 +142,46 @@ async def _held(
             while held > MOST_HELD and len(found) > 1:
                 for _ in range(len(found) // 2):
                     held -= len(found.popitem()[1])
+    return found
+
+
+class Reader(Protocol):
+    """Takes in the evaluations of one HPA, in the order of the log, and keeps what its question needs of them."""
+
+    def add(self, inputs: EvaluationInputs) -> None:
+        """Take in an evaluation."""
+        ...
+
+
+R = TypeVar("R", bound=Reader)
+
+
+async def readers_by_hpa(
+    past: Past, wanted: set[HpaId], count: int, window: Window, reader: Callable[[HpaId], R]
+) -> AsyncGenerator[dict[HpaId, R], None]:
+    """Readers that have taken in what became of HPAs: those of one log partition at a time.
+
+    Unlike `events_by_hpa` no evaluation is held, so each partition is read once.
+
+    Raises:
+        CommandError: the log does not reach back (exit 2).
+    """
+    from streams.history.evaluationinputs import Evaluated, events_between
+
+    for number, hpas in sorted(_by_partition(wanted, count).items()):
+        found = {hpa: reader(hpa) for hpa in hpas}
+        between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__)
+        async with aclosing(between) as events:
+            async for event in events:
+                if isinstance(event, Evaluated):
+                    found[event.inputs.hpa].add(event.inputs)
+        yield found
+
+
+def _by_partition(wanted: set[HpaId], count: int) -> dict[int, list[HpaId]]:
+    found: dict[int, list[HpaId]] = {}
+    for hpa in sorted(wanted):
+        found.setdefault(partition_for(hpa.namespace_key, count), []).append(hpa)
     return found
 
 

@@ -1,0 +1,213 @@
+"""What `regret` found as text and as a document: the whole, its causes, and HPA by HPA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fleethpa.cli.output.table import layout
+from fleethpa.cli.output.times import rfc3339
+
+if TYPE_CHECKING:
+    from streams.analysis.regret import Cause, Parts, Regret
+
+_MILLI_MINUTE_MS: Final = 60
+CAUSE_TEXTS: Final[dict[Cause, str]] = {
+    "startUp": "start-up: pods take time until they take load",
+    "target": "target: what a pod carries is not used up",
+    "missingMetrics": "missing metrics",
+    "tolerance": "tolerance: the metric was near enough to its target",
+    "reaction": "reaction: the load moved after it was measured",
+    "window": "stabilization window",
+    "policy": "scaling policies",
+    "minReplicas": "minReplicas",
+    "maxReplicas": "maxReplicas",
+    "pause": "pause or freeze",
+    "guard": "a guard: largest step, overflow",
+    "otherWriters": "not decided: other writers, writes under way",
+}
+
+
+class Printed(NamedTuple):
+    """A regret in the units that are printed: thousandths of replica-hours and of minutes."""
+
+    too_many: Parts
+    too_few: Parts
+    minutes: Parts
+
+
+def printed(regret: Regret) -> Printed:
+    """Round one HPA's regret so that its causes still add up."""
+    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS, rounded
+
+    return Printed(
+        rounded(regret.too_many, MILLI_REPLICA_HOUR_MS),
+        rounded(regret.too_few, MILLI_REPLICA_HOUR_MS),
+        rounded(regret.too_few_ms, _MILLI_MINUTE_MS),
+    )
+
+
+def fleet(several: Sequence[Printed]) -> Printed:
+    """Several HPAs together: the sums of what is printed for each."""
+    from streams.analysis.regret import added
+
+    return Printed(
+        added(each.too_many for each in several),
+        added(each.too_few for each in several),
+        added(each.minutes for each in several),
+    )
+
+
+def page(found: Sequence[Regret], price: Decimal | None) -> list[str]:
+    """The report as text: the HPA with most replicas too many first."""
+    amounts = {each.hpa: printed(each) for each in found}
+    whole = fleet(list(amounts.values()))
+    ran, oracle = (_hours(sum(getattr(each, name) for each in found)) for name in ("ran", "oracle"))
+    judged_ms, carried_ms, unknown_ms = (
+        sum(getattr(each, name) for each in found) for name in ("known_ms", "carried_ms", "unknown_ms")
+    )
+    since, until = min(each.since_ms for each in found), max(each.until_ms for each in found)
+    lines = [
+        f"{_named(found)}   {rfc3339(since)} … {rfc3339(until)}",
+        f"{ran} replica-hours ran; an oracle that knew the load would have run {oracle}",
+        "",
+        *layout(_cause_rows(whole, price)),
+    ]
+    if len(found) > 1:
+        lines += ["", *layout(_hpa_rows(found, amounts, price))]
+    notes = [f"  - {text}" for text in _notes(judged_ms, carried_ms, unknown_ms)]
+    return [*lines, "", "What this is:", *notes]
+
+
+def _named(found: Sequence[Regret]) -> str:
+    return str(found[0].hpa) if len(found) == 1 else f"{len(found)} HPAs"
+
+
+def _cause_rows(whole: Printed, price: Decimal | None) -> list[tuple[str, ...]]:
+    from streams.analysis.regret import CAUSES
+
+    head = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
+    rows: list[tuple[str, ...]] = [(*head, "COST") if price is not None else head]
+    by_size = sorted(CAUSES, key=lambda cause: -whole.too_many.parts[cause])
+    for cause in by_size:
+        many, few, minutes = (each.parts[cause] for each in whole)
+        if many or few or minutes:
+            rows.append(_row(CAUSE_TEXTS[cause], (many, few, minutes), whole.too_many.whole, price))
+    totals = (whole.too_many.whole, whole.too_few.whole, whole.minutes.whole)
+    return [*rows, _row("total", totals, whole.too_many.whole, price)]
+
+
+def _row(name: str, amounts: tuple[int, int, int], whole: int, price: Decimal | None) -> tuple[str, ...]:
+    many, few, minutes = amounts
+    share = f"{many / whole:.1%}" if whole else "-"
+    row = (name, _milli(many), share, _milli(few), _milli(minutes))
+    return row if price is None else (*row, f"{cost(many, price):,.2f}")
+
+
+def _hpa_rows(found: Sequence[Regret], amounts: dict[Any, Printed], price: Decimal | None) -> list[tuple[str, ...]]:
+    head = ("HPA", "RAN", "ORACLE", "TOO MANY", "MAINLY", "MINUTES TOO FEW", "MAINLY")
+    rows: list[tuple[str, ...]] = [(*head, "COST") if price is not None else head]
+    for each in sorted(found, key=lambda regret: -amounts[regret.hpa].too_many.whole):
+        own = amounts[each.hpa]
+        row = (
+            str(each.hpa),
+            _hours(each.ran),
+            _hours(each.oracle),
+            _milli(own.too_many.whole),
+            main_cause(own.too_many),
+            _milli(own.minutes.whole),
+            main_cause(own.minutes),
+        )
+        rows.append(row if price is None else (*row, f"{cost(own.too_many.whole, price):,.2f}"))
+    return rows
+
+
+def main_cause(parts: Parts) -> str:
+    """The cause with the largest part; `-` where there is nothing."""
+    return max(parts.parts, key=lambda cause: parts.parts[cause]) if parts.whole else "-"
+
+
+def cost(milli_replica_hours: int, price: Decimal) -> Decimal:
+    """Replica-hours at a price per replica-hour."""
+    return price * milli_replica_hours / 1000
+
+
+def _milli(amount: int) -> str:
+    return f"{amount // 1000:,}.{amount % 1000:03d}"
+
+
+def _hours(replica_ms: int) -> str:
+    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS
+
+    return _milli((2 * replica_ms + MILLI_REPLICA_HOUR_MS) // (2 * MILLI_REPLICA_HOUR_MS))
+
+
+def _notes(judged_ms: int, carried_ms: int, unknown_ms: int) -> list[str]:
+    from streams.analysis.regret import CARRIED_MS
+
+    said = [
+        "the oracle knows the load ahead, fills its pods up to what they carry, and starts them with no delay",
+        f"judged: {judged_ms / 3_600_000:,.1f} hours of HPAs",
+    ]
+    if carried_ms:
+        said.append(
+            f"for {carried_ms / 60_000:,.1f} minutes of it no load was measured: the last one known is used, "
+            f"for {CARRIED_MS // 60_000} minutes at most"
+        )
+    if unknown_ms:
+        said.append(f"not judged: {unknown_ms / 60_000:,.1f} minutes, as their load is not known")
+    said.append("the log has no latency and no prices: how bad a missing replica was is not known")
+    return said
+
+
+def document(found: Sequence[Regret], price: Decimal | None) -> dict[str, Any]:
+    """The report for machine formats: amounts are whole thousandths, and causes add up to totals."""
+    from fleethpa.cli.output.formats import API_VERSION
+
+    amounts = [printed(each) for each in found]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "RegretReport",
+        "pricePerReplicaHour": None if price is None else float(price),
+        "total": _amounts(fleet(amounts), price),
+        "items": [_item(each, own, price) for each, own in zip(found, amounts, strict=True)],
+    }
+
+
+def _item(regret: Regret, own: Printed, price: Decimal | None) -> dict[str, Any]:
+    import msgspec
+
+    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS
+
+    return {
+        "cluster": regret.hpa.cluster,
+        "namespace": regret.hpa.namespace,
+        "name": regret.hpa.name,
+        "since": rfc3339(regret.since_ms),
+        "until": rfc3339(regret.until_ms),
+        "replicaHours": round(regret.ran / MILLI_REPLICA_HOUR_MS / 1000, 6),
+        "oracleReplicaHours": round(regret.oracle / MILLI_REPLICA_HOUR_MS / 1000, 6),
+        "judgedSeconds": regret.known_ms / 1000,
+        "carriedSeconds": regret.carried_ms / 1000,
+        "notJudgedSeconds": regret.unknown_ms / 1000,
+        "startUp": msgspec.to_builtins(regret.start_up),
+        **_amounts(own, price),
+    }
+
+
+def _amounts(own: Printed, price: Decimal | None) -> dict[str, Any]:
+    from streams.analysis.regret import CAUSES
+
+    def named(many: int, few: int, minutes: int) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "tooManyMilliReplicaHours": many,
+            "tooFewMilliReplicaHours": few,
+            "tooFewMilliMinutes": minutes,
+        }
+        return made if price is None else made | {"cost": float(cost(many, price))}
+
+    causes = {
+        cause: named(*(each.parts[cause] for each in own)) for cause in CAUSES if any(each.parts[cause] for each in own)
+    }
+    return named(*(each.whole for each in own)) | {"causes": causes}

@@ -1,0 +1,93 @@
+"""`fleethpa regret`: what the decisions of a period cost against an oracle that knew the load, by cause."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+import click
+
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.failures import OK, CommandError, not_found, usage
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.backtesting import Window
+    from streams.analysis.regret import Regret
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
+@click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
+@click.option("--price", metavar="NUMBER", help="What a replica costs per hour, in a currency of your own.")
+@output_option(formats=("table", "json", "yaml"))
+@command_options(reads=True)
+def regret(
+    session: Session, selection: Selection, since: str, until: str | None, price: str | None, output: str
+) -> int:
+    """Show what decisions cost against an oracle that knew the load: too many replicas, too few, and why.
+
+    The causes add up to the whole. Nothing about latency or money is in the log: a price is used only where --price
+    gives one.
+    """
+    from fleethpa.cli.common.backtesting import Window
+    from fleethpa.cli.common.filters import closed_window
+    from fleethpa.cli.output import regretpage as pages
+    from fleethpa.cli.output.formats import machine
+
+    per_hour = parse_price(price)
+    begin, end = closed_window(since, until, session.now_ms())
+    found = session.run(_regrets(session, selection, Window(begin, end)))
+    if output == "table":
+        session.page("\n".join(pages.page(found, per_hour)))
+    else:
+        session.out(machine(pages.document(found, per_hour), output))
+    return OK
+
+
+def parse_price(text: str | None) -> Decimal | None:
+    """Read `--price`; None: none was given.
+
+    Raises:
+        CommandError: not a number, or below 0 (exit 2).
+    """
+    if text is None:
+        return None
+    try:
+        price = Decimal(text)
+    except InvalidOperation as error:
+        raise _no_price(text) from error
+    if not price.is_finite() or price < 0:
+        raise _no_price(text)
+    return price
+
+
+def _no_price(text: str) -> CommandError:
+    return usage(f"--price {text} is not a price", cause="A price per replica-hour is a number from 0 on: 0.04.")
+
+
+async def _regrets(session: Session, selection: Selection, window: Window) -> list[Regret]:
+    from fleethpa.cli.common.backtesting import readers_by_hpa
+    from fleethpa.cli.common.finding import chosen
+    from fleethpa.cli.common.fleetstate import read_state
+    from streams.analysis.regret import RegretReader
+
+    async with session.past() as past:
+        views = chosen(await read_state(past), selection)
+        count = await past.partitions()
+        made: dict[object, Regret | None] = {}
+        async with aclosing(readers_by_hpa(past, {view.id for view in views}, count, window, RegretReader)) as parts:
+            async for readers in parts:
+                made |= {hpa: reader.regret() for hpa, reader in readers.items()}
+    found = [each for view in views if (each := made[view.id]) is not None]
+    if not found:
+        raise not_found(
+            f"no evaluation of {selection} in this window",
+            cause="Regret is computed from recorded evaluations.",
+            next_step="fleethpa decisions -A --since 30d, to see when there are some",
+        )
+    return found

@@ -1,0 +1,368 @@
+"""Regret: what the decisions of a period cost against an oracle that knows the load, divided among its causes.
+
+The oracle runs at each moment the pods that the load needs where each carries what a pod can carry (`capacity.py`), and
+at least one. Two wholes are divided: replicas too many (what ran, less what the oracle runs), and ready pods too few,
+as replicas and as time. Between the oracle's number and what really was lie the numbers of the decision that was in
+force, one after the other: what the load needs at the target, what the metrics asked for, what the stabilization window
+made of it, the policies and bounds, the pause, what was running, what was ready. Each cause answers for the part of the
+way that its step adds and no step before it has covered. So the causes add up to the whole, in whole
+replica-milliseconds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from schemas.keys import HpaId
+from streams.analysis.answer import Answer, answer
+from streams.analysis.capacity import capacity_of
+from streams.analysis.measures import Moment, spans_ms
+from streams.analysis.podstartup import StartUp, StartUpClock
+from streams.analysis.recordedload import metric_load, needed, serving_at
+from streams.analysis.scores import oracle
+from streams.hpa.autoscaler import MetricSpec
+from streams.hpa.gofloat import MAX_INT32
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.observation import Scale
+from streams.state.probe import EvaluationInputs
+
+Cause = Literal[
+    "startUp",
+    "target",
+    "missingMetrics",
+    "tolerance",
+    "reaction",
+    "window",
+    "policy",
+    "minReplicas",
+    "maxReplicas",
+    "pause",
+    "guard",
+    "otherWriters",
+]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""In the order of the way from the oracle to what was."""
+CARRIED_MS = 900_000
+"""How long the last known load stands in for one that is not known."""
+MILLI_REPLICA_HOUR_MS = 3_600
+"""Replica-milliseconds in a thousandth of a replica-hour."""
+_BOUNDS: dict[str, Cause] = {
+    "TooManyReplicas": "maxReplicas",
+    "TooFewReplicas": "minReplicas",
+    "ScaleUpLimit": "policy",
+    "ScaleDownLimit": "policy",
+}
+_GUARDS: dict[str, Cause] = {"Paused": "pause", "Frozen": "pause", "MaxStep": "guard", "Overflow": "guard"}
+
+
+class Level(Struct, frozen=True, gc=False):
+    """A number of replicas on the way from the oracle to what was, and the cause that answers for it."""
+
+    cause: Cause
+    replicas: int
+
+
+class MetricNeed(Struct, frozen=True, gc=False):
+    """One metric at one evaluation: `pods` that the load needs at its target, and the load per pod over the target.
+
+    `key`: which metric of which generation of the spec it is.
+    """
+
+    key: bytes
+    spec: MetricSpec
+    pods: float
+    ratio: float | None
+
+
+class RegretStep(Struct, frozen=True):
+    """What one evaluation says about regret, without the rest of it.
+
+    `replicas`: the count that it found; `ready`: pods that took load. `levels`: the numbers of its decision, from the
+    metrics to the end, in force until the next evaluation. `high`: the upper end of its tolerance.
+    """
+
+    time_ms: int
+    period_ms: int
+    replicas: int
+    ready: int
+    needs: tuple[MetricNeed, ...]
+    levels: tuple[Level, ...]
+    high: float
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """A whole and its parts by cause; the parts add up to the whole."""
+
+    whole: int
+    parts: dict[Cause, int]
+
+
+class Regret(Struct, frozen=True, kw_only=True):
+    """The regret of one HPA over a period.
+
+    `too_many`, `too_few`: replica-milliseconds; `too_few_ms`: time with too few ready pods, each moment counted for the
+    cause that answers for most of what was missing. `ran`, `oracle`: replica-milliseconds that ran, and that the oracle
+    runs. `known_ms`: the time that is judged; of it `carried_ms` with the last load known before. `unknown_ms`: time
+    that is not judged, for its load is not known.
+    """
+
+    hpa: HpaId
+    since_ms: int
+    until_ms: int
+    known_ms: int
+    carried_ms: int
+    unknown_ms: int
+    ran: int
+    oracle: int
+    too_many: Parts
+    too_few: Parts
+    too_few_ms: Parts
+    start_up: StartUp
+
+
+# --- one evaluation ---------------------------------------------------------------------------------------------------
+
+
+class RegretReader:
+    """Reads the evaluations of one HPA, oldest first, and keeps only what regret needs."""
+
+    def __init__(self, hpa: HpaId) -> None:
+        self.hpa = hpa
+        self.steps: list[RegretStep] = []
+        self.clock = StartUpClock()
+
+    def add(self, inputs: EvaluationInputs) -> None:
+        """Take in an evaluation; one at which the scale was unknown is left out."""
+        scale = inputs.observation.scale
+        if not isinstance(scale, Scale):
+            return
+        self.clock.see(inputs)
+        pods, answers = inputs.observation.pods, inputs.observation.answers
+        self.steps.append(
+            RegretStep(
+                time_ms=inputs.now_ms,
+                period_ms=inputs.period_ms,
+                replicas=scale.spec_replicas,
+                ready=serving_at(answers, pods),
+                needs=_needs(inputs),
+                levels=levels(answer(inputs)),
+                high=tolerance_band(inputs.autoscaler, inputs.settings)[1],
+            )
+        )
+
+    def regret(self) -> Regret | None:
+        """Judge what was read; None: there was no evaluation with a known scale."""
+        return regret(self.hpa, self.steps, self.clock.start_up()) if self.steps else None
+
+
+def _needs(inputs: EvaluationInputs) -> tuple[MetricNeed, ...]:
+    found = []
+    for index, (spec, given) in enumerate(zip(inputs.autoscaler.metrics, inputs.observation.answers, strict=False)):
+        load = metric_load(spec, given, inputs.observation.pods)
+        pods = needed(spec, load) if load is not None else None
+        if load is not None and pods is not None:
+            key = b"%d %d" % (inputs.generation, index)
+            found.append(MetricNeed(key, spec, pods, pods / load.pods if load.pods else None))
+    return tuple(found)
+
+
+def levels(made: Answer) -> tuple[Level, ...]:
+    """The numbers of a decision, from what the metrics asked for to what it gave."""
+    evaluation = made.evaluation
+    found: list[Level] = []
+    if evaluation.path == "metricsFailed":
+        found.append(Level("missingMetrics", made.current))
+    elif evaluation.path == "aboveMax":
+        found.append(Level("maxReplicas", evaluation.desired_replicas or 0))
+    elif evaluation.path == "belowMin":
+        found.append(Level("minReplicas", evaluation.desired_replicas or 0))
+    elif evaluation.normalization is not None:
+        normal = evaluation.normalization
+        found.append(Level(_asked_by(made), normal.desired))
+        found.append(Level("window", normal.stabilized))
+        found.append(Level(_BOUNDS.get(normal.bound, "policy"), normal.limited))
+        if evaluation.raised_to_min:
+            found.append(Level("minReplicas", evaluation.desired_replicas or 0))
+    held = next((_GUARDS[each] for each in made.constraints if each in _GUARDS), None)
+    if held is not None:
+        found.append(Level(held, made.final))
+    return tuple(found)
+
+
+def _asked_by(made: Answer) -> Cause:
+    """Why the metrics asked for what they did, where that is not what the load needs."""
+    metrics = made.evaluation.metrics
+    asking = [each.calculation for each in metrics if each.calculation is not None]
+    if len(asking) < len(metrics):
+        return "missingMetrics"
+    leading = max(asking, key=lambda each: each.proposal, default=None)
+    if leading is None:
+        return "reaction"
+    if leading.missing:
+        return "missingMetrics"
+    if leading.kept == "withinTolerance":
+        return "tolerance"
+    return "startUp" if leading.not_ready and leading.kept else "reaction"
+
+
+# --- a period ---------------------------------------------------------------------------------------------------------
+
+
+def regret(hpa: HpaId, steps: Sequence[RegretStep], start_up: StartUp) -> Regret:
+    """Judge evaluations of one HPA, oldest first, at least one."""
+    period_ms = steps[-1].period_ms
+    known, carried = _loads(steps)
+    at_capacity = _moments(steps, known, _capacities(steps))
+    at_target = _moments(steps, known, {})
+    now = oracle(at_capacity, 1, MAX_INT32)
+    early = oracle(at_capacity, 1, MAX_INT32, start_up.ms)
+    wanted = oracle(at_target, 1, MAX_INT32, start_up.ms)
+    many, few, few_ms = (dict.fromkeys(CAUSES, 0) for _ in range(3))
+    ran = ideal = known_ms = carried_ms = unknown_ms = missing = surplus = short_ms = 0
+    in_force = steps[0].levels
+    for index, (step, span) in enumerate(zip(steps, spans_ms(at_target, period_ms), strict=True)):
+        need = now[index]
+        if need is None:
+            unknown_ms += span
+            in_force = step.levels
+            continue
+        known_ms += span
+        carried_ms += span if carried[index] else 0
+        ran += step.replicas * span
+        ideal += need * span
+        way = [Level("startUp", early[index] or need), Level("target", wanted[index] or need), *in_force]
+        if step.replicas > need:
+            surplus += (step.replicas - need) * span
+            for cause, part in way_up(need, step.replicas, way):
+                many[cause] += part * span
+        if step.ready < need:
+            missing += (need - step.ready) * span
+            short_ms += span
+            way = [*way[1:], Level("otherWriters", step.replicas)]
+            parts = way_down(need, step.ready, way)
+            for cause, part in parts:
+                few[cause] += part * span
+            few_ms[_main(parts)] += span
+        in_force = step.levels
+    return Regret(
+        hpa=hpa,
+        since_ms=steps[0].time_ms,
+        until_ms=steps[-1].time_ms,
+        known_ms=known_ms,
+        carried_ms=carried_ms,
+        unknown_ms=unknown_ms,
+        ran=ran,
+        oracle=ideal,
+        too_many=Parts(whole=surplus, parts=many),
+        too_few=Parts(whole=missing, parts=few),
+        too_few_ms=Parts(whole=short_ms, parts=few_ms),
+        start_up=start_up,
+    )
+
+
+def way_up(need: int, ran: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:
+    """Divide what ran above the need among the levels between; what is left is other writers'. Sums to `ran - need`."""
+    found: list[tuple[Cause, int]] = []
+    reached = need
+    for level in way:
+        upto = min(level.replicas, ran)
+        if upto > reached:
+            found.append((level.cause, upto - reached))
+            reached = upto
+    if ran > reached:
+        found.append(("otherWriters", ran - reached))
+    return found
+
+
+def way_down(need: int, ready: int, way: Iterable[Level]) -> list[tuple[Cause, int]]:
+    """Divide what was missing among the levels below the need; what is left was running and not ready: start-up. Sums
+    to `need - ready`.
+    """
+    found: list[tuple[Cause, int]] = []
+    reached = need
+    for level in way:
+        downto = max(level.replicas, ready)
+        if downto < reached:
+            found.append((level.cause, reached - downto))
+            reached = downto
+    if ready < reached:
+        found.append(("startUp", reached - ready))
+    return found
+
+
+def _main(parts: Sequence[tuple[Cause, int]]) -> Cause:
+    """The cause of the largest part; of equal ones the first."""
+    sums: dict[Cause, int] = {}
+    for cause, part in parts:
+        sums[cause] = sums.get(cause, 0) + part
+    return max(sums, key=lambda cause: (sums[cause], -CAUSES.index(cause)))
+
+
+def _loads(steps: Sequence[RegretStep]) -> tuple[list[tuple[MetricNeed, ...]], list[bool]]:
+    """The load at each step, and whether it is one that was known before; empty: not known."""
+    found: list[tuple[MetricNeed, ...]] = []
+    carried: list[bool] = []
+    last: tuple[MetricNeed, ...] = ()
+    known_ms = 0
+    for step in steps:
+        if step.needs:
+            last, known_ms = step.needs, step.time_ms
+        usable = bool(step.replicas) and bool(last) and step.time_ms - known_ms <= CARRIED_MS
+        found.append(last if usable else ())
+        carried.append(usable and not step.needs)
+    return found, carried
+
+
+def _capacities(steps: Sequence[RegretStep]) -> dict[bytes, float]:
+    """By metric and target: what a pod carries, as a multiple of the target."""
+    ratios: dict[bytes, list[float]] = {}
+    last: dict[bytes, tuple[MetricSpec, float]] = {}
+    for step in steps:
+        for need in step.needs:
+            own = ratios.setdefault(need.key, [])
+            if need.ratio is not None:
+                own.append(need.ratio)
+            last[need.key] = need.spec, step.high
+    return {key: capacity_of(spec, ratios[key], high) for key, (spec, high) in last.items()}
+
+
+def _moments(
+    steps: Sequence[RegretStep], loads: Sequence[tuple[MetricNeed, ...]], capacities: Mapping[bytes, float]
+) -> list[Moment]:
+    """The steps with the load in pods: at capacity where that is given, else at target."""
+    return [
+        Moment(
+            step.time_ms,
+            step.replicas,
+            step.ready,
+            max((need.pods / capacities.get(need.key, 1.0) for need in needs), default=None),
+            False,
+        )
+        for step, needs in zip(steps, loads, strict=True)
+    ]
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def rounded(parts: Parts, unit: int) -> Parts:
+    """A whole in units, rounded half up, and its parts in units that add up to it: the largest remainders go up."""
+    whole = (2 * parts.whole + unit) // (2 * unit)
+    down = {cause: part // unit for cause, part in parts.parts.items()}
+    left = whole - sum(down.values())
+    by_remainder = sorted(parts.parts, key=lambda cause: (-(parts.parts[cause] % unit), CAUSES.index(cause)))
+    for cause in by_remainder[:left]:
+        down[cause] += 1
+    return Parts(whole=whole, parts=down)
+
+
+def added(several: Iterable[Parts]) -> Parts:
+    """The sum of several wholes, cause by cause."""
+    sums: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
+    whole = 0
+    for each in several:
+        whole += each.whole
+        for cause, part in each.parts.items():
+            sums[cause] += part
+    return Parts(whole=whole, parts=sums)

@@ -1,0 +1,77 @@
+"""`fleethpa regret` on an archive: text, document, price, wrong use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.archive_kit import write_archive
+from tests.generated_log import Fleet
+from tests.published import fits
+from tests.unit.cli_kit import Cli
+
+SINCE = ("--since", "2025-12-31T00:00:00Z")
+FLEET = Fleet(hpas=3, namespaces=2, minutes=20, partitions=2, metrics=2, seed=5, pods=6)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", FLEET, segment_ms=600_000)
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: Path) -> Any:
+    """Run a command on the archive."""
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    run = Cli(monkeypatch)
+    return lambda *arguments: run(*arguments, "--from", str(archive))
+
+
+def test_the_causes_of_a_fleet_add_up_in_the_document(ask: Any) -> None:
+    document = fits("RegretReport", ask("regret", "-A", *SINCE, "-o", "json").stdout)
+
+    assert len(document["items"]) == 3
+    assert document["pricePerReplicaHour"] is None
+    for name in ("tooManyMilliReplicaHours", "tooFewMilliReplicaHours", "tooFewMilliMinutes"):
+        for each in (document["total"], *document["items"]):
+            assert each[name] == sum(cause[name] for cause in each["causes"].values())
+        assert document["total"][name] == sum(item[name] for item in document["items"])
+    assert document["total"]["tooManyMilliReplicaHours"] > 0
+
+
+def test_the_text_has_the_causes_the_hpas_and_what_it_is(ask: Any) -> None:
+    made = ask("regret", "-A", *SINCE)
+
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith("3 HPAs   2026-01-01T")
+    for text in ("an oracle that knew the load would have run", "CAUSE", "total", "HPA", "no latency and no prices"):
+        assert text in made.stdout
+    assert "COST" not in made.stdout
+
+
+def test_a_price_adds_the_cost(ask: Any) -> None:
+    assert "COST" in ask("regret", "-A", *SINCE, "--price", "0.05").stdout
+    document = fits("RegretReport", ask("regret", "c0/ns0/app0", *SINCE, "--price", "2", "-o", "json").stdout)
+    assert document["total"]["cost"] == document["total"]["tooManyMilliReplicaHours"] * 2 / 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("regret", "-A", "--price", "cheap"), 2, "a number from 0 on"),
+        (("regret", "-A", "--price", "-1"), 2, "a number from 0 on"),
+        (("regret", "-A", "--price", "NaN"), 2, "a number from 0 on"),
+        (("regret", "c0/ns0/nobody"), 4, "nobody"),
+        (
+            ("regret", "-A", "--since", "2026-01-01T00:15:00Z", "--until", "2026-01-01T00:15:00.001Z"),
+            4,
+            "no evaluation",
+        ),
+    ],
+)
+def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    made = ask(*arguments)
+    assert made.exit_code == code, made.output
+    assert said in made.stderr
