@@ -49,8 +49,10 @@ class Actuator:
         metrics: ReconcilerMetrics,
         clock: Clock,
         timeout_s: float = 5.0,
+        forbids: Callable[[], str] = str,
     ) -> None:
-        self._client, self._discovery = client, Discovery(client)
+        """`forbids`: why nothing may be written now; empty: it may."""
+        self._client, self._discovery, self._forbids = client, Discovery(client), forbids
         self._is_newest, self._guards, self._metrics, self._clock = is_newest, guards, metrics, clock
         self._timeout_s = timeout_s
         self._down = _NEVER
@@ -78,6 +80,8 @@ class Actuator:
             return _SUPERSEDED
         if late_ms > LONG_STALE_MS:
             return End("stale", "its time to live passed long ago")
+        if reason := self._forbids():
+            return End("refused", reason)
         since, error = self._down
         if late_ms >= 0 and self._clock() - since < DOWN_FOR_MS:
             return End("failed", error)
@@ -126,6 +130,8 @@ class Actuator:
             return _SUPERSEDED
         if self._clock() >= (run.decision.expires or 0):
             return End("stale", "its time to live passed before it could be written")
+        if reason := self._forbids():
+            return End("refused", reason)
         body = {**run.raw, "spec": {**(run.raw.get("spec") or {}), "replicas": replicas}}
         written = await self._client.put(run.path, body, timeout_s=self._timeout(run.decision))
         self._answered(200)

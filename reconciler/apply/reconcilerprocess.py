@@ -16,25 +16,17 @@ from contextlib import AsyncExitStack, aclosing
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
 
-from reconciler.apply.actuate import Actuator
-from reconciler.apply.clusterworker import WorkerPool
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits, is_short
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.settingsfollower import follow_settings
-from reconciler.apply.statuswriter import Shower, Showing
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.fullrecords import FullRecords
-from reconciler.core.inbox import Inbox, OffsetProgress, Position, WantedWrite
-from reconciler.core.objectbodies import time_ms
-from reconciler.core.plan import End, outcome
-from reconciler.core.statusplan import wants_events, wants_status
+from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
-from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision
-from schemas.keys import namespace_key
 from schemas.outcomes import Outcome
 from schemas.scales import Serving
 from schemas.topics import DECISIONS, OUTCOMES, SCALES
@@ -54,24 +46,7 @@ LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
 """So many records are read back where the broker cannot find a time, as the embedded one cannot."""
-_SHORT = b"io.fleethpa.decision.short.v1"
-_SOURCE = "/clusters/"
 _LAST_WORDS_S = 5.0
-
-
-class _Lane:
-    """All that works on one cluster."""
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        wishes: "WorkerPool[str, WantedWrite]",
-        shows: "WorkerPool[tuple[str, str], Showing]",
-        actuator: Actuator,
-        shower: Shower,
-    ) -> None:
-        self.client, self.wishes, self.shows = client, wishes, shows
-        self.actuator, self.shower = actuator, shower
 
 
 class Reconciler:
@@ -81,9 +56,14 @@ class Reconciler:
         self._config = config
         self.health = PartHealth("decisions", "settings")
         self._metrics = ReconcilerMetrics(self.health.registry)
-        self._inbox = Inbox()
-        self._full = FullRecords()
         self._settings = GuardSettings()
+        self._writers = ClusterWriters(
+            self,
+            self._settings,
+            self._metrics,
+            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            clock=config.clock,
+        )
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
         self._reading = asyncio.Event()
@@ -92,7 +72,6 @@ class Reconciler:
         self._progress: dict[int, OffsetProgress] = {}
         self._committed: dict[int, int] = {}
         self._assignments: Counter[int] = Counter()
-        self._lanes: dict[str, _Lane] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
@@ -124,7 +103,7 @@ class Reconciler:
                 self._group = group
                 tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
                 for client in self._clients:
-                    tasks += self._open_lane(client, group)
+                    tasks += self._writers.open(client, group)
                 await self._until_settings_known(stop)
                 await consumer.start()
                 consumer.subscribe([DECISIONS], listener=_Rebalance(self))
@@ -135,33 +114,6 @@ class Reconciler:
         finally:
             for client in self._clients:
                 await client.close()
-
-    def _open_lane(self, client: ClusterClient, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        actuator = Actuator(
-            client,
-            is_newest=self._inbox.is_newest,
-            guards=lambda: self._settings.guards(client.name),
-            metrics=self._metrics,
-            clock=self._config.clock,
-            timeout_s=self._config.request_timeout_s,
-        )
-        shower = Shower(client, metrics=self._metrics, clock=self._config.clock)
-
-        async def carry_out(wish: WantedWrite) -> None:
-            await self._end(wish, await actuator.carry_out(wish.decision))
-
-        async def show(showing: Showing) -> None:
-            await shower.show(showing)
-            self._shown(showing)
-
-        wishes: WorkerPool[str, WantedWrite] = WorkerPool(
-            carry_out, workers=self._config.workers, limit=self._config.queue
-        )
-        shows: WorkerPool[tuple[str, str], Showing] = WorkerPool(
-            show, workers=max(1, self._config.workers // 2), limit=self._config.queue
-        )
-        self._lanes[client.name] = _Lane(client, wishes, shows, actuator, shower)
-        return [group.create_task(wishes.run()), group.create_task(shows.run())]
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -186,12 +138,7 @@ class Reconciler:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            troubles = {name: lane.actuator.trouble for name, lane in self._lanes.items()}
-            body = Serving(
-                session=self._session,
-                clusters=sorted(self._lanes),
-                problems={name: text for name, text in troubles.items() if text},
-            )
+            body = Serving(session=self._session, clusters=self._writers.clusters, problems=self._writers.problems())
             try:
                 await self._publisher.send(SCALES, "", "", [body], self._config.clock())
             except TopicAuthorizationFailedError:
@@ -216,8 +163,8 @@ class Reconciler:
                 for record in records:
                     await self._take(partition.partition, record)
             await self._commit(consumer)
-            for name, lane in self._lanes.items():
-                self._metrics.waiting.labels(name).set(len(lane.wishes))
+            for name, count in self._writers.waiting().items():
+                self._metrics.waiting.labels(name).set(count)
 
     def went_back(self, partition: TopicPartition, end: int) -> None:
         """Reading went back in a partition that ends at `end`: what comes is read once more, or what was read is gone.
@@ -233,114 +180,36 @@ class Reconciler:
         progress = self._progress.setdefault(partition, OffsetProgress())
         progress.begin(record.offset)
         decision = self._decode(record)
-        if isinstance(decision, ShortDecision):
-            self._take_short(decision)
-        elif decision is not None and decision.cluster in self._lanes:
-            self._full.take(decision, partition, self._config.clock())
-            position = Position(partition, record.offset, self._assignments[partition])
-            await self._accept(self._lanes[decision.cluster], decision, position)
+        if decision is not None:
+            self._writers.take(decision, Position(partition, record.offset, self._assignments[partition]))
         progress.done(record.offset)
 
     def _decode(self, record: ConsumerRecord) -> Decision | ShortDecision | None:
-        """Read a record; None: it is not for a cluster that is served here, or cannot be read."""
-        headers = dict(record.headers)
-        source = headers.get("ce_source", b"").decode(errors="replace")
-        if source and source.removeprefix(_SOURCE) not in self._lanes:
-            return None
-        try:
-            if headers.get("ce_type") == _SHORT:
-                return decode(record.value, ShortDecision)
-            return decode(record.value, Decision)
-        except WireError as error:
-            self._metrics.decisions.labels("unreadable").inc()
-            where = f"{record.topic}-{record.partition}@{record.offset}"
-            log.error("not a decision record", extra={"position": where, "error": str(error)})
-            return None
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        decision: Decision | ShortDecision | None = self._writers.decode(record.value, record.headers, where)
+        return decision
 
-    def _take_short(self, short: ShortDecision) -> None:
-        """Show what a short record says. It asks for no write, and the next one makes up for it where it gets lost."""
-        decision = self._full.whole(short)
-        lane = self._lanes.get(decision.cluster) if decision is not None else None
-        if decision is None or lane is None:
-            return
-        is_due = lane.shower.is_due(decision, self._settings.status_every_ms(decision.cluster))
-        if (is_due and wants_status(decision)) or wants_events(decision):
-            self._queue_showing(lane, decision, None, status=is_due)
+    # --- what the writers ask -----------------------------------------------------------------------------------------
 
-    async def _accept(self, lane: _Lane, decision: Decision, position: Position) -> None:
-        wish, replaced = self._inbox.offer(decision, position)
-        for old in replaced:
-            # One that is being worked on finds out by itself, before it writes.
-            if lane.wishes.take_back(old.decision.id) is not None:
-                self._end_later(old, End("superseded", "a newer decision took its place"))
-        if wish is not None:
-            self._metrics.decisions.labels("write").inc()
-            self._progress[position.partition].begin(position.offset)
-            overflow = lane.wishes.put(decision.id, wish)
-            if overflow is not None:
-                self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if wants_status(decision) or wants_events(decision):
-            self._queue_showing(lane, decision, position)
+    def begin(self, position: Position) -> None:
+        """One more piece of work of this record was begun."""
+        self._progress[position.partition].begin(position.offset)
 
-    def _queue_showing(
-        self, lane: _Lane, decision: Decision, position: Position | None, *, status: bool = True
-    ) -> None:
-        self._metrics.decisions.labels("show").inc()
-        key = (decision.namespace, decision.name)
-        showing = lane.shows.waiting(key) or Showing()
-        showing.add(decision, position, status=status)
-        if position is not None:
-            self._progress[position.partition].begin(position.offset)
-        overflow = lane.shows.put(key, showing)
-        if overflow is not None:
-            self._shown(overflow)
-
-    # --- ends ---------------------------------------------------------------------------------------------------------
-
-    def _end_later(self, wish: WantedWrite, end: End) -> None:
-        self._group.create_task(self._end(wish, outcome(wish.decision, end)))
-
-    async def _end(self, wish: WantedWrite, ended: Outcome) -> None:
-        if self._is_ours(wish.position):
-            await self._tell(wish, ended)
-            self._inbox.ended(wish.decision)
-            self._done(wish.position)
-        elif ended.result == "applied":
-            await self._tell(wish, ended)
-        # Else it is for the partition's owner of now, who reads the decision again, to say what becomes of it: the
-        # first outcome counts, and ours only says that we gave it up.
-
-    async def _tell(self, wish: WantedWrite, ended: Outcome) -> None:
-        decision = wish.decision
-        now = self._config.clock()
-        await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now)
-        self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
-        if ended.result == "applied":
-            self._metrics.actuation.labels(decision.cluster).observe(
-                max(0, now - (time_ms(decision.time) or now)) / 1000
-            )
-        log.info(
-            "wanted write ended",
-            extra={
-                "decision": decision.id,
-                "hpa": f"{namespace_key(decision.cluster, decision.namespace)}/{decision.name}",
-                "wants": decision.wants,
-                "result": ended.result,
-                "error": ended.error,
-            },
-        )
-
-    def _shown(self, showing: Showing) -> None:
-        for position in showing.positions:
-            self._done(position)
-
-    def _is_ours(self, position: Position) -> bool:
-        return position.assignment == self._assignments[position.partition]
-
-    def _done(self, position: Position) -> None:
-        if self._is_ours(position) and (progress := self._progress.get(position.partition)) is not None:
+    def done(self, position: Position) -> None:
+        """One piece of work of this record has ended."""
+        if self.is_ours(position) and (progress := self._progress.get(position.partition)) is not None:
             progress.done(position.offset)
         self._ended.set()
+
+    def is_ours(self, position: Position) -> bool:
+        """Whether the record's partition was not taken from this member since it was read."""
+        return position.assignment == self._assignments[position.partition]
+
+    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+        """Write an outcome to the topic of outcomes."""
+        await self._publisher.send(OUTCOMES, decision.cluster, decision.namespace, [ended], now_ms)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
 
     async def _commit(self, consumer: AIOKafkaConsumer) -> None:
         offsets = {
@@ -404,9 +273,9 @@ class Reconciler:
                 async for partition, record in records:
                     if assignments[partition] != self._assignments[partition.partition]:
                         continue
-                    decision = None if dict(record.headers).get("ce_type") == _SHORT else self._decode(record)
-                    if isinstance(decision, Decision) and decision.cluster in self._lanes:
-                        self._full.take(decision, partition.partition, self._config.clock())
+                    decision = None if is_short(record.headers) else self._decode(record)
+                    if isinstance(decision, Decision):
+                        self._writers.learn(decision, partition.partition)
         except KafkaError as error:
             # Statuses are shown from the next full records on, ten minutes later at the latest.
             log.warning("earlier decisions could not be read", extra={"error": repr(error)})
@@ -414,9 +283,7 @@ class Reconciler:
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Give up what waits of these partitions: their new owner reads it again."""
         numbers = {partition.partition for partition in partitions}
-        for wish in self._inbox.forget(numbers):
-            self._lanes[wish.decision.cluster].wishes.take_back(wish.decision.id)
-        self._full.forget(numbers)
+        self._writers.forget(numbers)
         for number in numbers:
             self._assignments[number] += 1
             self._progress.pop(number, None)

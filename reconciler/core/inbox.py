@@ -42,16 +42,19 @@ def target_key(decision: Decision) -> TargetKey:
     return TargetKey(cluster, namespace, group, reference.get("kind", ""), reference.get("name", ""))
 
 
+_NOTHING_SEEN = (0, "")
+
+
 class Inbox:
     """The newest decision per target.
 
-    Decisions of a target come from one partition, in the order of their sequence numbers; a sequence number that was
-    seen
-    already is a repeat (a worker that came back) and is passed over.
+    Decisions of a target come from one partition of the log, in the order of their sequence numbers; a sequence number
+    that was seen already is a repeat (a worker that came back) and is passed over.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
+        self._seen: dict[int, tuple[int, str]] = {}
+        """Partition -> highest sequence number, and the time of its decision."""
         self._newest: dict[TargetKey, tuple[int, WantedWrite | None]] = {}
 
     def offer(self, decision: Decision, position: Position) -> tuple[WantedWrite | None, list[WantedWrite]]:
@@ -59,9 +62,9 @@ class Inbox:
 
         A newer evaluation that wants nothing replaces an older wish, too; a completion ends the wish it completes.
         """
-        if decision.seq <= self._seen.get(position.partition, 0):
+        if decision.seq <= self._seen.get(position.partition, _NOTHING_SEEN)[0]:
             return None, []
-        self._seen[position.partition] = decision.seq
+        self._seen[position.partition] = (decision.seq, decision.time)
         key = target_key(decision)
         _, before = self._newest.get(key, (0, None))
         if decision.kind == "completion" and (before is None or before.decision.id != decision.completes):
@@ -71,6 +74,14 @@ class Inbox:
             return None, []
         self._keep(key, decision.seq, wish)
         return wish, [] if before is None else [before]
+
+    def begins_anew(self, decision: Decision, partition: int) -> bool:
+        """Whether the numbers of a partition began again: the topic of decisions was created anew.
+
+        Log time never runs backwards in a partition, so a repeat is never later than the newest decision.
+        """
+        seq, time = self._seen.get(partition, _NOTHING_SEEN)
+        return decision.seq <= seq and decision.time > time
 
     def _keep(self, key: TargetKey, seq: int, wish: WantedWrite | None) -> None:
         if wish is None:

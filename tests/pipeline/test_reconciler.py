@@ -525,7 +525,7 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
             # What a rebalance does that gives the partitions back to the same member: nothing is committed yet.
             partitions = part._consumer.assignment()
             part.revoked(partitions)
-            await _until(lambda: not len(part._lanes["east"].wishes))
+            await _until(lambda: not len(part._writers._lanes["east"].wishes))
             await part._consumer.seek_to_beginning(*partitions)
             sim.clear_faults(number)
             first = await outcome(made, decision)
@@ -566,11 +566,11 @@ async def test_reading_that_goes_back_takes_only_what_is_new(
 ) -> None:
     part = Reconciler(ReconcilerConfig(kafka=KafkaSettings(), clusters=()))
     async with asyncio.TaskGroup() as group:
-        for task in part._open_lane(ClusterClient(ClusterConfig("east")), group):
+        for task in part._writers.open(ClusterClient(ClusterConfig("east")), group):
             task.cancel()
     for place in ((900, 50, "web"), (901, 50, "repeat")):
         await part._take(0, decision_record(*place))
-    wishes = part._lanes["east"].wishes
+    wishes = part._writers._lanes["east"].wishes
     assert wishes.take_back("0-900-web") is not None
     assert len(wishes) == 0, "the second is a repeat"
     part.went_back(TopicPartition(DECISIONS, 0), end)

@@ -161,3 +161,52 @@ def test_no_offset_at_or_above_an_open_one_is_ever_committed(offsets: list[int],
         progress.done(offset)
         left.discard(offset)
         assert progress.committable == (min(left) if left else offsets[-1] + 1)
+
+
+# --- repeats ----------------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["begin", "go on"]), st.integers(0, 2), st.integers(0, 50)), min_size=1, max_size=120
+)
+
+
+@given(STEPS)
+def test_however_repeats_interleave_each_decision_is_taken_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
+    """Several routers may copy one log partition at once, each from where it found the offsets committed, and without
+    gaps: all of them together write a topic in which every decision stands at least once. Other clusters' decisions
+    leave holes in the numbers.
+    """
+    inbox = Inbox()
+    written = dict.fromkeys(range(3), 0)
+    writers: dict[int, list[int]] = {partition: [] for partition in range(3)}
+    taken: dict[int, list[int]] = {partition: [] for partition in range(3)}
+    for number, (step, partition, pick) in enumerate(steps):
+        cursors = writers[partition]
+        if step == "begin" or not cursors:
+            cursors.append(pick % (written[partition] + 1))
+            continue
+        which = pick % len(cursors)
+        cursors[which] += 1
+        index = cursors[which]
+        written[partition] = max(written[partition], index)
+        decision = decided(3 * index, f"web-{index}", time=f"2026-11-21T12:{index:02}:00.000Z")
+        assert not inbox.begins_anew(decision, partition)
+        wish, _ = inbox.offer(decision, at(number, partition))
+        if wish is not None:
+            taken[partition].append(index)
+    assert taken == {partition: list(range(1, highest + 1)) for partition, highest in written.items()}
+
+
+def test_partitions_of_the_log_number_their_decisions_independently() -> None:
+    inbox = Inbox()
+    assert inbox.offer(decided(900, "web"), at(0, 7))[0] is not None
+    assert inbox.offer(decided(3, "api"), at(1, 2))[0] is not None
+
+
+def test_decisions_whose_numbers_begin_again_are_later_than_the_newest() -> None:
+    inbox = Inbox()
+    inbox.offer(decided(900, time="2026-11-21T12:00:00.000Z"), at(0))
+    assert not inbox.begins_anew(decided(900, time="2026-11-21T12:00:00.000Z"), 0)
+    assert not inbox.begins_anew(decided(899, time="2026-11-21T11:59:00.000Z"), 0)
+    assert not inbox.begins_anew(decided(901, time="2026-11-21T12:00:01.000Z"), 0)
+    assert inbox.begins_anew(decided(1, time="2026-11-21T12:00:01.000Z"), 0)
