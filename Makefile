@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies manifests lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ test-slow: setup  ## What is too slow for the fast tier: random damage to archiv
 test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Central; needs a JDK and mvn), a short chaos run among them
 	$(BIN)/pytest -q -m kafka tests/kafka
 
-# The build takes about nine minutes on two cores the first time, and nothing after that: the binaries stay in the user's cache.
+# The build takes about fifteen minutes on two cores the first time, and nothing after that: the binaries stay in the user's cache.
 test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built once from Go modules; needs go)
 	$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -m kubernetes tests/kubernetes
@@ -72,6 +72,9 @@ bench: setup  ## Speed and memory: evaluations, folding, the whole pipeline
 
 bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature
 	$(BIN)/python -m tests.bench.policies
+
+manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
+	$(BIN)/python -m tests.kubernetes.manifests
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements.lock

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 @click.option(
     "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
 )
+@click.option(
+    "--web-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address on which they are served; use 0.0.0.0 in a container.",
+)
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def archive(
@@ -58,6 +64,7 @@ def archive(
     key: str | None,
     sign_every: str,
     web_port: int | None,
+    web_host: str,
     output: str,
 ) -> int:
     """Copy log and decisions to a folder as they are written, with hash chains, snapshots and signed checkpoints.
@@ -78,6 +85,7 @@ def archive(
         key=_key(key),
         sign_ms=parse_duration_ms(sign_every, "--sign-every"),
         web_port=web_port,
+        web_host=web_host,
     )
     counts = session.run(_run(session, config))
     if output != "table":

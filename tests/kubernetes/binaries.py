@@ -1,7 +1,8 @@
-"""The binaries of a Kubernetes control plane, built from Go modules once and kept in the user's cache.
+"""The binaries of a Kubernetes control plane, and helm, built from Go modules once and kept in the user's cache.
 
-`go.mod` and `go.sum` in `build/` pin everything, so the same binaries are built everywhere. A cold build takes about
-nine minutes on two cores. `python -m tests.kubernetes.binaries` builds what is missing and prints the folder.
+`go.mod` and `go.sum` in `build/` and `helm/` pin everything, so the same binaries are built everywhere. A cold build of
+the control plane takes about nine minutes on two cores, and helm one more. `python -m tests.kubernetes.binaries` builds
+what is missing and prints the folders; with the word `helm` only helm.
 """
 
 import fcntl
@@ -12,86 +13,117 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "v1.37.1"
-BUILD: Final = Path(__file__).parent / "build"
-PACKAGES: Final[Mapping[str, str]] = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-}
+_HERE: Final = Path(__file__).parent
 _STAMP: Final = "built-from"
+
+
+@dataclass(frozen=True)
+class Build:
+    """Some binaries of one version. `name`: their folder in the cache; `module`: the folder with go.mod and go.sum."""
+
+    name: str
+    version: str
+    module: Path
+    packages: Mapping[str, str]
+    """Binary → Go package."""
+    version_packages: tuple[str, ...]
+    """Go packages that hold the version which the binaries report."""
+
+
+CONTROL_PLANE: Final = Build(
+    "control-plane",
+    "v1.37.1",
+    _HERE / "build",
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    },
+    ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+)
+HELM: Final = Build("helm", "v4.3.1", _HERE / "helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, ())
 
 
 class BuildError(Exception):
     """The Go build failed; the text is what it printed last."""
 
 
-def missing_tools() -> str:
+def missing_tools(build: Build = CONTROL_PLANE) -> str:
     """What this machine lacks to build the binaries; empty where they can be built, or are built already."""
-    if _is_built(folder()):
+    if is_built(build):
         return ""
-    return "" if shutil.which("go") else "no `go` on this machine, which builds the control plane"
+    return "" if shutil.which("go") else f"no `go` on this machine, which builds {build.name}"
 
 
-def folder() -> Path:
+def folder(build: Build = CONTROL_PLANE) -> Path:
     """Where the binaries are kept, by version."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "fleethpa" / "control-plane" / VERSION
+    return Path(cache) / "fleethpa" / build.name / build.version
 
 
-def built() -> Path:
+def built(build: Build = CONTROL_PLANE) -> Path:
     """Return the folder with the binaries; builds them where they are missing or of other modules.
 
     Raises:
         BuildError: `go build` failed.
     """
-    place = folder()
-    if _is_built(place):
+    place = folder(build)
+    if is_built(build):
         return place
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs at once would build everything twice
-        if not _is_built(place):
-            for name, package in PACKAGES.items():
-                _build(place / name, package)
-            (place / _STAMP).write_text(_source())
+        if not is_built(build):
+            for name in build.packages:
+                _build(place / name, build)
+            (place / _STAMP).write_text(_source(build))
     return place
 
 
-def _is_built(place: Path) -> bool:
+def is_built(build: Build) -> bool:
+    """Whether the cache has these binaries, made of these modules."""
+    place = folder(build)
     stamp = place / _STAMP
-    return stamp.is_file() and stamp.read_text() == _source() and all((place / name).is_file() for name in PACKAGES)
+    is_current = stamp.is_file() and stamp.read_text() == _source(build)
+    return is_current and all((place / name).is_file() for name in build.packages)
 
 
-def _source() -> str:
+def _source(build: Build) -> str:
     """What the binaries are made from, as one line."""
     digest = hashlib.sha256()
     for part in ("go.mod", "go.sum"):
-        digest.update((BUILD / part).read_bytes())
-    return f"{VERSION} {digest.hexdigest()} {_linker_flags()}\n"
+        digest.update((build.module / part).read_bytes())
+    return f"{build.version} {digest.hexdigest()} {_linker_flags(build)}\n"
 
 
-def _linker_flags() -> str:
+def _linker_flags(build: Build) -> str:
     """Without debugging symbols, and with the version that `kubectl version` and the API server report."""
-    major, minor, _ = VERSION.removeprefix("v").split(".")
-    values = {"gitVersion": VERSION, "gitMajor": major, "gitMinor": minor}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(["-s -w", *(f"-X {each}.{name}={value}" for each in packages for name, value in values.items())])
+    major, minor, _ = build.version.removeprefix("v").split(".")
+    values = {"gitVersion": build.version, "gitMajor": major, "gitMinor": minor}
+    named = [f"-X {each}.{name}={value}" for each in build.version_packages for name, value in values.items()]
+    return " ".join(["-s -w", *named])
 
 
-def _build(target: Path, package: str) -> None:
+def _build(target: Path, build: Build) -> None:
     begun = time.monotonic()
-    print(f"building {target.name} for Kubernetes {VERSION} from Go modules …", file=sys.stderr, flush=True)
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", _linker_flags()]
+    package = build.packages[target.name]
+    print(f"building {target.name} of {build.name} {build.version} from Go modules …", file=sys.stderr, flush=True)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", _linker_flags(build)]
     environ = os.environ | {"CGO_ENABLED": "0"}
     # The name is taken only by a whole binary: a build that is interrupted leaves none.
     partial = target.with_suffix(".partial")
     done = subprocess.run(
-        [*command, "-o", str(partial), package], cwd=BUILD, env=environ, capture_output=True, text=True, check=False
+        [*command, "-o", str(partial), package],
+        cwd=build.module,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise BuildError(f"go build {package} failed:\n{done.stderr[-3_000:]}")
@@ -100,4 +132,5 @@ def _build(target: Path, package: str) -> None:
 
 
 if __name__ == "__main__":
-    print(built())
+    for wanted in [HELM] if sys.argv[1:] == ["helm"] else [CONTROL_PLANE, HELM]:
+        print(built(wanted))

@@ -28,6 +28,12 @@ def binaries() -> Path:
 
 
 @pytest.fixture(scope="session")
+def helm() -> str:
+    """The helm binary; `make test-kubernetes` has built it."""
+    return str(building.built(building.HELM) / "helm")
+
+
+@pytest.fixture(scope="session")
 def world(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Two clusters, which the tests of several modules use one after another."""
     with two_clusters(tmp_path_factory.mktemp("world"), binaries) as made:

@@ -43,6 +43,7 @@ CONTROLLERS: Final = (
     "replicaset-controller",
     "statefulset-controller",
     "replicationcontroller-controller",
+    "job-controller",
     "namespace-controller",
     "serviceaccount-controller",
     "serviceaccount-token-controller",

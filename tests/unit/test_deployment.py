@@ -1,20 +1,24 @@
 """compose/: what it runs are commands of this release, what its alerts ask for are metrics of this release."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import orjson
 import pytest
 import yaml
 
 from fleethpa.cli.main import cli
 from reconciler.clusters.rbac import manifests
+from tests.kubernetes.manifests import CHART, chart_files, find_helm, plain
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
+PLAIN = ("kubernetes/hub.yaml", "kubernetes/agent.yaml")
 Document = dict[str, Any]
 
 
@@ -25,9 +29,14 @@ def documents(name: str) -> list[Document]:
 
 def pods() -> Iterator[tuple[str, Document]]:
     """Name and pod spec of every workload."""
-    for document in documents("kubernetes/fleethpa.yaml"):
-        if "template" in document.get("spec", {}):
-            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+    for document in workloads():
+        yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+def workloads() -> Iterator[Document]:
+    """Every object of the plain manifests that makes pods."""
+    for name in PLAIN:
+        yield from (document for document in documents(name) if "template" in document.get("spec", {}))
 
 
 def commands() -> Iterator[Any]:
@@ -71,10 +80,10 @@ def test_containers_run_as_nobody_and_cannot_write_their_file_system() -> None:
 
 
 def test_ports_are_served_to_other_pods_and_selectors_match_their_templates() -> None:
-    for document in documents("kubernetes/fleethpa.yaml"):
+    for document in workloads():
         if document["kind"] in ("Deployment", "StatefulSet"):
             template = document["spec"]["template"]
-            assert document["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+            assert document["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
             arguments = template["spec"]["containers"][0]["args"]
             prefix = "--" if arguments[0] == "page" else "--web-"
             assert arguments[arguments.index(f"{prefix}host") + 1] == "0.0.0.0"
@@ -88,8 +97,41 @@ def test_the_page_in_a_cluster_asks_for_a_token_and_knows_its_name() -> None:
     assert "fleethpa-page.fleethpa-system.svc" in arguments
 
 
-def test_the_permissions_are_those_that_the_command_prints() -> None:
-    assert documents("kubernetes/rbac.yaml") == manifests(enforce=True)
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_permissions_are_those_that_the_command_prints(name: str) -> None:
+    granted = [document for document in documents(name) if document["kind"].startswith("ClusterRole")]
+    for document in granted:
+        document["metadata"]["labels"] = {"app.kubernetes.io/name": "fleethpa"}
+    assert granted == manifests(enforce=True)
+
+
+@pytest.mark.parametrize("name", chart_files())
+def test_the_files_of_the_chart_say_what_the_code_says(name: str) -> None:
+    assert (CHART / "files" / name).read_text() == chart_files()[name], "run `make manifests`"
+
+
+def test_the_values_of_the_chart_are_as_their_schema_says() -> None:
+    schema = orjson.loads((CHART / "values.schema.json").read_bytes())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.validate(values, schema)
+    assert set(values) == set(schema["properties"]) - {"global"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values | {"replicas": 2}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values | {"mode": "hug"}, schema)
+
+
+def test_the_release_of_the_chart_is_this_one() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["appVersion"] == project["version"]
+
+
+@pytest.mark.skipif(not find_helm(), reason="no helm on this machine")
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_plain_manifests_are_those_of_the_chart(name: str) -> None:
+    path = COMPOSE / name
+    assert path.read_text() == plain(find_helm(), path.name), "run `make manifests`"
 
 
 def test_what_the_dockerfile_copies_exists() -> None:

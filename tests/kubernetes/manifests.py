@@ -1,0 +1,121 @@
+"""Writes what in compose/ follows from the code: the chart's files, and plain manifests rendered from the chart.
+
+`python -m tests.kubernetes.manifests` (`make manifests`) writes all; without helm and go only the chart's files.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from reconciler.clusters.rbac import enforcing_rules, observing_rules
+from runtime.acls import ACLS, Acl
+from runtime.topicadmin import STRIMZI_API, strimzi, wanted
+from tests.kubernetes import binaries
+
+Json = dict[str, Any]
+
+COMPOSE: Final = Path(__file__).parents[2] / "compose"
+CHART: Final = COMPOSE / "helm" / "fleethpa"
+PLAIN: Final = COMPOSE / "kubernetes"
+RELEASE: Final = "fleethpa"
+NAMESPACE: Final = "fleethpa-system"
+PLAIN_VALUES: Final[Mapping[str, Sequence[str]]] = {
+    "hub.yaml": ("clusters.inCluster=home",),
+    "agent.yaml": ("mode=agent", "clusters.inCluster=CLUSTER"),
+}
+"""The plain manifests and the values that each is rendered with."""
+_WRITTEN: Final = "# Written by `make manifests`.\n"
+_HEAD: Final = """\
+# Written by `make manifests` from compose/helm/fleethpa, with --set {values}.
+# Before: a Namespace {namespace}, and the Secrets that the chart's values.yaml names.
+"""
+
+
+def chart_files() -> dict[str, str]:
+    """The chart's files that repeat what the code says: permissions in clusters, topics, permissions on Kafka."""
+    rights = {"observe": observing_rules(), "enforce": enforcing_rules()}
+    topics = [{"name": each["metadata"]["name"], "config": _config(each)} for each in strimzi(wanted(1, 1), "")]
+    acls = {component: [_strimzi_acl(acl) for acl in found] for component, found in ACLS.items()}
+    return {
+        "rbac.yaml": _WRITTEN + yaml.safe_dump(rights, sort_keys=False),
+        "kafka.yaml": _WRITTEN
+        + yaml.safe_dump({"apiVersion": STRIMZI_API, "topics": topics, "acls": acls}, sort_keys=False),
+    }
+
+
+def _config(topic: Json) -> Json:
+    """A topic's settings, without the one that follows from the replication factor."""
+    return {name: value for name, value in topic["spec"]["config"].items() if name != "min.insync.replicas"}
+
+
+def _strimzi_acl(acl: Acl) -> Json:
+    words = {"literal": "literal", "prefixed": "prefix"}
+    found = asdict(acl)
+    resource = {"type": found["resource"], "name": found["name"], "patternType": words[found["pattern"]]}
+    return {"resource": resource, "operations": [_camel(each) for each in found["operations"]]}
+
+
+def _camel(operation: str) -> str:
+    """Kafka's DESCRIBE_CONFIGS as Strimzi writes it: DescribeConfigs."""
+    return "".join(word.capitalize() for word in operation.split("_"))
+
+
+def find_helm() -> str:
+    """A helm: the one that is built from Go modules, else the one on the PATH; empty where there is none."""
+    if binaries.is_built(binaries.HELM):
+        return str(binaries.folder(binaries.HELM) / "helm")
+    return shutil.which("helm") or ""
+
+
+def render(helm: str, *values: str, namespace: str = NAMESPACE, release: str = RELEASE) -> list[Json]:
+    """The chart's manifests with `--set` of these values.
+
+    Raises:
+        AssertionError: helm refuses; has what it printed.
+    """
+    command = [helm, "template", release, str(CHART), "--namespace", namespace]
+    done = subprocess.run([*command, *_sets(values)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)} {values}:\n{done.stderr}"
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def _sets(values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
+
+
+def plain(helm: str, name: str) -> str:
+    """One of the plain manifests."""
+    values = PLAIN_VALUES[name]
+    documents = [_without_helm(document) for document in render(helm, *values)]
+    head = _HEAD.format(values=",".join(values), namespace=NAMESPACE)
+    return head + yaml.safe_dump_all(documents, sort_keys=False, width=150)
+
+
+def _without_helm(document: Json) -> Json:
+    """Without the labels that say that helm manages an object."""
+    labels = document["metadata"].get("labels", {})
+    for label in ("app.kubernetes.io/managed-by", "helm.sh/chart"):
+        labels.pop(label, None)
+    return document
+
+
+def main() -> None:
+    """Write everything."""
+    for name, text in chart_files().items():
+        (CHART / "files" / name).write_text(text)
+    if not find_helm() and shutil.which("go"):
+        binaries.built(binaries.HELM)
+    if not (helm := find_helm()):
+        sys.exit("neither helm nor go on this machine: compose/kubernetes is not rendered")
+    for name in PLAIN_VALUES:
+        (PLAIN / name).write_text(plain(helm, name))
+
+
+if __name__ == "__main__":
+    main()
