@@ -322,7 +322,7 @@ class Evaluator:
             author=row.author,
             change_reason=row.change_reason,
         )
-        row.full_decision, row.full_ms, self.hpa.shape = name, self.now_ms, shape
+        row.full_decision, row.full_ms, row.full_digest, self.hpa.shape = name, self.now_ms, b"", shape
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> dict[str, Any]:

@@ -133,10 +133,14 @@ class Membership:
         """Keep the pods of `selector` from now on."""
         self._track(selector)
 
+    def may_hold_unused(self, used: int) -> bool:
+        """Say whether there may be selectors to forget where at least so many are used."""
+        return len(self._members) > 2 * used + 8
+
     def forget_unused(self, used: Iterable[str]) -> None:
         """Drop selectors that are no longer used."""
         keep = set(used)
-        if len(self._members) <= 2 * len(keep) + 8:
+        if not self.may_hold_unused(len(keep)):
             return
         self._members = {text: members for text, members in self._members.items() if text in keep}
         for name, selectors in self._of_pod.items():

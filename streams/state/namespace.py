@@ -21,6 +21,7 @@ from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,
     PARTS,
+    SPLIT_PARTS,
     AnswerRow,
     Arrival,
     DirectoryEntry,
@@ -36,6 +37,7 @@ from streams.state.rows import (
     SeriesKey,
     TargetName,
     WatchRow,
+    is_series,
 )
 
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
@@ -96,9 +98,19 @@ class Namespace:
         self.ahead = max(self.applied) >= offset
         return not self.ahead or self.applied[0] < offset
 
-    def part_of(self, entity: str) -> int:
-        """Part in which a pod, answer or series lives."""
-        return 0 if len(self.applied) == 1 else 1 + crc32(entity.encode()) % (PARTS - 1)
+    def part_of(self, pod: str) -> int:
+        """Part in which a pod (or a series that is no pod's) and its pushed samples live."""
+        parts = len(self.applied)
+        return parts - 1 if parts <= SPLIT_PARTS else _spread_over(pod)
+
+    def _part_of_question(self, question: MetricKey) -> int:
+        """Part in which the answers to a question live."""
+        return 0 if len(self.applied) <= SPLIT_PARTS else _spread_over("|".join(question))
+
+    def _part_of_arrival(self, key: MetricKey) -> int:
+        """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
+        parts = len(self.applied)
+        return parts - 1 if is_series(key) and parts <= SPLIT_PARTS else self._part_of_question(key)
 
     def _touch(self, part: int) -> bool:
         """Mark a part as changed; False: it already has this record."""
@@ -171,7 +183,7 @@ class Namespace:
             self._choose_answer(query)
 
     def _part_of_answer(self, query: QueryKey, part: int) -> int:
-        return self.part_of("|".join((*query, str(part)) if part else query))
+        return self._part_of_question((*query, str(part)) if part else query)
 
     def _choose_answer(self, query: QueryKey) -> None:
         """Choose again the answer to a query that is in force."""
@@ -192,7 +204,7 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        if self._touch(self.part_of("|".join(key))):
+        if self._touch(self._part_of_arrival(key)):
             self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
@@ -256,7 +268,14 @@ class Namespace:
     def tidy(self, now_ms: int) -> None:
         """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
         oldest_ms = now_ms - REMEMBERED_MS
-        for query in [query for query, slots in self.answer_slots.items() if _oldest_ms(slots) < oldest_ms]:
+        old = [
+            query
+            for query, slots in self.answer_slots.items()
+            for slot in slots.values()
+            for row in slot
+            if row.time_ms < oldest_ms
+        ]
+        for query in dict.fromkeys(old):
             self._tidy_answer(query, oldest_ms)
         for key, samples in list(self.series.items()):
             for name in [name for name, sample in samples.items() if sample.time_ms < oldest_ms]:
@@ -265,7 +284,8 @@ class Namespace:
                 del self.series[key]
         for question in [key for key, arrival in self.arrivals.items() if arrival.started_ms < oldest_ms]:
             del self.arrivals[question]
-        self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
+        if self.membership.may_hold_unused(len(self.registered)):
+            self.membership.forget_unused({*self.registered, *(scale.selector for scale in self.scales.values())})
 
     def _tidy_answer(self, query: QueryKey, oldest_ms: int) -> None:
         kept = {
@@ -279,15 +299,34 @@ class Namespace:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def split(self) -> None:
-        """Spread over many parts from now on; all of them are to be written."""
-        self.applied = [self.applied[0]] * PARTS
-        self.pod_lists = [self.pod_lists[0]] * PARTS
-        self.dirty = set(range(PARTS))
+    def split(self, parts: int) -> None:
+        """Keep so many parts from now on; all of them are to be written."""
+        self.applied = [self.applied[0]] * parts
+        self.pod_lists = [self.pod_lists[-1]] * parts
+        self.dirty = set(range(parts))
 
-    def rows(self, parts: set[int]) -> list[tuple[int, NamespaceRow]]:
-        """Make the rows of some parts: part 0 comes last, so that it is never ahead of another one."""
-        made = {part: self._empty_row(part) for part in parts}
+    def rows(self) -> list[tuple[int, NamespaceRow]]:
+        """Make the rows of the changed parts: part 0 comes last, so that it is never ahead of another one."""
+        made = {part: self._empty_row(part) for part in self.dirty}
+        if len(self.applied) <= SPLIT_PARTS:
+            self._fill_few(made)
+        else:
+            self._fill_many(made)
+        if 0 in made:
+            self._fill_first(made[0])
+        return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
+
+    def _fill_few(self, made: dict[int, NamespaceRow]) -> None:
+        """Fill the rows of a namespace whose pods and pushed samples are the last part, and the rest the first."""
+        if (row := made.get(len(self.applied) - 1)) is not None:
+            row.pods, row.samples = self.pods, list(self.series.items())
+        if (row := made.get(0)) is not None:
+            row.answers = [answer for slots in self.answer_slots.values() for slot in slots.values() for answer in slot]
+        for key, arrival in self.arrivals.items():
+            if (row := made.get(self._part_of_arrival(key))) is not None:
+                row.arrivals.append((key, arrival))
+
+    def _fill_many(self, made: dict[int, NamespaceRow]) -> None:
         for name, entry in self.pods.items():
             if (row := made.get(self.part_of(name))) is not None:
                 row.pods[name] = entry
@@ -298,11 +337,8 @@ class Namespace:
         for key, samples in self.series.items():
             self._spread(made, key, samples)
         for question, arrival in self.arrivals.items():
-            if (row := made.get(self.part_of("|".join(question)))) is not None:
+            if (row := made.get(self._part_of_arrival(question))) is not None:
                 row.arrivals.append((question, arrival))
-        if 0 in made:
-            self._fill_first(made[0])
-        return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
 
     def _spread(self, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
         split: dict[int, dict[str, SampleRow]] = {}
@@ -358,6 +394,10 @@ class Namespace:
             self.by_target.setdefault(known.target, set()).add(hpa)
 
 
+def _spread_over(entity: str) -> int:
+    return 1 + crc32(entity.encode()) % (PARTS - 1)
+
+
 def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:
     """Follow a full list; one that misses a chunk removes nothing."""
     if chunk == 0:
@@ -365,10 +405,6 @@ def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> Lis
     if progress.list_id == list_id and progress.next_chunk == chunk:
         return ListProgress(list_id, chunk + 1, progress.mark)
     return ListProgress(list_id, -1, progress.mark)
-
-
-def _oldest_ms(slots: Slots) -> int:
-    return min(row.time_ms for slot in slots.values() for row in slot)
 
 
 def target_key(target: Target) -> TargetName:

@@ -23,7 +23,7 @@ from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import NOTHING_APPLIED, HpaRow, NamespaceRow, PartitionRow
+from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow, PartitionRow
 from streams.state.visit import look_at
 
 STEP_LIMIT_MS = 300_000
@@ -223,7 +223,7 @@ class Partition:
         offset = self.state.row.offset
         for hpa in self.state.dirty_hpas():
             hpa.trim(self.state.checkpoint_offset)
-            if hpa.shape is not None:
+            if hpa.shape is not None and not hpa.row.full_digest:
                 hpa.row.full_digest = decisionrecords.digest(hpa.shape)
             hpa.dirty, hpa.applied = False, offset
             yield hpa.key, rows.encode_row(offset, hpa.row)
@@ -237,10 +237,12 @@ class Partition:
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
         offset, number = self.state.row.offset, self.state.row.number
-        made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
-        if len(namespace.applied) == 1 and len(made[0][1]) > MAX_ROW_BYTES:
-            namespace.split()
-            made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
+        if len(namespace.applied) < SPLIT_PARTS:
+            namespace.split(SPLIT_PARTS)
+        made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
+        if len(namespace.applied) == SPLIT_PARTS and any(len(value) > MAX_ROW_BYTES for _, value in made):
+            namespace.split(PARTS)
+            made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
         for part, value in made:
             namespace.applied[part] = offset
             yield rows.namespace_row_key(number, namespace.cluster, namespace.name, part), value

@@ -26,8 +26,12 @@ _PLAIN_BYTES = 4096
 _ZSTD = b"\x28\xb5\x2f\xfd"
 NOTHING_APPLIED = -1
 _BEHIND = " (cluster)"
+SPLIT_PARTS = 2
+"""A namespace is two rows: the last one its pods and pushed samples, the first one all else, which changes with every
+answer. Older versions stored one row.
+"""
 PARTS = 64
-"""A namespace is one row, or (once that would be too large) this many, for ever."""
+"""Once a row would be too large, a namespace is this many rows, for ever."""
 
 TargetName = tuple[str, str, str]
 """(group, kind, name) of a scale target."""
@@ -37,6 +41,12 @@ SeriesKey = tuple[str, str, str, str, str]
 """(type, metric, container, object kind, object) of pushed samples."""
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
+_SERIES_FIELDS = 5
+
+
+def is_series(key: MetricKey) -> bool:
+    """Tell a series of pushed samples from a question."""
+    return len(key) == _SERIES_FIELDS
 
 
 class DirectoryKey(NamedTuple):
@@ -239,7 +249,7 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
 
 
 class NamespaceRow(Struct, array_like=True, kw_only=True):
-    """The stored state of one namespace, or of one part of it: pods, answers and samples are spread by name."""
+    """The stored state of one part of a namespace. Of many parts, pods, answers and samples are spread by name."""
 
     cluster: str
     namespace: str

@@ -594,25 +594,46 @@ def test_a_hole_in_the_log_stops_the_partition() -> None:
 def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     log, wanted = wanting()
     written = log.partition.checkpoint()
-    assert [key for key, _ in written] == [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|p"]
-    hpa, namespace, partition = (decode_row(key, value) for key, value in written)
+    assert [key for key, _ in written] == [b"0|h/eu/shop/web", b"0|n/eu/shop#1", b"0|n/eu/shop#0", b"0|p"]
+    hpa, pods, namespace, partition = (decode_row(key, value) for key, value in written)
     assert isinstance(hpa, HpaRow)
+    assert isinstance(pods, NamespaceRow)
     assert isinstance(namespace, NamespaceRow)
     assert isinstance(partition, PartitionRow)
     assert hpa.pending is not None
     assert hpa.pending.decision == wanted["id"]
     assert hpa.hpa_object()["spec"]["maxReplicas"] == 10
-    assert sorted(namespace.pods) == ["web-0", "web-1"]
-    assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2}
+    assert sorted(pods.pods) == ["web-0", "web-1"]
+    assert [len(row.answers) for row in (pods, namespace)] == [0, 1]
+    assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#1": 2}
     assert {applied_offset(value) for _, value in written} == {2}
     assert log.partition.checkpoint()[:-1] == []
 
 
-@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0"])
+def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed() -> None:
+    log = ready_log()
+    log.partition.checkpoint()
+    log.add(answers(log, 50), after_ms=SECOND)
+    assert b"0|n/eu/shop#1" not in dict(log.partition.checkpoint())
+    log.add(PodSet(pod=make_pod("web-3")))
+    assert b"0|n/eu/shop#1" in dict(log.partition.checkpoint())
+
+
+def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoint() -> None:
+    log = ready_log()
+    namespace = log.partition.state.namespaces[KEY]
+    (_, row), *_ = namespace.rows()
+    assert (row.part, row.parts, sorted(row.pods)) == (0, 1, ["web-0", "web-1"])
+    written = log.partition.checkpoint()
+    assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#1", b"0|n/eu/shop#0"]
+    assert sorted(Partition.restore(0, dict(written)).state.namespaces[KEY].pods) == pod_names(log)
+
+
+@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#1"])
 def test_a_missing_or_old_row_stops_a_restore(which: bytes) -> None:
     log = ready_log()
     old = dict(log.partition.checkpoint())
-    log.add(answers(log, 50), after_ms=SECOND)
+    log.add(answers(log, 50), PodSet(pod=make_pod("web-3")), after_ms=SECOND)
     new = dict(log.partition.checkpoint())
     with pytest.raises(StateError, match="is missing; it was last written at log offset 1"):
         Partition.restore(0, {key: value for key, value in new.items() if key != which})
