@@ -49,6 +49,10 @@ class MemoryPast(Past):
         return
         yield
 
+    async def log_offsets(self, partition: int) -> range:
+        log = self.made[LOG, partition]
+        return range(log[0].offset, log[-1].offset + 1) if log else range(0)
+
     async def last_ms(self, partition: int) -> int:
         log = self.made[LOG, partition]
         return log[-1].timestamp_ms if log else 0

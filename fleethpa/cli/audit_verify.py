@@ -32,7 +32,7 @@ def audit_verify(
 ) -> int:
     """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
     from fleethpa.cli.common.filters import moment
-    from fleethpa.cli.common.sources import jobs_for, past_of, progress
+    from fleethpa.cli.common.sources import jobs_for, log_length, past_of, progress
     from streams.history.parallel import ReplayPool
     from streams.history.verification import verify, verify_partition
 
@@ -44,7 +44,7 @@ def audit_verify(
     pool = ReplayPool(verify_partition, jobs or jobs_for(past))
 
     async def work() -> list[Report]:
-        async with progress(session, "verifying", pool):
+        async with progress(session, "verifying", pool, await log_length(past, since_ms)):
             return [report async for report in verify(past, since_ms, heads, pool)]
 
     began = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.manifestfiles import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.formats import Listing, render, to_yaml
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.specdiff import sorted_spec, spec_diff
 from fleethpa.cli.output.table import Column, paint
 from schemas.kubernetes.jsontypes import Json
 
@@ -102,24 +102,15 @@ def _differences(
     there = [hpa for hpa in ids if hpa in state.hpas]
     # Without -C, an HPA that is in some clusters is not asked for in the others.
     return [
-        ManifestDifference(hpa, _sorted(state.hpas[hpa].spec) if hpa in state.hpas else None, _sorted(body["spec"]))
+        ManifestDifference(
+            hpa, sorted_spec(state.hpas[hpa].spec) if hpa in state.hpas else None, sorted_spec(body["spec"])
+        )
         for hpa in (ids if globs or not there else there)
     ]
 
 
-def _sorted(spec: Json) -> Json:
-    """The spec, its metrics in an order that does not depend on how they were written."""
-    from streams.analysis.candidate import metric_key
-
-    made = {name: spec[name] for name in sorted(spec)}
-    return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
-
-
 def _lines(session: Session, each: ManifestDifference) -> list[str]:
-    before = to_yaml(each.before).splitlines() if each.before is not None else []
-    after = to_yaml(each.after).splitlines()
-    head = f"{each.hpa} (in force)" if each.before is not None else "/dev/null"
-    lines = difflib.unified_diff(before, after, head, f"{each.hpa} (manifest)", lineterm="", n=3)
+    lines = spec_diff(each.before, each.after, f"{each.hpa} (in force)", f"{each.hpa} (manifest)")
     styles = {"+": "green", "-": "red"}
     return [paint(line, styles.get(line[:1], ""), color=session.color) for line in lines]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
+import msgspec
+
 from fleethpa.cli.common.clustertroubles import ClusterTrouble
 from fleethpa.cli.common.decisionlists import listed
 from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
@@ -22,7 +24,7 @@ from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.would import rows as would_rows
-from fleethpa.page.chartseries import ChartSeries, hand_marks, series, spec_marks
+from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, series, spec_marks
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -44,6 +46,8 @@ class HpaPast:
 
     decisions: Sequence[Recorded]
     revisions: Sequence[Revision]
+    is_whole: bool
+    """Whether the changes reach as far back as the evaluations."""
     again: Again | None = None
     ending: Recorded | None = None
     troubles: Sequence[ClusterTrouble] = ()
@@ -58,13 +62,14 @@ async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> HpaPast:
     """
     decisions = await read_decisions(past, hpa, at_ms, span_ms)
     revisions, _ = await revisions_in(past, hpa, max(0, at_ms - min(span_ms, LONGEST_FOLD_MS)))
+    is_whole = span_ms <= LONGEST_FOLD_MS
     try:
         newest, ending = await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
-        return HpaPast(decisions, revisions, note=error.text())
+        return HpaPast(decisions, revisions, is_whole, note=error.text())
     again = await evaluated_again(past, newest)
     note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
-    return HpaPast(decisions, revisions, again, ending, await troubles_of(past, newest, ending, at_ms), note)
+    return HpaPast(decisions, revisions, is_whole, again, ending, await troubles_of(past, newest, ending, at_ms), note)
 
 
 async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
@@ -95,6 +100,7 @@ def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[
         "moves": _moves(view),
         "has_rivals": view is not None and any(move.writer != FLEETHPA for move in view.moves),
         "timeline": timeline(read),
+        "marks": to_marks(read.revisions) if read.is_whole else None,
         "revisions": list(reversed(read.revisions)),
         "change_text": change_text,
         "note": read.note,
@@ -186,6 +192,16 @@ def _changed(each: Revision) -> dict[str, Any]:
     text = f"{change_text(each)}{f', by {by}' if by else ''}{f': {each.reason}' if each.reason else ''}"
     change = f"revision {each.generation}" if each.generation else each.what
     return _line("spec", each.time, change, text)
+
+
+def to_marks(revisions: Sequence[Revision]) -> str:
+    """Every change as a mark of the charts, at the time at which it was recorded (JSON)."""
+    kinds = {"mode": "command", "pause": "command", "resume": "command"}
+    found = [
+        Mark(time=each.time / 1000, kind=kinds.get(each.what, "spec"), text=_changed(each)["text"])
+        for each in revisions
+    ]
+    return msgspec.json.encode(found).decode()
 
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:

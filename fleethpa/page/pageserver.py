@@ -22,6 +22,7 @@ from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.clustertable import cluster_listing
 from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.page import chartseries
+from fleethpa.page.auditview import read_coverage
 from fleethpa.page.changesview import changes_view, read_changes
 from fleethpa.page.decisionview import compared, decision_view, read_decision, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
@@ -29,7 +30,9 @@ from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rendering import environment
-from fleethpa.page.trying import LONGEST_S, MODELS, MOST_RUNS, Trials, candidate_text
+from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
+from fleethpa.page.specview import read_spec_diff
+from fleethpa.page.trying import MODELS, candidate_text, trial
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from streams.archive.segments import ArchiveError
@@ -40,8 +43,8 @@ HERE: Final = Path(__file__).parent
 KEEP_ALIVE_S: Final = 15.0
 SLOW_S: Final = 10.0
 """A browser that takes nothing for so long is dropped; it connects again when it can."""
-BROWSER: Final = "fleethpa-try"
-"""The cookie by which a browser's run is known to be its own."""
+BROWSER: Final = "fleethpa-browser"
+"""The cookie by which a browser's runs are known to be its own."""
 REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 """The report brings its style along, and has neither scripts nor links to elsewhere."""
 MOST_BROWSERS: Final = 200
@@ -61,7 +64,7 @@ class PageServer:
         self.reader, self.guard = reader, guard
         self._options, self._servers = options, servers
         self._templates = environment()
-        self._trials = Trials(options)
+        self._runs = Runs(options)
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -72,16 +75,18 @@ class PageServer:
                 web.get("/", self.fleet),
                 web.get("/hpa/{cluster}/{namespace}/{name}", self.hpa),
                 web.get("/hpa/{cluster}/{namespace}/{name}/series", self.series),
+                web.get("/hpa/{cluster}/{namespace}/{name}/spec", self.spec),
                 web.get("/decision/{id}", self.decision),
                 web.get("/decision/{id}/verify", self.verify),
                 web.get("/diff", self.diff),
                 web.get("/changes", self.changes),
                 web.get("/clusters", self.clusters),
                 web.get("/audit", self.audit),
+                web.post("/audit", self.audit_it),
                 web.get("/try", self.try_form),
                 web.post("/try", self.try_it),
-                web.get("/try/run", self.run),
-                web.post("/try/cancel", self.cancel),
+                web.get("/{kind:try|audit}/run", self.run),
+                web.post("/{kind:try|audit}/cancel", self.cancel),
                 web.get("/try/report", self.report),
                 web.get("/live", self.live),
                 web.get("/healthz", self.healthz),
@@ -100,7 +105,7 @@ class PageServer:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        await self._trials.close()
+        await self._runs.close()
         await self.reader.close()
 
     # --- views ------------------------------------------------------------------------------------------------------
@@ -135,6 +140,13 @@ class PageServer:
         async with self.reader.past(at_ms) as past:
             decisions = await read_decisions(past, hpa, now_ms, span_ms)
         return web.json_response(chartseries.document(charts(decisions)), dumps=_json)
+
+    async def spec(self, request: web.Request) -> web.Response:
+        """What a change of the spec changed, as a diff."""
+        hpa = _hpa_of(request)
+        async with self.reader.past() as past:
+            found = await read_spec_diff(past, hpa, request.query.get("one", ""), request.query.get("other", ""))
+        return self._html(request, "spec.html", await self.reader.state_at(None), found, command=f"history {hpa}")
 
     async def decision(self, request: web.Request) -> web.Response:
         """One decision and its receipt."""
@@ -186,14 +198,34 @@ class PageServer:
         return self._html(request, "clusters.html", state, found, command="get clusters")
 
     async def audit(self, request: web.Request) -> web.Response:
-        """What the record holds, and how it is checked."""
+        """What the record holds, what was signed, and how the newest verification of this browser goes."""
+        return await self._auditing(request)
+
+    async def audit_it(self, request: web.Request) -> web.Response:
+        """Start a verification of the record, or say why it cannot be started."""
+        given = {name: str(value) for name, value in (await request.post()).items()}
+        browser = request.cookies.get(BROWSER) or secrets.token_hex(16)
+        since = given.get("since", "").strip()
+        try:
+            if since:
+                moment(since, self._now_ms(None), "since")
+            await self._runs.start(browser, "audit", ["audit", "verify", *([f"--since={since}"] if since else [])])
+        except CommandError as error:
+            return await self._auditing(request, since=since, mistake=error)
+        return self._remember(request, await self._auditing(request, browser, since), browser)
+
+    async def _auditing(
+        self, request: web.Request, browser: str = "", since: str = "", mistake: CommandError | None = None
+    ) -> web.Response:
         state = await self.reader.state_at(None)
         async with self.reader.past() as past:
-            numbers = range(await past.partitions())
-            firsts = [await past.first_ms(number) for number in numbers]
-            lasts = [await past.last_ms(number) for number in numbers]
-        rows = list(zip(numbers, firsts, lasts, strict=True))
-        return self._html(request, "audit.html", state, {"partitions": rows}, command="audit verify")
+            found = await read_coverage(past)
+        found |= {
+            "since": since,
+            "mistake": mistake,
+            **self._run_of(browser or request.cookies.get(BROWSER, ""), "audit"),
+        }
+        return self._html(request, "audit.html", state, found, command="audit verify")
 
     # --- another spec on the past -----------------------------------------------------------------------------------
 
@@ -210,14 +242,13 @@ class PageServer:
             hpa = _named(state, given.get("hpa", ""))
             if hpa is None:
                 raise usage("the HPA that is to be tried does not exist", next_step="fleethpa get hpa -A")
-            await self._trials.start(
-                browser, hpa, given.get("manifest", ""), given.get("since", ""), given.get("model", "")
-            )
+            self._runs.check_room(browser, "try")
+            text = given.get("manifest", "")
+            words = trial(hpa, text, given.get("since", ""), given.get("model", ""))
+            await self._runs.start(browser, "try", words, file=text, report=True)
         except CommandError as error:
             return await self._trying(request, given, error)
-        response = await self._trying(request, given, browser=browser)
-        response.set_cookie(BROWSER, browser, httponly=True, samesite="Strict", secure=request.secure)
-        return response
+        return self._remember(request, await self._trying(request, given, browser=browser), browser)
 
     async def _trying(
         self, request: web.Request, given: Mapping[str, str], mistake: CommandError | None = None, browser: str = ""
@@ -235,23 +266,32 @@ class PageServer:
             "mistake": mistake,
             "most": MOST_RUNS,
             "longest": round(LONGEST_S / 60),
-            "run": self._trials.of(browser or request.cookies.get(BROWSER, "")),
+            **self._run_of(browser or request.cookies.get(BROWSER, ""), "try"),
         }
         return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
 
     async def run(self, request: web.Request) -> web.Response:
         """How the run of this browser goes, as a part of its view."""
-        text = self._templates.get_template("run.html").render(run=self._trials.of(request.cookies.get(BROWSER, "")))
+        found = self._run_of(request.cookies.get(BROWSER, ""), request.match_info["kind"])
+        text = self._templates.get_template("run.html").render(found)
         return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 
     async def cancel(self, request: web.Request) -> web.Response:
         """End the run of this browser."""
-        await self._trials.cancel(request.cookies.get(BROWSER, ""))
+        await self._runs.cancel(request.cookies.get(BROWSER, ""), request.match_info["kind"])
         return await self.run(request)
+
+    def _run_of(self, browser: str, kind: str) -> dict[str, Any]:
+        return {"run": self._runs.of(browser, kind), "kind": kind}
+
+    def _remember(self, request: web.Request, response: web.Response, browser: str) -> web.Response:
+        """Let the browser keep the name by which its runs are found."""
+        response.set_cookie(BROWSER, browser, httponly=True, samesite="Strict", secure=request.secure)
+        return response
 
     async def report(self, request: web.Request) -> web.Response:
         """The report of this browser's run: a page that stands alone, without scripts."""
-        found = self._trials.of(request.cookies.get(BROWSER, ""))
+        found = self._runs.of(request.cookies.get(BROWSER, ""), "try")
         if found is None or found.report is None:
             raise not_found("no run of this browser has a report", next_step="fleethpa backtest")
         text = found.report.read_text(encoding="utf-8")

@@ -121,6 +121,12 @@ def _known(partition: Partition, hpa: HpaId) -> _Spec | None:
     return _Spec(row.uid, row.generation, known.spec, row.author, row.change_reason, row.origin, asked)
 
 
+def spec_of(partition: Partition, hpa: HpaId) -> dict[str, Any] | None:
+    """The spec of an HPA in the state of its log partition; None: there is no such HPA, or it was deleted."""
+    known = _known(partition, hpa)
+    return known.spec if known is not None else None
+
+
 def _revision(what: What, time_ms: int, offset: int, after: _Spec, changes: list[str]) -> Revision:
     return Revision(
         what=what,

@@ -88,6 +88,10 @@ class ArchivePast(Past):
                     yield number, record
             await asyncio.sleep(_POLL_S)
 
+    async def log_offsets(self, partition: int) -> range:
+        reader = self._topic(LOG, partition)
+        return range(reader.first_offset() or 0, reader.last_offset() + 1)
+
     async def last_ms(self, partition: int) -> int:
         return self._topic(LOG, partition).last_timestamp_ms()
 

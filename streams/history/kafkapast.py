@@ -174,6 +174,12 @@ class KafkaPast(Past):
             finally:
                 consumer.pause(*parts)
 
+    async def log_offsets(self, partition: int) -> range:
+        part = TopicPartition(topics.LOG, partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+        return range(span.first, span.end)
+
     async def last_ms(self, partition: int) -> int:
         part = TopicPartition(topics.LOG, partition)
         async with self._consumer(part) as consumer:

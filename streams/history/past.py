@@ -64,6 +64,8 @@ class Past(ABC):
     def __init__(self, name: str, at_ms: int | None = None) -> None:
         self.name, self.at_ms = name, at_ms
         self.log_records_read = 0
+        self.log_records_due = 0
+        """How many the question at hand reads in all, about; 0: nobody knows."""
         self.rows_gone: set[str] = set()
         """State rows that the newest checkpoint names and the changelog has lost; what they held is not known."""
 
@@ -109,6 +111,19 @@ class Past(ABC):
             async for record in records:
                 return record.timestamp_ms
         return None
+
+    @abstractmethod
+    async def log_offsets(self, partition: int) -> range:
+        """Return the offsets of the log records that are kept now."""
+
+    async def log_length(self, since_ms: int | None = None) -> int:
+        """Return about how many log records of all partitions are kept, from a time on; progress is measured by it."""
+        total = 0
+        for number in range(await self.partitions()):
+            kept = await self.log_offsets(number)
+            first = kept.start if since_ms is None else await self.offset_at(LOG, number, since_ms)
+            total += len(range(max(kept.start, first), kept.stop))
+        return total
 
     @abstractmethod
     async def last_ms(self, partition: int) -> int:

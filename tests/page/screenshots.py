@@ -23,6 +23,10 @@ def views(page: Page, address: str) -> dict[str, str]:
     hpa = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
     page.goto(address + "/changes")
     decision = page.locator("tbody td:last-child a").first.get_attribute("href") or ""
+    ids = [each.rpartition("/")[2] for each in _links(page, "tbody td:last-child a")[:2]]
+    diff = f"/diff?one={ids[0]}&other={ids[-1]}"
+    page.goto(address + hpa)
+    spec = next(iter(_links(page, ".revisions a")), f"{hpa}/spec?other=1")
     return {
         "fleet": "/",
         "hpa": hpa,
@@ -30,8 +34,14 @@ def views(page: Page, address: str) -> dict[str, str]:
         "changes": "/changes",
         "clusters": "/clusters",
         "audit": "/audit",
+        "diff": diff,
+        "spec": spec,
         "try": "/try?hpa=" + hpa.removeprefix("/hpa/"),
     }
+
+
+def _links(page: Page, selector: str) -> list[str]:
+    return [each.get_attribute("href") or "" for each in page.locator(selector).all()]
 
 
 def main() -> None:

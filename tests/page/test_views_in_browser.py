@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from playwright.sync_api import Browser, Page, expect
 from fleethpa.cli.common.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pageserver import PageServer
-from schemas.autoscalers import AutoscalerList
+from schemas.autoscalers import AutoscalerList, Command
+from tests.page.browsing import serving
 from tests.page.screenshots import views
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page_kit import LOCAL, over
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[2]
 AXE = (Path(__file__).parent / "axe-core-4.14.1.min.js").read_text()
 HOSTILE = "<img src=x onerror=window.wasHacked=1>\u202e'\""
 
@@ -50,6 +53,32 @@ def test_no_view_has_a_serious_violation_or_scrolls_sideways(
         assert serious(page) == [], name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
     context.close()
+
+
+def test_the_question_for_the_token_is_accessible(browser: Browser, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-of-enough-length")
+    token.chmod(0o600)
+    archive = ROOT / "build" / "demo" / "archive"
+    with serving("--from", str(archive), "--token-file", str(token)) as address:
+        page = browser.new_page()
+        page.goto(address)
+        expect(page.locator("h1")).to_have_text("This page needs its token")
+        assert serious(page) == []
+        page.get_by_label("Token").fill("a-token-of-enough-length")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("table.fleet")).to_be_visible()
+        page.close()
+
+
+def test_the_whole_record_is_verified_with_a_bar_of_its_progress(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.get_by_role("link", name="Audit").click()
+    expect(page.locator(".checkpoints tbody tr").first).to_be_visible()
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.locator("#progress")).to_be_visible()
+    expect(page.locator("pre[data-ok=yes]")).to_contain_text("identical to the byte", timeout=60_000)
+    expect(page.locator("#run")).to_contain_text("fleethpa audit verify --from")
 
 
 def test_the_charts_draw_what_the_record_says(page: Page, archived: str) -> None:
@@ -111,6 +140,35 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
 
 
+@contextmanager
+def served(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The page over a fleet in memory, in a thread of its own; gives its address."""
+    over(fleet, monkeypatch)
+    loop, ready, made = asyncio.new_event_loop(), threading.Event(), []
+
+    async def serve() -> None:
+        server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
+        runner = web.AppRunner(server.app(), shutdown_timeout=0.5)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        stop = asyncio.Event()
+        made.append((f"http://127.0.0.1:{runner.addresses[0][1]}", stop))
+        ready.set()
+        await stop.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    address, stop = made[0]
+    try:
+        yield address
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+        loop.close()
+
+
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A page over a fleet with names and messages of an attacker."""
@@ -119,28 +177,30 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), hpa(HOSTILE), hpa("x" * 10_000)], session="s"))
     fleet.now_ms += 20_000
     fleet.observe(5, 300, error=HOSTILE)
-    over(fleet, monkeypatch)
-    loop, ready, address = asyncio.new_event_loop(), threading.Event(), []
+    with served(fleet, monkeypatch) as address:
+        yield address
 
-    async def serve() -> None:
-        server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
-        runner = web.AppRunner(server.app(), shutdown_timeout=0.5)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        stop = asyncio.Event()
-        address.append(stop)
-        ready.set()
-        await stop.wait()
-        await runner.cleanup()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(20)
-    yield address[0]
-    loop.call_soon_threadsafe(address[1].set)
-    thread.join(20)
-    loop.close()
+def test_a_live_update_keeps_the_order_of_the_rows_and_says_what_moved(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), hpa("a1"), hpa("a2")], session="s"))
+    before = [f"row-east/shop/{name}" for name in ("a1", "a2", "checkout")]
+    with served(fleet, monkeypatch) as address:
+        page.goto(address)
+        rows = page.locator("table.fleet tbody tr")
+        expect(rows).to_have_count(3)
+        assert rows.evaluate_all("rows => rows.map(row => row.id)") == before
+        fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+        expect(page.locator("#moved")).to_contain_text("The order of 3 rows has changed", timeout=30_000)
+        assert rows.evaluate_all("rows => rows.map(row => row.id)") == before
+        expect(rows.last).to_contain_text("INC-1")
+        page.get_by_role("link", name="Sort them again").click()
+        expect(rows.first).to_contain_text("INC-1")
+        expect(page.locator("#moved")).to_be_hidden()
+        page.goto("about:blank")  # before the server goes: a lost connection is an error on the console
 
 
 def test_hostile_names_are_text_in_a_browser(hostile: str, page: Page) -> None:

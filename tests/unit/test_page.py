@@ -147,6 +147,47 @@ async def test_changes_of_the_spec_and_pauses_that_hold_are_marked_in_the_charts
     assert "INC-1" in marks["command"]
 
 
+async def test_a_change_is_marked_when_it_was_recorded_and_shown_as_a_diff(fleet: Fleet) -> None:
+    changed = hpa(maxReplicas=12)
+    changed["metadata"]["generation"] = 2
+    fleet.now_ms += 7_000
+    fleet.append(AutoscalerList(list_id="c", hpas=[changed], session="s"))
+    changed_ms = fleet.now_ms
+    fleet.append(Command(command="pause", name="checkout", author="anna", reason="INC-1"))
+    fleet.now_ms += 20_000
+    fleet.observe(5, 300)
+    async with browsing() as client:
+        view = await (await client.get(f"{CHECKOUT}?at={rfc3339(fleet.now_ms)}")).text()
+        past = next(attributes for tag, attributes in Shown(view).tags if attributes.get("id") == "past")
+        marks = {mark["kind"]: mark for mark in json.loads(past["data-marks"] or "")}
+        assert marks["spec"]["time"] == changed_ms / 1000
+        assert "maxReplicas 20→12" in marks["spec"]["text"]
+        assert "INC-1" in marks["command"]["text"]
+        address = next(each["href"] for tag, each in Shown(view).tags if "/spec?" in (each.get("href") or ""))
+        diff = Shown(await (await client.get(address or "")).text())
+    lines = [text.strip() for text in diff.texts]
+    assert lines.index("-maxReplicas: 20") + 1 <= lines.index("+maxReplicas: 12")
+    assert "scaleTargetRef:" in lines
+
+
+@pytest.mark.parametrize("query", ["", "?other=x", "?other=1&one=-3"])
+async def test_changes_that_are_not_named_by_offsets_are_refused(fleet: Fleet, query: str) -> None:
+    async with browsing() as client:
+        answer = await client.get(f"{CHECKOUT}/spec{query}")
+        assert answer.status == 400
+        assert "fleethpa history east/shop/checkout" in Shown(await answer.text()).text
+
+
+async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:
+    found = await shown("/audit")
+    assert "fleethpa audit keygen" in found.text
+    assert "Closed segments" not in found.text
+    async with browsing() as client:
+        text = Shown(await (await client.post("/audit", data={"since": "soon"})).text()).text
+        assert "is not a valid time" in text
+        assert "is running" not in text
+
+
 # --- what comes from clusters is text ---------------------------------------------------------------------------------
 
 

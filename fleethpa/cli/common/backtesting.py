@@ -192,11 +192,23 @@ async def run_all(past: Past, found: list[Wish], count: int, window: Window, mod
         CommandError: as `events_by_hpa` and `run`.
     """
     by_hpa = {wish.hpa: wish for wish in found}
+    past.log_records_due = await _log_records_due(past, set(by_hpa), count, window)
     made: dict[HpaId, Backtest] = {}
     async with aclosing(events_by_hpa(past, set(by_hpa), count, window)) as parts:
         async for events in parts:
             made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
     return [made[wish.hpa] for wish in found]
+
+
+async def _log_records_due(past: Past, hpas: set[HpaId], count: int, window: Window) -> int:
+    """About how many log records a backtest reads: those of the window, in the partitions of the HPAs."""
+    from streams.archive.layout import LOG
+
+    due = 0
+    for number in sorted({partition_for(hpa.namespace_key, count) for hpa in hpas}):
+        first = await past.offset_at(LOG, number, window.since_ms)
+        due += len(range(first, (await past.log_offsets(number)).stop))
+    return past.log_records_read + due
 
 
 def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) -> list[Backtest]:

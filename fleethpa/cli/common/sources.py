@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from fleethpa.cli.common.session import Session
 
 _SMALL_RECORDS = 10_000
 EVERY_S = 10.0
+PROGRESS_LINES = "FLEETHPA_PROGRESS_LINES"
 LIVE_EVERY_S = 1.0
 
 if TYPE_CHECKING:
@@ -99,15 +101,34 @@ def jobs_for(past: Past) -> int:
 
 
 @asynccontextmanager
-async def progress(session: Session, what: str, pool: Any) -> AsyncIterator[None]:
-    """Tell on stderr how far a pool has come."""
+async def progress(session: Session, what: str, pool: Any, due: int = 0) -> AsyncIterator[None]:
+    """Report on stderr how far a pool has come; `due`: about how many log records there are, 0 if not known."""
 
     def text(seconds: float) -> str:
         log_records, decisions = pool.progress
-        return f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
+        done = f"{what} {decisions:,} decisions, {log_records:,} log records ({decisions / seconds:,.0f}/s)"
+        return share_done(log_records, due) + done
 
     async with telling(session, text):
         yield
+
+
+def share_done(done: int, due: int) -> str:
+    """The percentage that is done, in front of a line of progress; empty where nobody knows how much there is."""
+    return f"{min(99, 100 * done // due)}% " if due else ""
+
+
+async def log_length(past: Past, since_ms: int | None = None) -> int:
+    """About how many log records are kept, from a time on; 0 where the source does not say it.
+
+    A damaged archive is no concern of the progress: the work itself says what is wrong.
+    """
+    from streams.archive.segments import ArchiveError
+
+    try:
+        return await past.log_length(since_ms)
+    except ArchiveError:
+        return 0
 
 
 @asynccontextmanager
@@ -117,7 +138,8 @@ async def reading(session: Session, past: Past) -> AsyncIterator[None]:
     def text(seconds: float) -> str:
         if not past.log_records_read:
             return ""
-        done = f"read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
+        share = share_done(past.log_records_read, past.log_records_due)
+        done = f"{share}read {past.log_records_read:,} log records ({past.log_records_read / seconds:,.0f}/s)"
         return done if session.source != "kafka" else f"{done}; an archive is faster: fleethpa archive --to DIR"
 
     async with telling(session, text):
@@ -126,7 +148,10 @@ async def reading(session: Session, past: Past) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def telling(session: Session, text: Callable[[float], str]) -> AsyncIterator[None]:
-    """Tell `text(seconds so far)` on stderr once a second on a terminal, else every ten seconds; empty: nothing."""
+    """Write `text(seconds so far)` to stderr once a second on a terminal, else every ten seconds; empty: nothing.
+
+    With FLEETHPA_PROGRESS_LINES set it is a line every second without a terminal too, for a program that shows it.
+    """
     live = sys.stderr.isatty() and not session.options.get("quiet")
     task = asyncio.create_task(_tell(session, text, live))
     try:
@@ -142,7 +167,7 @@ async def telling(session: Session, text: Callable[[float], str]) -> AsyncIterat
 async def _tell(session: Session, text: Callable[[float], str], live: bool) -> None:
     began = time.monotonic()
     while True:
-        await asyncio.sleep(LIVE_EVERY_S if live else EVERY_S)
+        await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)
         said = text(time.monotonic() - began)
         if live:
             sys.stderr.write(f"\r\x1b[K{said}")

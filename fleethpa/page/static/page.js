@@ -33,6 +33,41 @@
     else if (root()) draw();
   });
 
+  // A live update keeps the order of the rows; what has moved is said, and a click sorts it.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { requestConfig, serverResponse } = event.detail;
+    if (!requestConfig?.elt?.hasAttribute("data-live") || requestConfig.elt.id !== "fleet") return;
+    const made = new DOMParser().parseFromString(serverResponse, "text/html");
+    const body = made.querySelector("table.fleet tbody");
+    const before = [...document.querySelectorAll("table.fleet tbody tr[id]")].map((row) => row.id);
+    if (!body || !before.length) return;
+    const place = new Map(before.map((id, number) => [id, number]));
+    const rows = [...body.querySelectorAll("tr[id]")];
+    const kept = [...rows].sort((a, b) => (place.get(a.id) ?? Infinity) - (place.get(b.id) ?? Infinity) || rows.indexOf(a) - rows.indexOf(b));
+    const moved = rows.filter((row, number) => row !== kept[number]).length;
+    if (!moved) return;
+    body.append(...kept);
+    const note = made.getElementById("moved");
+    note.hidden = false;
+    note.querySelector("b").textContent = `The order of ${moved} rows has changed.`;
+    event.detail.serverResponse = made.documentElement.outerHTML;
+  });
+
+  // --- the connection for live updates ----------------------------------------------------------------------------------
+  const link = document.getElementById("link");
+  let lost = 0;
+  document.addEventListener("htmx:sseError", () => {
+    lost = lost || Date.now();
+    link.hidden = false;
+    link.querySelector("b").textContent = `No live updates since ${utc(lost / 1000).slice(11, 19)}: the page is connecting again.`;
+  });
+  document.addEventListener("htmx:sseOpen", () => {
+    if (!lost) return;
+    lost = 0;
+    link.hidden = true;
+    document.querySelectorAll("[data-live]").forEach((each) => htmx.trigger(each, "sse:changed"));
+  });
+
   // --- charts -----------------------------------------------------------------------------------------------------------
   const axes = () => [
     { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui", size: 24,
@@ -136,6 +171,9 @@
       return;
     }
     const series = await answer.json();
+    // The view has read every change of spec, mode and pauses; the series knows only what showed in evaluations.
+    const known = document.getElementById("past")?.dataset.marks;
+    if (known) series.marks = series.marks.filter((mark) => mark.kind === "write" || mark.kind === "hand").concat(JSON.parse(known));
     plots.forEach((plot) => plot.destroy());
     plots.length = 0;
     document.getElementById("plots").replaceChildren();

@@ -1,0 +1,198 @@
+"""Commands that browsers start on the page: a backtest, a verification. Each runs in a process of its own.
+
+So a run can be cancelled, and what the page shows of it is what a terminal would show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.nextsteps import OPTIONS
+from fleethpa.cli.common.sources import PROGRESS_LINES
+
+MOST_RUNS: Final = 2
+"""Runs at a time, of all browsers together."""
+LONGEST_S: Final = 600.0
+KEPT: Final = 20
+"""Finished runs that are kept, of all browsers together."""
+_KEPT_TEXT: Final = 4_000
+_PERCENT: Final = re.compile(r"(\d+)% ")
+
+
+@dataclass
+class Run:
+    """A command that a browser has started. `command`: the same for a terminal. `messages`: the end of its stderr."""
+
+    folder: Path
+    command: str
+    began_s: float
+    process: asyncio.subprocess.Process
+    messages: str = ""
+    cancelled: bool = False
+    too_long: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to an end."""
+        return self.process.returncode is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended with exit code 0."""
+        return self.process.returncode == 0
+
+    @property
+    def took_s(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self.began_s
+
+    @property
+    def report(self) -> Path | None:
+        """The HTML report, if one was written."""
+        path = self.folder / "report.html"
+        return path if self.ended and path.exists() else None
+
+    @property
+    def printed(self) -> str:
+        """What it printed to stdout."""
+        return (self.folder / "stdout").read_text(encoding="utf-8", errors="replace")[-_KEPT_TEXT:]
+
+    @property
+    def line(self) -> str:
+        """The newest line of its stderr."""
+        return next((line for line in reversed(self.messages.splitlines()) if line.strip()), "")
+
+    @property
+    def percent(self) -> int | None:
+        """How much is done; None: its newest line does not say."""
+        found = _PERCENT.match(self.line)
+        return int(found[1]) if found else None
+
+
+class Runs:
+    """The runs of all browsers: at most one at a time for each browser and kind (`try`, `verify`)."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._watching: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def of(self, browser: str, kind: str) -> Run | None:
+        """The newest run of a browser."""
+        return self._runs.get((browser, kind))
+
+    def check_room(self, browser: str, kind: str) -> None:
+        """Check that another run may begin.
+
+        Raises:
+            CommandError: one of this browser is still running, or too many of all browsers are.
+        """
+        running = self._runs.get((browser, kind))
+        if running is not None and not running.ended:
+            raise usage("a run of this browser is still running", cause="Cancel it, or wait for its end.")
+        if sum(not run.ended for run in self._runs.values()) >= MOST_RUNS:
+            raise usage(f"{MOST_RUNS} runs are running already", cause="Try again when one has ended.")
+
+    async def start(
+        self, browser: str, kind: str, words: Sequence[str], *, file: str = "", report: bool = False
+    ) -> None:
+        """Start a fleethpa command.
+
+        Args:
+            words: the command; `hpa.yaml` in it stands for a file with the text `file`.
+            report: it also writes an HTML report.
+
+        Raises:
+            CommandError: as `check_room`.
+        """
+        self.check_room(browser, kind)
+        folder = Path(tempfile.mkdtemp(prefix="fleethpa-page-"))
+        try:
+            run = await self._started(words, folder, file, report)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        await self._forget((browser, kind))
+        self._runs[browser, kind] = run
+        self._watching[browser, kind] = asyncio.create_task(_watch(run))
+        while len(self._runs) > KEPT:
+            await self._forget(next(iter(self._runs)))
+
+    async def _started(self, words: Sequence[str], folder: Path, file: str, report: bool) -> Run:
+        given = [*words]
+        for name, flag in OPTIONS.items():
+            if value := self._options.get(name):
+                given += [flag, str(value)]
+        (folder / "hpa.yaml").write_text(file, encoding="utf-8")
+        run = [str(folder / "hpa.yaml") if word == "hpa.yaml" else word for word in given]
+        if report:
+            run.append(f"--html={folder / 'report.html'}")
+        with (folder / "stdout").open("wb") as stdout:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "fleethpa", *run),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=asyncio.subprocess.PIPE,
+                env=os.environ | {PROGRESS_LINES: "1"},
+            )
+        return Run(folder, f"fleethpa {' '.join(given)}", time.monotonic(), process)
+
+    async def cancel(self, browser: str, kind: str) -> None:
+        """End the run of a browser."""
+        run = self._runs.get((browser, kind))
+        if run is not None and not run.ended:
+            run.cancelled = True
+            await _end(run)
+
+    async def close(self) -> None:
+        """End and forget everything."""
+        for key in list(self._runs):
+            await self._forget(key)
+
+    async def _forget(self, key: tuple[str, str]) -> None:
+        run, task = self._runs.pop(key, None), self._watching.pop(key, None)
+        if run is not None:
+            await _end(run)
+            shutil.rmtree(run.folder, ignore_errors=True)
+        if task is not None:
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _watch(run: Run) -> None:
+    """Take what a run writes to stderr, and end it when it takes too long."""
+    assert run.process.stderr is not None
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            while line := await run.process.stderr.readline():
+                run.messages = (run.messages + line.decode(errors="replace"))[-_KEPT_TEXT:]
+            await run.process.wait()
+    except TimeoutError:
+        run.too_long = True
+        await _end(run)
+
+
+async def _end(run: Run) -> None:
+    if run.ended:
+        return
+    with suppress(ProcessLookupError):
+        run.process.terminate()
+    try:
+        await asyncio.wait_for(run.process.wait(), 5)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            run.process.kill()
+        await run.process.wait()
