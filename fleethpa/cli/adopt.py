@@ -1,149 +1,302 @@
-"""`fleethpa adopt`: a cluster's own HPA becomes a central one."""
+"""`fleethpa adopt`: a cluster's own HPAs become central ones.
+
+Each HPA takes these steps, up to 20 HPAs at a time; what a crash leaves behind is written beside each:
+
+1. *Save* the native HPA to a file. (The native controller scales.)
+2. *Start* the central HPA, which the log must have before anything else is done. While the native one exists, the
+   central one is refused and writes nothing. (The native controller scales.)
+3. *Delete* the native HPA, that very object. (Where an observer runs, the central HPA scales as soon as it has seen the
+   deletion.)
+4. *Tell* the log that it is gone. (The central HPA scales.)
+
+So two never scale one target, and nobody does only between steps 3 and 4. The next run goes on where one ended: it
+also tells the log of native HPAs that are gone from the cluster but not yet from the log. No step moves a replica; the
+central HPA goes on with the recommendations that fleethpa has recorded in shadow.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fleethpa.cli.common.completing import hpa_names
-from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
-from fleethpa.cli.common.selection import parse_ref
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.handover import (
+    NativeHpas,
+    Place,
+    batches,
+    deletion_of,
+    native_hpas,
+    owner_of,
+    parse_place,
+)
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.cli.output.words import counted
+from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
 
 if TYPE_CHECKING:
-    from reconciler.clusters.client import ClusterClient
-    from schemas.keys import HpaId
+    from fleethpa.cli.common.foresight import Present
+    from fleethpa.cli.common.views import FleetState
+    from fleethpa.cli.common.writer import Writer
 
 DROPPED = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "ownerReferences")
 """Metadata of the native object that the central one does not take over."""
 
 
+@dataclass
+class AdoptPlan:
+    """What an adoption would do: the native HPAs that it moves, those whose end the log lacks, and why others stay."""
+
+    adopted: dict[HpaId, Json] = field(default_factory=dict)
+    gone: dict[HpaId, str] = field(default_factory=dict)
+    """uid of a native object that an interrupted run has deleted."""
+    problems: list[CommandError] = field(default_factory=list)
+
+
 @click.command()
-@click.argument("name", shell_complete=hpa_names, metavar="CLUSTER/NAMESPACE/NAME")
+@click.argument("place", shell_complete=hpa_names, metavar="CLUSTER[/NAMESPACE[/NAME]]")
 @click.option(
-    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which the native HPA is saved."
+    "--export", "folder", default=".", show_default=True, metavar="DIR", help="Folder in which native HPAs are saved."
 )
 @click.option("--mode", type=click.Choice(["shadow", "enforce"]), default="enforce", show_default=True)
 @write_options
 @command_options()
-def adopt(session: Session, /, name: str, folder: str, mode: Any, **written: Any) -> int:
-    """Move a cluster's own HPA into fleethpa: save it to a file, create the central one, delete the native one.
+def adopt(session: Session, /, place: str, folder: str, mode: Any, **written: Any) -> int:
+    """Move a cluster's own HPAs into fleethpa: save each to a file, create the central one, delete the native one.
 
-    The central HPA writes nothing while the native controller drives the native one, so the target is never driven by
-    both. To go back: kubectl create -f the saved file, then fleethpa delete.
+    The central HPA writes nothing while the native one exists, so the target is never driven by both. A run that was
+    interrupted is continued by the next one. The way back is fleethpa release.
     """
-    from schemas.keys import HpaId
-
-    ref = parse_ref(name)
-    if not (ref.cluster and ref.namespace):
-        raise usage(
-            f"{name!r} is not a full name", cause="adopt needs CLUSTER/NAMESPACE/NAME.", next_step="fleethpa get hpa -A"
-        )
-    hpa = HpaId(ref.cluster, ref.namespace, ref.name)
-    return session.run(_adopt(session, hpa, Path(folder), mode, written))
+    meant = parse_place(place, "adopt")
+    return session.run(_adopt(session, meant, Path(folder), mode, written))
 
 
-async def _adopt(session: Session, hpa: HpaId, folder: Path, mode: Any, written: dict[str, Any]) -> int:
+async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
+    from fleethpa.cli.common.fleetstate import read_state
+    from fleethpa.cli.common.foresight import Present
     from fleethpa.cli.common.writer import open_writer
 
-    client = _client(session, hpa.cluster)
-    try:
-        native = await _read(client, hpa)
-        adopted = _write(session, hpa, native, mode, written)
-        concerns = await _looked_ahead(session, adopted, _deletion(session, hpa, native))
-        file = folder / f"{hpa.cluster}.{hpa.namespace}.{hpa.name}.yaml"
-        steps = [
-            f"save the native HPA to {file}",
-            f"start the central HPA {hpa} in mode {mode}",
-            f"delete the native HPA {hpa.namespace}/{hpa.name} in cluster {hpa.cluster}",
-        ]
+    async with native_hpas(session, place.cluster) as api:
+        natives = await api.listed(place)
+        async with session.past() as past:
+            state, present = await read_state(past), await Present.read(past)
+        plan = adopt_plan(state, place, natives, mode)
+        concerns = _looked_ahead(session, plan, place, present, state, mode, written)
+        for problem in plan.problems:
+            session.tell(problem)
+        code = ANSWER_IS_NO if plan.problems else OK
+        if not (plan.adopted or plan.gone):
+            _nothing_to_adopt(session, state, place, plan)
+            return code
         if written["dry_run"]:
             show(session, concerns)
-            session.out("\n".join(f"{step} (dry run)" for step in steps))
-            return OK
-        confirm(session, concerns, written["yes"], f"adopt {hpa}")
-        _save(file, native)
-        session.out(f"native HPA saved to {file}")
+            _describe(session, plan, folder, mode)
+            return code
+        confirm(session, concerns, written["yes"], f"adopt {place}")
         async with open_writer(session.config) as writer:
-            if (code := await write_all(session, writer, [adopted], written["wait"], must_arrive=True)) != OK:
-                session.warn(f"the native HPA {hpa} was not deleted; run adopt again")
-                return code
-            await _delete(client, hpa, native)
-            # Reported here too, so that nothing depends on how soon an observer sees it.
-            await write_all(session, writer, [_deletion(session, hpa, native)], written["wait"])
-        session.note(f"Next: fleethpa status {hpa} --watch --timeout 2m")
-        session.note(f"Back: kubectl --context {hpa.cluster} create -f {file}, then fleethpa delete {hpa}")
+            move = _Move(session, api, folder, mode, written)
+            await move.record_gone(writer, plan.gone)
+            for batch in batches(list(plan.adopted.items())):
+                if (ended := await move.over(writer, batch)) != OK:
+                    return ended
+        shown = (
+            str(place) if place.name else f"-C {place.cluster}{f' -n {place.namespace}' if place.namespace else ' -A'}"
+        )
+        session.note(f"Next: fleethpa status {shown} --watch --timeout 2m")
+        session.note(f"Back: fleethpa release {place}")
+        return code
+
+
+def _nothing_to_adopt(session: Session, state: FleetState, place: Place, plan: AdoptPlan) -> None:
+    if plan.problems:
+        return
+    central = [hpa for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
+    if not central:
+        raise not_found(f"cluster {place.cluster} has no HPA in {place}", next_step="fleethpa get hpa -A")
+    session.out(f"{place}: nothing to adopt ({counted(len(central), 'HPA')}, all central)")
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str) -> AdoptPlan:
+    """Say which native HPAs are adopted, and why others are not. `natives`: what the API server has in that place."""
+    from reconciler.core.objectbodies import is_canary
+
+    plan = AdoptPlan(gone=_gone(state, place, natives))
+    for hpa, native in natives.items():
+        if is_canary(native):
+            continue
+        problem = _owned(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
+        if problem is None:
+            plan.adopted[hpa] = native
+        else:
+            plan.problems.append(problem)
+    return plan
+
+
+def _gone(state: FleetState, place: Place, natives: Mapping[HpaId, Json]) -> dict[HpaId, str]:
+    """Native HPAs that the log still has behind a central one of their name, and the cluster no longer has."""
+    found: dict[HpaId, str] = {}
+    for (cluster, name), namespace in state.namespaces.items():
+        central = {key.name for key in namespace.directory if key.origin == "central"}
+        for key, entry in namespace.directory.items():
+            hpa = HpaId(cluster, name, key.name)
+            if (
+                key.origin == "cluster"
+                and key.name in central
+                and place.holds(hpa)
+                and hpa not in natives
+                and entry.uid
+            ):
+                found[hpa] = entry.uid
+    return dict(sorted(found.items()))
+
+
+def _owned(hpa: HpaId, native: Json) -> CommandError | None:
+    if not (owner := owner_of(native)):
+        return None
+    kind, name = owner.split("/", 1)
+    return CommandError(
+        f"{hpa} is not adopted: {owner} owns it",
+        cause=f"{kind} would create it again as soon as it is deleted.",
+        next_step=f"kubectl --context {hpa.cluster} get {kind.lower()} {name} -n {hpa.namespace} -o yaml",
+    )
+
+
+def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
+    """Why fleethpa would not scale an HPA that it adopts to enforce."""
+    from streams.state.clustersettings import effective
+
+    if effective(state.settings, hpa.cluster).frozen:
+        why, step = f"cluster {hpa.cluster} is frozen", f"fleethpa settings {hpa.cluster} frozen="
+    else:
+        view = state.hpas.get(hpa)
+        cluster = state.clusters.get(hpa.cluster)
+        paused = view.paused if view is not None else cluster.paused if cluster is not None else ""
+        if not paused:
+            return None
+        why, step = f"paused: {paused}", "fleethpa resume"
+    return CommandError(
+        f"{hpa} is not adopted ({why})",
+        cause="Nothing would scale it any more. With --mode shadow that would be so too.",
+        next_step=step,
+    )
+
+
+def _looked_ahead(
+    session: Session,
+    plan: AdoptPlan,
+    place: Place,
+    present: Present,
+    state: FleetState,
+    mode: str,
+    written: dict[str, Any],
+) -> list[Concern]:
+    """Leave out what would be refused, and say what the user must agree to."""
+    from fleethpa.cli.common.foresight import concerns, refusal_errors
+
+    def writes() -> tuple[list[PlannedRecord], list[PlannedRecord]]:
+        started = [_start(session, hpa, native, mode, written) for hpa, native in plan.adopted.items()]
+        return started, [_deletion(session, hpa, native) for hpa, native in plan.adopted.items()]
+
+    started, deleted = writes()
+    foresight = present.foresee([*started, *deleted])
+    refused = foresight.refusals(foresight.touched(started))
+    plan.problems += refusal_errors(refused, "cannot be adopted to enforce")
+    for hpa in refused:
+        del plan.adopted[hpa]
+    if refused:
+        started, deleted = writes()
+        foresight = present.foresee([*started, *deleted])
+    found = [Concern(f"adopt deletes {_named(plan.adopted)} in {place.cluster}")] if plan.adopted else []
+    found += [Concern(text) for text in _replaced(state, plan.adopted)]
+    return [*found, *concerns("adopt", foresight, started)]
+
+
+def _named(adopted: Iterable[HpaId]) -> str:
+    names = [f"{hpa.namespace}/{hpa.name}" for hpa in adopted]
+    return f"the native HPA {names[0]}" if len(names) == 1 else f"{len(names)} native HPAs"
+
+
+def _replaced(state: FleetState, adopted: Mapping[HpaId, Json]) -> list[str]:
+    """Say which central HPAs have a spec of their own that the native one's replaces."""
+    from schemas.kubernetes.hpa import semantically_equal_spec
+    from streams.analysis.revisions import differences
+
+    found = []
+    for hpa, native in adopted.items():
+        view = state.hpas.get(hpa)
+        if view is not None and view.origin == "central" and not semantically_equal_spec(view.spec, native["spec"]):
+            found.append(
+                f"the central HPA {hpa} gets the native spec: {'; '.join(differences(view.spec, native['spec']))}"
+            )
+    return found
+
+
+def _describe(session: Session, plan: AdoptPlan, folder: Path, mode: str) -> None:
+    for hpa in plan.gone:
+        session.out(f"record that the native HPA {hpa} is gone (dry run)")
+    for hpa in plan.adopted:
+        session.out(f"save the native HPA to {_file(folder, hpa)} (dry run)")
+        session.out(f"start the central HPA {hpa} in mode {mode} (dry run)")
+        session.out(f"delete the native HPA {hpa.namespace}/{hpa.name} in cluster {hpa.cluster} (dry run)")
+
+
+# --- doing ------------------------------------------------------------------------------------------------------------
+
+
+class _Move:
+    """The steps for one group of HPAs after another."""
+
+    def __init__(self, session: Session, api: NativeHpas, folder: Path, mode: str, written: dict[str, Any]) -> None:
+        self._session, self._api, self._folder, self._mode, self._written = session, api, folder, mode, written
+
+    async def over(self, writer: Writer, adopted: Sequence[tuple[HpaId, Json]]) -> int:
+        """Adopt some HPAs; returns the exit code.
+
+        Raises:
+            CommandError: a step failed; the HPAs are as the module says for a crash there.
+        """
+        session, wait = self._session, self._written["wait"]
+        for hpa, native in adopted:
+            _save(_file(self._folder, hpa), native)
+            session.out(f"native HPA saved to {_file(self._folder, hpa)}")
+        started = [_start(session, hpa, native, self._mode, self._written) for hpa, native in adopted]
+        if (code := await write_all(session, writer, started, wait, must_arrive=True)) != OK:
+            what = f"the native HPA {adopted[0][0]} was" if len(adopted) == 1 else "the native HPAs were"
+            session.warn(f"{what} not deleted; run adopt again")
+            return code
+        deleted = []
+        try:
+            for hpa, native in adopted:
+                await self._api.delete(hpa, native)
+                deleted.append(_deletion(session, hpa, native))
+        finally:
+            # Told here too, so that nothing depends on how soon an observer sees it.
+            if deleted:
+                await write_all(session, writer, deleted, wait)
         return OK
-    finally:
-        await client.close()
+
+    async def record_gone(self, writer: Writer, gone: Mapping[HpaId, str]) -> None:
+        """Finish what an interrupted run has begun."""
+        natives = {hpa: {"metadata": {"name": hpa.name, "uid": uid}} for hpa, uid in gone.items()}
+        writes = [_deletion(self._session, hpa, native) for hpa, native in natives.items()]
+        if writes:
+            await write_all(self._session, writer, writes, self._written["wait"])
 
 
-async def _looked_ahead(session: Session, adopted: PlannedRecord, deleted: PlannedRecord) -> list[Concern]:
-    """Say what the user must agree to.
-
-    Raises:
-        CommandError: the central HPA would be refused (exit 1).
-    """
-    from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
-
-    async with session.past() as past:
-        foresight = (await Present.read(past)).foresee([adopted, deleted])
-    for error in refusal_errors(foresight.refusals(foresight.touched([adopted])), "cannot be adopted to enforce"):
-        raise error
-    name = foresight.touched([deleted])[0].name
-    deletion = f"adopt deletes the native HPA {adopted.namespace}/{name} in {adopted.cluster}"
-    return [Concern(deletion), *concerns("adopt", foresight, [adopted])]
+def _file(folder: Path, hpa: HpaId) -> Path:
+    return folder / f"{hpa.cluster}.{hpa.namespace}.{hpa.name}.yaml"
 
 
-def _client(session: Session, cluster: str) -> ClusterClient:
-    from fleethpa.cli.common.parts import member_clusters
-    from reconciler.clusters.client import ClusterClient
-
-    clusters = {each.name: each for each in member_clusters(session.config)}
-    if cluster not in clusters:
-        known = ", ".join(clusters) or "none"
-        cause = f"{session.config.kubeconfig} has {known}."
-        raise usage(f"no context for cluster {cluster}", cause=cause, next_step="add --kubeconfig FILE")
-    return ClusterClient(clusters[cluster])
-
-
-def _path(hpa: HpaId) -> str:
-    return f"/apis/autoscaling/v2/namespaces/{hpa.namespace}/horizontalpodautoscalers/{hpa.name}"
-
-
-async def _read(client: ClusterClient, hpa: HpaId) -> dict[str, Any]:
-    from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
-
-    try:
-        return await client.get(_path(hpa))
-    except ApiError as error:
-        code = 4 if error.status == 404 else 3
-        raise CommandError(
-            f"cannot read the native HPA {hpa}: {error}", next_step="fleethpa get hpa -A", code=code
-        ) from error
-    except (UnreachableError, ConfigError) as error:
-        raise unreachable(f"cluster {hpa.cluster} does not answer: {error}", next_step="check --kubeconfig") from error
-
-
-async def _delete(client: ClusterClient, hpa: HpaId, native: dict[str, Any]) -> None:
-    from reconciler.clusters.clustererrors import ApiError, UnreachableError
-
-    # Only the object that was saved: one made anew in between has not been exported.
-    body = {"preconditions": {"uid": native["metadata"]["uid"]}}
-    try:
-        await client.request("DELETE", _path(hpa), body=body)
-    except (ApiError, UnreachableError) as error:
-        raise unreachable(
-            f"the native HPA {hpa} was not deleted: {error}",
-            cause="The central HPA exists, but writes nothing while the native one exists.",
-            next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
-        ) from error
-
-
-def _save(file: Path, native: dict[str, Any]) -> None:
+def _save(file: Path, native: Json) -> None:
     from fleethpa.cli.output.formats import to_yaml
 
     try:
@@ -153,7 +306,7 @@ def _save(file: Path, native: dict[str, Any]) -> None:
         raise usage(f"{file} cannot be written", cause=str(error), next_step="add --export DIR") from error
 
 
-def exported(native: dict[str, Any]) -> dict[str, Any]:
+def exported(native: Json) -> Json:
     """The object without what only the API server gives it."""
     metadata = {name: value for name, value in (native.get("metadata") or {}).items() if name not in DROPPED}
     return {
@@ -164,7 +317,7 @@ def exported(native: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, written: dict[str, Any]) -> PlannedRecord:
+def _start(session: Session, hpa: HpaId, native: Json, mode: Any, written: dict[str, Any]) -> PlannedRecord:
     from schemas.autoscalers import AutoscalerSet
 
     body = AutoscalerSet(
@@ -177,9 +330,6 @@ def _write(session: Session, hpa: HpaId, native: dict[str, Any], mode: Any, writ
     return PlannedRecord(f"hpa {hpa} adopted", body, hpa.cluster, hpa.namespace)
 
 
-def _deletion(session: Session, hpa: HpaId, native: dict[str, Any]) -> PlannedRecord:
-    from schemas.autoscalers import AutoscalerDeleted
-
-    uid, author = native["metadata"]["uid"], session.config.author
-    body = AutoscalerDeleted(name=hpa.name, uid=uid, origin="cluster", author=author, reason="adopted by fleethpa")
+def _deletion(session: Session, hpa: HpaId, native: Json) -> PlannedRecord:
+    body = deletion_of(native, session.config.author, "adopted by fleethpa")
     return PlannedRecord(f"native HPA {hpa} deleted", body, hpa.cluster, hpa.namespace)

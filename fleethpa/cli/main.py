@@ -60,7 +60,8 @@ VERBS: Final = {
     "apply": ("fleethpa.cli.apply", "apply", "Create or change central HPAs from manifests."),
     "rollback": ("fleethpa.cli.rollback", "rollback", "Give a central HPA the spec of an earlier revision again."),
     "delete": ("fleethpa.cli.delete", "delete", "Delete central HPAs."),
-    "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPA into fleethpa."),
+    "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPAs into fleethpa."),
+    "release": ("fleethpa.cli.release", "release", "Give HPAs back to their cluster's own controller, for good."),
     "pause": ("fleethpa.cli.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
     "resume": ("fleethpa.cli.control", "resume", "End a pause."),
     "mode": ("fleethpa.cli.control", "mode", "Set off, shadow or enforce."),
@@ -95,7 +96,10 @@ VERBS: Final = {
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
     ("Ask the log", ("what-if", "backtest", "tune", "regret", "shadow-report", "verify", "replay", "export")),
-    ("Change", ("lint", "diff", "apply", "rollback", "delete", "adopt", "pause", "resume", "mode", "settings")),
+    (
+        "Change",
+        ("lint", "diff", "apply", "rollback", "delete", "adopt", "release", "pause", "resume", "mode", "settings"),
+    ),
     ("Run", ("dev", "demo", "run", "archive", "topics", "ingest", "clusters")),
     ("More", ("config", "conformance", "completion", "version")),
 )

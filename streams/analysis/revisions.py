@@ -76,7 +76,7 @@ def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: 
         if before is None:
             return None
         return Revision(what="deleted", time=now_ms, offset=offset, uid=before.uid, origin=before.origin)
-    if before is None or before.uid != after.uid:
+    if before is None or (before.uid != after.uid and before.origin == after.origin):
         return _revision("created", now_ms, offset, after, [])
     if after.origin != before.origin:
         what: What = "adopted" if after.origin == "central" else "released"

@@ -183,7 +183,7 @@ BEFORE: Final[dict[tuple[str, str], Callable[[Walk], None]]] = {
     ("Shadow", "fleethpa shadow-report"): _native_scaled,
     ("Switch the native controller off", "fleethpa run observer"): _native_off,
     ("Switch the native controller off", "fleethpa get clusters"): _proven,
-    ("Adopt: where the native controller stays", "fleethpa delete"): _adopted,
+    ("Adopt: where the native controller stays", "fleethpa release"): _adopted,
     ("Leave", "fleethpa clusters rbac"): _parts_ended,
 }
 """What happens, or is waited for, before a command (named by its beginning) under a heading."""

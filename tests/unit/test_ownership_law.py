@@ -1,4 +1,4 @@
-"""No order of apply, adopt, delete and mode leaves a target to nobody, unless the user was told and agreed.
+"""No order of apply, adopt, release, delete and mode leaves a target to nobody, unless the user was told and agreed.
 
 The commands run as a user gives them, against a fleet in memory; what happens in the cluster reaches the log late.
 """
@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from fleethpa.cli import adopt as adopting
+from fleethpa.cli.common import handover
 from fleethpa.cli.common.writer import Fate, SentRecord
+from reconciler.clusters.clustererrors import ApiError
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
@@ -66,18 +67,27 @@ class Arriving:
 
 
 class ClusterApi:
-    """The HPA objects of a cluster, as `adopt` reads and deletes them."""
+    """The HPA objects of a cluster, as `adopt` and `release` read and change them."""
 
     def __init__(self, machine: "Owners") -> None:
         self._machine = machine
 
     async def get(self, path: str) -> dict[str, Any]:
-        return self._machine.real[path.rpartition("/")[2]]
+        name = path.partition("?")[0].rpartition("/")[2]
+        if name == "horizontalpodautoscalers":
+            return {"items": list(self._machine.real.values())}
+        if name not in self._machine.real:
+            raise ApiError(404, f"{name} not found")
+        return self._machine.real[name]
 
-    async def request(self, method: str, path: str, body: dict[str, Any]) -> None:
-        name = path.rpartition("/")[2]
-        assert (method, body["preconditions"]["uid"]) == ("DELETE", self._machine.real[name]["metadata"]["uid"])
-        self._machine.remove(name, outside=False)
+    async def request(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if method == "POST":
+            return body if path.endswith("?dryRun=All") else self._machine.create(body)
+        name = path.removesuffix("/status").rpartition("/")[2]
+        if method == "DELETE":
+            assert body["preconditions"]["uid"] == self._machine.real[name]["metadata"]["uid"]
+            self._machine.remove(name, outside=False)
+        return body
 
     async def close(self) -> None:
         pass
@@ -99,7 +109,7 @@ class Owners(RuleBasedStateMachine):
             yield Arriving(self.fleet)
 
         self.patch.setattr("fleethpa.cli.common.writer.open_writer", opened)
-        self.patch.setattr(adopting, "_client", lambda session, cluster: ClusterApi(self))
+        self.patch.setattr(handover, "open_client", lambda session, cluster: ClusterApi(self))
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -162,6 +172,15 @@ class Owners(RuleBasedStateMachine):
         deleted = AutoscalerDeleted(name=name, uid=gone["metadata"]["uid"], session="s")
         self.late.append(Late(KEY, deleted, outside))
 
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """As `release` does; the native controller, where it runs, looks at it at once."""
+        self.births += 1
+        made = manifest | {"metadata": manifest["metadata"] | {"uid": f"uid-{self.births}", "generation": 1}}
+        name = made["metadata"]["name"]
+        self.real[name] = made | ({"status": {"observedGeneration": 1}} if self.native else {})
+        self.late.append(Late(KEY, AutoscalerSet(hpa=self.real[name], session="s"), False))
+        return made
+
     def _uid(self, name: str) -> str:
         return str(self.real[name]["metadata"]["uid"])
 
@@ -181,6 +200,14 @@ class Owners(RuleBasedStateMachine):
     def adopt(self, name: str, mode: str) -> None:
         if name in self.real:
             self.user("adopt", f"east/shop/{name}", "--mode", mode, "--export", self.folder.name)
+
+    @rule(place=st.sampled_from(["east/shop/web", "east/shop", "east"]), held=st.booleans())
+    def release(self, place: str, held: bool) -> None:
+        self.user("release", place, "--native-wait", "0s", *(["--include-held"] if held else []))
+
+    @rule(place=st.sampled_from(["east/shop", "east"]))
+    def adopt_all(self, place: str) -> None:
+        self.user("adopt", place, "--export", self.folder.name)
 
     @rule(mode=MODES, scope=SCOPES)
     def mode(self, mode: str, scope: tuple[str, ...]) -> None:

@@ -156,6 +156,7 @@ def _view(part: State, hpa: Hpa, pauses: Pauses) -> HpaView:
         reason=row.change_reason,
         moves=tuple(Move(*move) for move in row.moves),
         clock_ms=clock_ms,
+        is_writing=row.pending is not None,
     )
 
 

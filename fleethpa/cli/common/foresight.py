@@ -142,9 +142,9 @@ class Present:
 
     def _entries(self, number: int, write: PlannedRecord) -> list[Entry]:
         if not write.namespace:
-            return [Entry(key=WHOLE_PARTITION_KEY, body=write.body)]
+            return [Entry(key=WHOLE_PARTITION_KEY, body=body) for body in write.bodies]
         key = namespace_key(write.cluster, write.namespace)
-        return [Entry(key=key, body=write.body)] if partition_for(key, len(self._stored)) == number else []
+        return [Entry(key=key, body=body) for body in write.bodies if partition_for(key, len(self._stored)) == number]
 
 
 def concerns(verb: str, foresight: Foresight, writes: Sequence[PlannedRecord]) -> list[Concern]:

@@ -42,6 +42,8 @@ class HpaView:
     moves: tuple[Move, ...] = ()
     """The last changes of spec.replicas and who made them."""
     clock_ms: int = 0
+    is_writing: bool = False
+    """Whether the outcome of a wanted write is not known yet."""
 
     @property
     def fight(self) -> Fight | None:

@@ -31,12 +31,21 @@ class Concern:
 
 @dataclass(frozen=True)
 class PlannedRecord:
-    """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user."""
+    """One record to write: about a namespace (`namespace` set) or to the settings, and what it says to the user.
+
+    `also`: further entries of the same record, so that all of them are in the log or none.
+    """
 
     subject: str
     body: Body
     cluster: str
     namespace: str = ""
+    also: tuple[Body, ...] = ()
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """All entries of the record, in their order."""
+        return (self.body, *self.also)
 
 
 def write_options(function: Callable[..., R]) -> Callable[..., R]:
@@ -86,11 +95,18 @@ def show(session: Session, concerns: Sequence[Concern]) -> None:
 
 
 async def write_all(
-    session: Session, writer: Writer, writes: Sequence[PlannedRecord], wait: str, must_arrive: bool = False
+    session: Session,
+    writer: Writer,
+    writes: Sequence[PlannedRecord],
+    wait: str,
+    must_arrive: bool = False,
+    *,
+    silent: bool = False,
 ) -> int:
     """Write records, wait until they stand in the log, and tell each one's fate; returns the exit code.
 
-    `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error.
+    `must_arrive`: what comes next depends on them, so that one that is not in the log in time is an error. `silent`:
+    only what went wrong is told.
     """
     limit_s = parse_duration_ms(wait, "--wait") / 1000
     if must_arrive and not limit_s:
@@ -99,16 +115,16 @@ async def write_all(
     pendings: list[SentRecord] = []
     for write in writes:
         if write.namespace:
-            pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, [write.body]))
+            pendings.append(await writer.namespaced(write.subject, write.cluster, write.namespace, write.bodies))
         else:
-            pendings.append(await writer.settings(write.subject, write.cluster, [write.body]))
+            pendings.append(await writer.settings(write.subject, write.cluster, write.bodies))
     if not limit_s:
         for pending in pendings:
             session.out(f"{pending.subject} (written to {pending})")
         return OK
     code = OK
     for fate in await writer.fates(pendings, limit_s):
-        code = max(code, _tell(session, fate, wait))
+        code = max(code, _tell(session, fate, wait, silent))
         if must_arrive and fate.state != "logged":
             code = max(code, UNREACHABLE)
     return code
@@ -129,20 +145,22 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
 
     for write in writes:
         place = SourcePlace(AUTOSCALERS if write.namespace else SETTINGS, write.cluster, write.namespace)
-        try:
-            normalize(write.body, place, refuse)
-        except Refusal as refusal:
-            raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
+        for body in write.bodies:
+            try:
+                normalize(body, place, refuse)
+            except Refusal as refusal:
+                raise usage(f"{write.subject}: ingest would reject it", cause=refusal.text) from refusal
 
 
-def _tell(session: Session, fate: Fate, wait: str) -> int:
+def _tell(session: Session, fate: Fate, wait: str, silent: bool) -> int:
     if fate.state == "rejected":
         problem = CommandError(
             f"{fate.pending.subject}: rejected", cause=fate.reason, next_step="fleethpa ingest check"
         )
         session.tell(problem)
         return ANSWER_IS_NO
-    session.out(fate.pending.subject)
+    if not silent:
+        session.out(fate.pending.subject)
     if fate.state == "unknown":
         session.warn(
             f"{fate.pending} is written, but was not recorded within {wait}: is ingest running? "

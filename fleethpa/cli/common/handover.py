@@ -1,0 +1,259 @@
+"""What `adopt` and `release` share: which HPAs an argument means, and the native HPA objects of a cluster.
+
+Requests go out with the user's own credentials (`--kubeconfig`). What is said about native objects here is what the API
+server answered, not what an observer has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from fleethpa.cli.common.session import Session
+from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
+
+if TYPE_CHECKING:
+    from reconciler.clusters.client import ClusterClient
+    from schemas.autoscalers import AutoscalerDeleted
+
+T = TypeVar("T")
+
+BATCH: Final = 20
+"""So many HPAs change hands at once: few enough that a command which is killed leaves little half done."""
+_PAGE: Final = 500
+_CONFLICTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """CLUSTER[/NAMESPACE[/NAME]]: a whole cluster, one of its namespaces, or one HPA."""
+
+    cluster: str
+    namespace: str = ""
+    name: str = ""
+
+    def holds(self, hpa: HpaId) -> bool:
+        """Whether an HPA is meant."""
+        return hpa.cluster == self.cluster and self.namespace in ("", hpa.namespace) and self.name in ("", hpa.name)
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.cluster, self.namespace, self.name) if part)
+
+
+def parse_place(text: str, verb: str) -> Place:
+    """Read CLUSTER[/NAMESPACE[/NAME]].
+
+    Raises:
+        CommandError: more than three parts, or an empty one (exit 2).
+    """
+    parts = text.split("/")
+    if len(parts) > 3 or not all(parts):
+        raise usage(
+            f"{text!r} is not CLUSTER[/NAMESPACE[/NAME]]",
+            cause="Write east for a cluster, east/shop for a namespace, east/shop/checkout for one HPA.",
+            next_step=f"fleethpa {verb} east/shop --dry-run",
+        )
+    return Place(*parts)
+
+
+def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Give the items in groups of at most `BATCH`, in their order."""
+    for first in range(0, len(items), BATCH):
+        yield items[first : first + BATCH]
+
+
+class NativeHpas:
+    """The HPA objects of one cluster, read and changed through its API server."""
+
+    def __init__(self, client: ClusterClient, cluster: str) -> None:
+        self._client, self.cluster = client, cluster
+
+    async def listed(self, place: Place) -> dict[HpaId, Json]:
+        """Give the objects that a place means, as autoscaling/v2; none where nothing is there.
+
+        Raises:
+            CommandError: the API server refuses (exit 1), or does not answer (exit 3).
+        """
+        if place.name:
+            found = await self.get(HpaId(place.cluster, place.namespace, place.name))
+            return {} if found is None else {_id(self.cluster, found): found}
+        path = f"{_collection(place.namespace)}?limit={_PAGE}"
+        items: list[Json] = []
+        token = ""
+        while True:
+            page = await self._ask("GET", path + (f"&continue={quote(token)}" if token else ""), "list the native HPAs")
+            items += page.get("items") or ()
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                # A list's items do not repeat what they are.
+                kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+                return {_id(self.cluster, each): kind | each for each in sorted(items, key=_name)}
+
+    async def get(self, hpa: HpaId) -> Json | None:
+        """Give one object; None: there is none. Raises as `listed`."""
+        from reconciler.clusters.clustererrors import ApiError
+
+        try:
+            return await self._ask("GET", _path(hpa), f"read the native HPA {hpa}")
+        except CommandError as error:
+            if isinstance(error.__cause__, ApiError) and error.__cause__.status == 404:
+                return None
+            raise
+
+    async def try_to_create(self, hpa: HpaId, manifest: Json) -> str:
+        """Say why the API server would refuse an object, webhooks and quotas included; empty: it would take it."""
+        from reconciler.clusters.clustererrors import ApiError
+
+        try:
+            await self._client.request("POST", f"{_collection(hpa.namespace)}?dryRun=All", body=manifest)
+        except ApiError as error:
+            return str(error)
+        except Exception as error:
+            raise self._no_answer(error) from error
+        return ""
+
+    async def create(self, hpa: HpaId, manifest: Json) -> Json:
+        """Create an object; one of this name that is there already is returned as it is. Raises as `listed`."""
+        from reconciler.clusters.clustererrors import ApiError
+
+        try:
+            return await self._ask("POST", _collection(hpa.namespace), f"create the native HPA {hpa}", manifest)
+        except CommandError as error:
+            is_there = isinstance(error.__cause__, ApiError) and error.__cause__.status == 409
+            found = await self.get(hpa) if is_there else None
+            if found is None:
+                raise
+            return found
+
+    async def carry_status(self, hpa: HpaId, native: Json, carried: Json) -> None:
+        """Give a native HPA what its controller must know of the past; what it has written itself stays.
+
+        `carried`: `lastScaleTime`, the condition ScaledToZero, and the counts that a status must have.
+
+        Raises:
+            CommandError: it could not be written (exit 1 or 3).
+        """
+        from reconciler.clusters.clustererrors import ApiError
+
+        for attempt in range(_CONFLICTS):
+            own = native.get("status") or {}
+            conditions = {each["type"]: each for each in (*carried["conditions"], *(own.get("conditions") or ()))}
+            body = native | {"status": carried | own | {"conditions": list(conditions.values())}}
+            try:
+                await self._ask("PUT", f"{_path(hpa)}/status", f"write the status of the native HPA {hpa}", body)
+            except CommandError as error:
+                is_stale = isinstance(error.__cause__, ApiError) and error.__cause__.status == 409
+                found = await self.get(hpa) if is_stale else None
+                if found is None or attempt == _CONFLICTS - 1:
+                    raise
+                native = found
+            else:
+                return
+
+    async def delete(self, hpa: HpaId, native: Json) -> None:
+        """Delete this very object: one of its name that was made anew stays. Gone already is as good.
+
+        Raises:
+            CommandError: it could not be deleted (exit 3).
+        """
+        from reconciler.clusters.clustererrors import ApiError, ClusterError
+
+        body = {"preconditions": {"uid": native["metadata"]["uid"]}}
+        try:
+            await self._client.request("DELETE", _path(hpa), body=body)
+        except ApiError as error:
+            if error.status != 404:
+                raise _not_deleted(hpa, error) from error
+        except ClusterError as error:
+            raise _not_deleted(hpa, error) from error
+
+    async def _ask(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+        from reconciler.clusters.clustererrors import ApiError
+
+        try:
+            if body is None:
+                return await self._client.get(path)
+            return await self._client.request(method, path, body=body)
+        except ApiError as error:
+            step = f"fleethpa clusters check {self.cluster} --enforce" if error.status == 403 else "fleethpa get hpa -A"
+            raise CommandError(f"cannot {what}: {error}", next_step=step) from error
+        except Exception as error:
+            raise self._no_answer(error) from error
+
+    def _no_answer(self, error: Exception) -> Exception:
+        from reconciler.clusters.clustererrors import ClusterError
+
+        if not isinstance(error, ClusterError):
+            return error
+        return unreachable(f"cluster {self.cluster} does not answer: {error}", next_step="check --kubeconfig")
+
+
+def _not_deleted(hpa: HpaId, error: Exception) -> CommandError:
+    return unreachable(
+        f"the native HPA {hpa} was not deleted: {error}",
+        cause="The central HPA exists, but writes nothing while the native one exists.",
+        next_step=f"kubectl --context {hpa.cluster} delete hpa {hpa.name} -n {hpa.namespace}",
+    )
+
+
+@asynccontextmanager
+async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpas]:
+    """Open the API server of a cluster.
+
+    Raises:
+        CommandError: the kubeconfig has no context of this name (exit 2).
+    """
+    client = open_client(session, cluster)
+    try:
+        yield NativeHpas(client, cluster)
+    finally:
+        await client.close()
+
+
+def open_client(session: Session, cluster: str) -> ClusterClient:
+    """Make the client of a cluster; raises as `native_hpas`."""
+    from fleethpa.cli.common.parts import member_clusters
+    from reconciler.clusters.client import ClusterClient
+
+    clusters = {each.name: each for each in member_clusters(session.config)}
+    if cluster not in clusters:
+        known = ", ".join(clusters) or "none"
+        cause = f"{session.config.kubeconfig} has {known}."
+        raise usage(f"no context for cluster {cluster}", cause=cause, next_step="add --kubeconfig FILE")
+    return ClusterClient(clusters[cluster])
+
+
+def deletion_of(native: Mapping[str, Any], author: str, reason: str) -> AutoscalerDeleted:
+    """Say in the log that a native object was deleted, so that nothing depends on how soon an observer sees it."""
+    from schemas.autoscalers import AutoscalerDeleted
+
+    metadata = native["metadata"]
+    return AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], author=author, reason=reason)
+
+
+def owner_of(native: Mapping[str, Any]) -> str:
+    """Name the controller that would create an object again (`ScaledObject/web`); empty: there is none."""
+    owners: Iterable[Mapping[str, Any]] = native["metadata"].get("ownerReferences") or ()
+    return next((f"{each['kind']}/{each['name']}" for each in owners if each.get("controller")), "")
+
+
+def _collection(namespace: str) -> str:
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/autoscaling/v2{scope}/horizontalpodautoscalers"
+
+
+def _path(hpa: HpaId) -> str:
+    return f"{_collection(hpa.namespace)}/{hpa.name}"
+
+
+def _id(cluster: str, native: Mapping[str, Any]) -> HpaId:
+    return HpaId(cluster, native["metadata"]["namespace"], native["metadata"]["name"])
+
+
+def _name(native: Mapping[str, Any]) -> tuple[str, str]:
+    return native["metadata"]["namespace"], native["metadata"]["name"]

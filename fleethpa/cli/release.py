@@ -1,0 +1,516 @@
+"""`fleethpa release`: HPAs go back to the native controller of their cluster, for good.
+
+Each HPA takes these steps, up to 20 HPAs at a time; what a crash leaves behind is written beside each:
+
+1. *Try.* A dry run on the API server: what it would refuse is reported, and that HPA stays as it is. (Nothing.)
+2. *Stop.* The central HPA is paused for a minute, and its last write is waited for. (The central HPA goes on when the
+   minute is over.)
+3. *Create* the native HPA from the central one's present spec, with the time of its last scaling and the condition
+   ScaledToZero; the log is told of it, so that the central HPA is refused from then on. (The native controller scales.)
+4. *Wait* for the native controller's first status, which comes within one of its sync periods. If none comes, nothing
+   would scale: the native HPA is deleted again and the central one goes on. (The native controller scales.)
+5. *End* the central HPA. (The native controller scales.)
+
+So two never scale one target, and nobody does only between steps 2 and 4: some seconds and one sync period of the
+native controller. The next run goes on where one ended. No step moves a replica; a new native HPA begins with the
+present count as its first recommendation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
+from fleethpa.cli.common.handover import NativeHpas, Place, batches, deletion_of, native_hpas, parse_place
+from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.cli.output.times import parse_duration_ms
+from fleethpa.cli.output.words import counted
+from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.views import FleetState, HpaView
+    from fleethpa.cli.common.writer import Writer
+    from schemas.entries import Body
+
+STOPPED_MS: Final = 60_000
+"""For how long the central HPA is paused: what a release that was killed leaves behind ends by itself."""
+MARK: Final = "being released"
+"""How the reason of that pause begins: the next run knows it by this."""
+_LOOK_EVERY_S: Final = 0.5
+REQUEST_S: Final = 5.0
+"""How long a request to the API server may take."""
+_ENDED_S: Final = 30.0
+"""How long a last write may take: longer than it takes to expire."""
+_TRACKED: Final = (
+    "argocd.argoproj.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "helm.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+)
+"""Labels and annotations by which a GitOps tool knows its own objects, and deletes those that are not in Git."""
+
+
+@dataclass
+class ReleasePlan:
+    """What a release would do: the HPAs that it releases, and why others stay."""
+
+    released: list[HpaView] = field(default_factory=list)
+    problems: list[CommandError] = field(default_factory=list)
+    natives: dict[HpaId, Json] = field(default_factory=dict)
+    """Native HPAs that an earlier run has created."""
+    held: list[str] = field(default_factory=list)
+    """Why fleethpa does not scale some of the released ones now."""
+
+
+@click.command()
+@click.argument("place", shell_complete=hpa_names, metavar="CLUSTER[/NAMESPACE[/NAME]]")
+@click.option(
+    "--include-held",
+    is_flag=True,
+    help="Also release HPAs that fleethpa does not scale now (paused, frozen, shadow, off, refused).",
+)
+@click.option(
+    "--native-wait",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait for the first status of the native controller.",
+)
+@write_options
+@command_options()
+def release(session: Session, /, place: str, include_held: bool, native_wait: str, **written: Any) -> int:
+    """Give HPAs back to their cluster's own controller: native HPAs from the present specs, the central ones end.
+
+    An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
+    would scale it at once; --include-held takes it along. No replica is moved by the change itself. A run that was
+    interrupted is continued by the next one. The way back is fleethpa adopt.
+    """
+    meant = parse_place(place, "release")
+    wait_s = parse_duration_ms(native_wait, "--native-wait") / 1000
+    return session.run(_release(session, meant, include_held, wait_s, written))
+
+
+async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:
+    from fleethpa.cli.common.fleetstate import fleet_now
+    from fleethpa.cli.common.writer import open_writer
+
+    async with native_hpas(session, place.cluster) as api:
+        state = await fleet_now(session)
+        views = [view for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
+        if not views:
+            _nothing_to_release(session, state, place)
+            return OK
+        _check_controller(state, place.cluster)
+        natives = await api.listed(Place(place.cluster, place.namespace))
+        plan = release_plan(state, views, natives, include_held)
+        await _try(api, plan)
+        for problem in plan.problems:
+            session.tell(problem)
+        code = ANSWER_IS_NO if plan.problems else OK
+        if not plan.released:
+            return code
+        concerns = _concerns(plan, place)
+        if written["dry_run"]:
+            show(session, concerns)
+            _describe(session, plan)
+            return code
+        confirm(session, concerns, written["yes"], f"release {place}")
+        hand = _HandOver(session, api, plan, written, native_s)
+        async with open_writer(session.config) as writer:
+            for batch in batches(plan.released):
+                if (ended := await hand.over(writer, batch)) != OK:
+                    return ended
+        session.note(f"Next: kubectl --context {place.cluster} get hpa{_scope(place)}")
+        return code
+
+
+def _scope(place: Place) -> str:
+    return f" -n {place.namespace}" if place.namespace else " -A"
+
+
+def _nothing_to_release(session: Session, state: FleetState, place: Place) -> None:
+    known = [view for hpa, view in state.hpas.items() if place.holds(hpa)]
+    if not known:
+        raise not_found(f"no HPA is known in {place}", next_step="fleethpa get hpa -A")
+    session.out(f"{place}: nothing to release ({counted(len(known), 'HPA')}, all of the cluster's own)")
+
+
+def _check_controller(state: FleetState, cluster: str) -> None:
+    """See that somebody will scale what is released.
+
+    Raises:
+        CommandError: it was set or proven that the cluster has no native controller (exit 1).
+    """
+    from streams.state.clustersettings import effective
+
+    if effective(state.settings, cluster).native_absent:
+        raise CommandError(
+            f"cluster {cluster} has no native HPA controller, so nothing would scale what is released",
+            cause="It was proven, or set, that the controller is switched off. Switch it on first.",
+            next_step=f"fleethpa settings {cluster} native-controller=present",
+            code=ANSWER_IS_NO,
+        )
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def release_plan(
+    state: FleetState,
+    views: Sequence[HpaView],
+    natives: Mapping[HpaId, Json],
+    include_held: bool,
+) -> ReleasePlan:
+    """Say which central HPAs can be released, and why the others cannot.
+
+    `natives`: the HPA objects of the same cluster as its API server has them.
+    """
+    plan = ReleasePlan()
+    drivers = _drivers(natives)
+    for view in views:
+        native = natives.get(view.id)
+        held = "" if native is not None else _held(state, view)
+        problem = _conflict(view, native, drivers) or (_left_out(view, held) if held and not include_held else None)
+        if problem is not None:
+            plan.problems.append(problem)
+            continue
+        plan.released.append(view)
+        if native is not None:
+            plan.natives[view.id] = native
+        if held:
+            plan.held.append(f"{view.id} ({held})")
+    return plan
+
+
+def _drivers(natives: Mapping[HpaId, Json]) -> dict[tuple[str, str, str, str], list[HpaId]]:
+    """The native HPAs of each target: namespace, group, kind and name."""
+    found: dict[tuple[str, str, str, str], list[HpaId]] = {}
+    for hpa, native in natives.items():
+        found.setdefault(_target(hpa.namespace, native["spec"]), []).append(hpa)
+    return found
+
+
+def _target(namespace: str, spec: Json) -> tuple[str, str, str, str]:
+    reference = spec["scaleTargetRef"]
+    version = str(reference.get("apiVersion") or "")
+    return namespace, version.rpartition("/")[0], str(reference["kind"]), str(reference["name"])
+
+
+def _conflict(
+    view: HpaView, native: Json | None, drivers: Mapping[tuple[str, str, str, str], list[HpaId]]
+) -> CommandError | None:
+    """What another native HPA has against it."""
+    from schemas.kubernetes.hpa import semantically_equal_spec
+    from streams.analysis.revisions import differences
+
+    others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
+    if others:
+        return CommandError(
+            f"{view.id}: the native HPA {others[0].namespace}/{others[0].name} drives its target",
+            cause="Two native HPAs of one target stop each other.",
+            next_step=f"kubectl --context {view.id.cluster} delete hpa {others[0].name} -n {others[0].namespace}",
+        )
+    if native is not None and not semantically_equal_spec(native["spec"], view.spec):
+        return CommandError(
+            f"{view.id}: the cluster has a native HPA of this name with another spec",
+            cause=f"Native to central: {'; '.join(differences(native['spec'], view.spec))}.",
+            next_step=f"fleethpa delete {view.id} (keeps the native one)   |   "
+            f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}, then release",
+        )
+    return None
+
+
+def _held(state: FleetState, view: HpaView) -> str:
+    """Why fleethpa does not scale an HPA now; empty: it does. The pause of an earlier release does not count."""
+    from streams.state.clustersettings import effective
+
+    if view.refused:
+        return f"refused: {view.refused}"
+    if view.mode != "enforce":
+        return f"mode {view.mode}"
+    if effective(state.settings, view.id.cluster).frozen:
+        return f"cluster {view.id.cluster} is frozen"
+    paused = _paused(state, view)
+    return f"paused: {paused}" if paused else ""
+
+
+def _paused(state: FleetState, view: HpaView) -> str:
+    """The pause in force; that of an earlier release hides those of the namespace and the cluster."""
+    if MARK not in view.paused:
+        return view.paused
+    namespace = state.namespaces[view.id.cluster, view.id.namespace]
+    paused = namespace.commands.get("", (None, {}))[1]
+    kinds = [kind for kind, pause in paused.items() if not pause.until_ms or pause.until_ms > state.clock_ms]
+    return f"namespace {namespace.name}" if kinds else state.clusters[view.id.cluster].paused
+
+
+def _left_out(view: HpaView, held: str) -> CommandError:
+    return CommandError(
+        f"{view.id} is not released ({held})",
+        cause="fleethpa does not scale it now; the native controller would.",
+        next_step="add --include-held, or end what holds it first",
+    )
+
+
+async def _try(api: NativeHpas, plan: ReleasePlan) -> None:
+    """Leave out what the API server would refuse to create."""
+    for view in list(plan.released):
+        if view.id in plan.natives:
+            continue
+        refused = await api.try_to_create(view.id, manifest_to_create(view))
+        if refused:
+            plan.released.remove(view)
+            cause = f"The API server would refuse it: {refused}."
+            step = f"fleethpa history {view.id} --revision N -o yaml | kubectl create --dry-run=server -f -"
+            plan.problems.append(CommandError(f"{view.id} cannot be released", cause=cause, next_step=step))
+
+
+def manifest_to_create(view: HpaView) -> Json:
+    """The native object: the central one's spec, with its labels and annotations, except those of GitOps tools."""
+    metadata: Json = {"name": view.id.name, "namespace": view.id.namespace}
+    for part in ("labels", "annotations"):
+        if kept := {name: value for name, value in _part(view, part).items() if not name.startswith(_TRACKED)}:
+            metadata[part] = kept
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": view.spec,
+    }
+
+
+def _part(view: HpaView, part: str) -> dict[str, str]:
+    return (view.hpa.get("metadata") or {}).get(part) or {}
+
+
+def carried_status(view: HpaView) -> Json:
+    """What the native controller must know of the past; empty: nothing.
+
+    Without the condition ScaledToZero a target at 0 would stay there for ever: the native controller takes it for
+    switched off by hand.
+    """
+    status = view.status
+    zero = [each for each in status.get("conditions") or () if each["type"] == "ScaledToZero"]
+    if not zero and "lastScaleTime" not in status:
+        return {}
+    made: Json = {name: status.get(name) or 0 for name in ("currentReplicas", "desiredReplicas")}
+    if "lastScaleTime" in status:
+        made["lastScaleTime"] = status["lastScaleTime"]
+    return made | {"conditions": zero}
+
+
+def _concerns(plan: ReleasePlan, place: Place) -> list[Concern]:
+    count = counted(len(plan.released), "HPA")
+    found = [
+        Concern(f"release hands {count} of {place} to the native controller of {place.cluster}, for good"),
+        Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
+    ]
+    if plan.held:
+        listed = plan.held[:5] + ([f"and {len(plan.held) - 5} more"] if len(plan.held) > 5 else [])
+        found.append(
+            Concern(f"the native controller will scale what fleethpa does not: {'; '.join(listed)}", harmful=True)
+        )
+    dropped = sorted(
+        {
+            name
+            for view in plan.released
+            for part in ("labels", "annotations")
+            for name in _part(view, part)
+            if name.startswith(_TRACKED)
+        }
+    )
+    if dropped:
+        found.append(Concern(f"left out, so that GitOps does not delete what Git does not have: {', '.join(dropped)}"))
+    return found
+
+
+def _describe(session: Session, plan: ReleasePlan) -> None:
+    for view in plan.released:
+        first = "the native HPA is there already" if view.id in plan.natives else "create the native HPA"
+        session.out(f"hpa {view.id}: {first}, wait for its first status, end the central HPA (dry run)")
+
+
+# --- doing ------------------------------------------------------------------------------------------------------------
+
+
+class _HandOver:
+    """Steps 2 to 5 for one group of HPAs after another."""
+
+    def __init__(
+        self,
+        session: Session,
+        api: NativeHpas,
+        plan: ReleasePlan,
+        written: dict[str, Any],
+        native_s: float,
+    ) -> None:
+        self._session, self._api, self._plan, self._native_s = session, api, plan, native_s
+        self._wait: str = written["wait"]
+        self._author = session.config.author
+        self._reason: str = written["reason"] or "released to the cluster"
+        self._stopped: set[HpaId] = set()
+
+    async def over(self, writer: Writer, views: Sequence[HpaView]) -> int:
+        """Release some HPAs; returns the exit code.
+
+        Raises:
+            CommandError: a step failed; the HPAs are as the module says for a crash there.
+        """
+        stopped_at = time.monotonic()
+        if (code := await self._stop(writer, views)) != OK:
+            return code
+        natives: dict[HpaId, Json] = {}
+        try:
+            await self._create(views, natives, stopped_at)
+        finally:
+            # Also of a group of which only some could be created.
+            code = await self._record(writer, [self._created(view, natives) for view in views if view.id in natives])
+        if code != OK:
+            return code
+        unseen = await self._unseen(natives)
+        ended = [self._ended(view) for view in views if view.id not in unseen]
+        if ended:
+            code = await write_all(self._session, writer, ended, self._wait, must_arrive=True)
+        if unseen:
+            await self._take_back(writer, unseen, natives)
+            raise self._no_controller(unseen)
+        return code
+
+    async def _stop(self, writer: Writer, views: Sequence[HpaView]) -> int:
+        """Pause those that write, and wait until no write of them is on its way any more."""
+        writing = [view for view in views if view.id not in self._plan.natives and not self._is_held(view)]
+        code = await self._record(writer, [self._pause(view) for view in writing])
+        self._stopped |= {view.id for view in writing}
+        ends = time.monotonic() + _ENDED_S
+        partitions, meant = {view.partition for view in views}, {view.id for view in views}
+        while code == OK:
+            open_ = await self._still_writing(partitions, meant)
+            if not open_:
+                break
+            if time.monotonic() > ends:
+                raise CommandError(
+                    f"the last write of {open_[0]} has not ended",
+                    cause="Nothing was created. The central HPAs go on within a minute.",
+                    next_step=f"fleethpa status {open_[0]}",
+                    code=UNREACHABLE,
+                )
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return code
+
+    def _is_held(self, view: HpaView) -> bool:
+        return any(text.startswith(f"{view.id} ") for text in self._plan.held)
+
+    def _pause(self, view: HpaView) -> PlannedRecord:
+        from schemas.autoscalers import Command
+
+        # Log time and this machine's may differ.
+        until = max(self._session.now_ms(), view.clock_ms) + STOPPED_MS
+        body = Command(
+            command="pause", name=view.id.name, until=until, author=self._author, reason=f"{MARK}: {self._reason}"
+        )
+        return _about(view.id, f"hpa {view.id} paused for a minute", body)
+
+    async def _still_writing(self, partitions: set[int], meant: set[HpaId]) -> list[HpaId]:
+        from fleethpa.cli.common.fleetstate import read_state
+
+        async with self._session.past() as past:
+            state = await read_state(past, sorted(partitions))
+        return [hpa for hpa, view in state.hpas.items() if hpa in meant and view.is_writing]
+
+    async def _create(self, views: Sequence[HpaView], natives: dict[HpaId, Json], stopped_at: float) -> None:
+        for view in views:
+            native = self._plan.natives.get(view.id)
+            if native is None:
+                if time.monotonic() - stopped_at > STOPPED_MS / 1000 - 2 * REQUEST_S:
+                    raise CommandError(
+                        f"{view.id} is not released: the pause of its central HPA is nearly over",
+                        cause="The steps before took too long.",
+                        next_step="release again",
+                        code=UNREACHABLE,
+                    )
+                native = await self._api.create(view.id, manifest_to_create(view))
+            natives[view.id] = native
+            if carried := carried_status(view):
+                await self._api.carry_status(view.id, native, carried)
+
+    def _created(self, view: HpaView, natives: Mapping[HpaId, Json]) -> PlannedRecord:
+        from schemas.autoscalers import AutoscalerSet
+
+        body = AutoscalerSet(hpa=natives[view.id], author=self._author, reason=self._reason)
+        return _about(view.id, f"native HPA {view.id} created", body)
+
+    async def _unseen(self, natives: Mapping[HpaId, Json]) -> list[HpaId]:
+        """Wait for the native controller's first status of each; returns those that got none in time."""
+        open_ = list(natives)
+        ends = time.monotonic() + self._native_s
+        while True:
+            open_ = [hpa for hpa in open_ if not _is_looked_after(await self._api.get(hpa))]
+            if not open_ or time.monotonic() >= ends:
+                return open_
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _ended(self, view: HpaView) -> PlannedRecord:
+        """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
+        from schemas.autoscalers import AutoscalerDeleted, Command
+
+        name, author, reason = view.id.name, self._author, self._reason
+        deleted = AutoscalerDeleted(name=name, origin="central", author=author, reason=reason)
+        return _about(
+            view.id,
+            f"hpa {view.id} released",
+            deleted,
+            Command(command="mode", name=name, mode="shadow", author=author, reason=reason),
+            Command(command="resume", name=name, author=author, reason=reason),
+        )
+
+    async def _take_back(self, writer: Writer, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
+        from schemas.autoscalers import Command
+
+        reason = "no native controller looked at it"
+        writes = []
+        for hpa in unseen:
+            await self._api.delete(hpa, natives[hpa])
+            resumed = Command(command="resume", name=hpa.name, author=self._author, reason=reason)
+            bodies: list[Body] = [deletion_of(natives[hpa], self._author, reason)]
+            bodies += [resumed] if hpa in self._stopped else []
+            writes.append(_about(hpa, f"native HPA {hpa} deleted again", *bodies))
+        await self._record(writer, writes)
+
+    def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:
+        first = unseen[0]
+        return CommandError(
+            f"the native controller of cluster {first.cluster} has not looked at "
+            f"{first if len(unseen) == 1 else counted(len(unseen), 'HPA')} within {self._native_s:g} s",
+            cause="Nothing would have scaled, so the native HPAs were deleted again and the central ones go on.",
+            next_step=f"fleethpa run observer --contexts {first.cluster} --prove-native-absent",
+            code=ANSWER_IS_NO,
+        )
+
+    async def _record(self, writer: Writer, writes: Sequence[PlannedRecord]) -> int:
+        """Put a step into the log that is not worth a line on the terminal."""
+        if not writes:
+            return OK
+        return await write_all(self._session, writer, writes, self._wait, must_arrive=True, silent=True)
+
+
+def _about(hpa: HpaId, subject: str, body: Body, *also: Body) -> PlannedRecord:
+    return PlannedRecord(subject, body, hpa.cluster, hpa.namespace, also)
+
+
+def _is_looked_after(native: Json | None) -> bool:
+    """Whether the native controller has evaluated an HPA: `carried_status` writes neither of these."""
+    status = (native or {}).get("status") or {}
+    seen = {each["type"] for each in status.get("conditions") or ()}
+    return bool(status.get("observedGeneration")) or "AbleToScale" in seen
