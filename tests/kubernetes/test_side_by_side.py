@@ -23,6 +23,7 @@ def test_a_canary_proves_that_no_native_controller_runs(world: World) -> None:
 
 @pytest.mark.parametrize("percent", [100, 104, 200, 0, pytest.param(200, id="200 again")])
 def test_replicas_and_status_are_as_native_gives_them(world: World, percent: int) -> None:
+    world.rest()
     world.demand(percent)
     world.settle(percent)
 

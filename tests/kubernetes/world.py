@@ -22,6 +22,8 @@ Json = dict[str, Any]
 
 NAMES: Final = [each["metadata"]["name"] for each in HPAS]
 SETTLED_S: Final = 150.0
+LONGEST_PERIOD_S: Final = 15
+"""Of the scaling policies: upstream's default, and that of the HPAs here."""
 _TARGETS: Final = "deployments,statefulsets,replicasets,replicationcontrollers"
 
 
@@ -53,6 +55,14 @@ class World:
         """
         for site in self.sites:
             self.until(partial(is_at, site, percent), partial(_off, site, wanted(percent)))
+
+    def rest(self) -> None:
+        """Wait until no policy counts an earlier scaling: by which steps the next goes is then the same everywhere.
+
+        A limit of N pods in 15 s counts from what there was 15 s ago. Which of two clusters still counts the last
+        scaling when both are given the next demand would be a matter of how soon each has followed the one before.
+        """
+        self.until(lambda: all(_is_at_rest(site) for site in self.sites), lambda: "the last scaling is long ago")
 
     def until(self, found: Callable[[], bool], what: Callable[[], str], timeout_s: float = SETTLED_S) -> None:
         """Wait until something holds; `what` says what does not."""
@@ -109,7 +119,7 @@ def _are_settled(site: Site) -> bool:
     wanted_pods = sum(each["spec"]["replicas"] for each in owners) + sum(
         each["spec"]["replicas"] for each in site.plane.objects(WIDGETS, NAMESPACE)
     )
-    newest = (datetime.now(UTC) - timedelta(seconds=CPU_INITIALIZATION_S + WINDOW_S)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    newest = _time_ago(CPU_INITIALIZATION_S + WINDOW_S)
     return len(pods) == wanted_pods and all(is_ready(pod) and pod["status"]["startTime"] < newest for pod in pods)
 
 
@@ -117,6 +127,15 @@ def counts(site: Site) -> dict[str, int]:
     """What the specs of all targets ask for."""
     found = site.plane.objects(f"{_TARGETS},{WIDGETS}", NAMESPACE)
     return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found if each["metadata"]["name"] in NAMES}
+
+
+def _is_at_rest(site: Site) -> bool:
+    latest = max((hpa.get("status") or {}).get("lastScaleTime", "") for hpa in site.hpas(NAMESPACE).values())
+    return latest < _time_ago(LONGEST_PERIOD_S + 1)
+
+
+def _time_ago(seconds: int) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shown(site: Site) -> dict[str, Json]:
