@@ -79,7 +79,7 @@ VERBS: Final = {
         "conformance",
         "Compare the engine with upstream's recorded answers.",
     ),
-    "run": ("fleethpa.cli.run", "run", "Run one process: ingest, decider, reconciler, observer, or all."),
+    "run": ("fleethpa.cli.run", "run", "Run one process: ingest, decider, reconciler, observer, agent, or all."),
     "page": ("fleethpa.cli.page", "page", "See the fleet in a browser, live or from an archive."),
     "dev": (
         "fleethpa.cli.dev",

@@ -40,7 +40,7 @@ def _clusters(function: Callable[..., R]) -> Callable[..., R]:
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -81,6 +81,30 @@ def run_observer(session: Session, /, **options: Any) -> int:
 def run_reconciler(session: Session, /, **options: Any) -> int:
     """Write decided replicas, HPA status and Events to member clusters."""
     return _run(session, options["log_level"], {"reconciler": reconciler_part(session, **options)})
+
+
+@run.command("agent")
+@click.option(
+    "--incarnation",
+    type=click.IntRange(1),
+    required=True,
+    help="Which topics are this cluster's; `fleethpa clusters add` gives the number.",
+)
+@click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
+@click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
+@click.option(
+    "--home", default="fleethpa-system", show_default=True, metavar="NAMESPACE", help="Where the agent's Lease is."
+)
+@click.option("--local-clock", is_flag=True, hidden=True, help="The brokers stamp no append time: use this clock.")
+@_clusters
+@_common
+@command_options()
+def run_agent(session: Session, /, **options: Any) -> int:
+    """Observe and write one cluster from inside it; connects to Kafka only, and nothing connects to it.
+
+    Run two replicas: one leads, by a Lease, and the other takes over within 20 s.
+    """
+    return _run(session, options["log_level"], {"agent": agent_part(session, **options)})
 
 
 @run.command("decider")
@@ -231,6 +255,33 @@ def reconciler_part(session: Session, /, **options: Any) -> Any:
         **grouped,
     )
     return lambda stop: start(config, stop, announce("reconciler"))
+
+
+def agent_part(session: Session, /, **options: Any) -> Any:
+    """Make the agent part."""
+    from fleethpa.cli.common.parts import announce
+    from reconciler.agent.agentconfig import AgentConfig
+    from reconciler.agent.agentprocess import run_agent as start
+
+    members = _members(session, options)
+    if len(members) != 1:
+        raise usage(
+            f"an agent is of one cluster, not of {len(members)}",
+            cause=f"These are meant: {', '.join(member.name for member in members)}.",
+            next_step="add --in-cluster NAME, or --contexts NAME",
+        )
+    config = AgentConfig(
+        kafka=session.config.kafka(),
+        cluster=members[0],
+        incarnation=options["incarnation"],
+        namespaces=tuple(options["namespaces"]),
+        all_pods=options["all_pods"],
+        home=options["home"],
+        broker_time=not options["local_clock"],
+        web_port=options["web_port"],
+        web_host=options["web_host"],
+    )
+    return lambda stop: start(config, stop, announce("agent"))
 
 
 def decider_part(session: Session, /, **options: Any) -> Any:

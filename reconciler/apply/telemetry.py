@@ -6,18 +6,24 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
 
 
 class ClusterMetrics:
-    """What both parts measure of a cluster."""
+    """What both parts measure of a cluster. `shared`: use its measures, where both are one process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.up = Gauge(
-            "fleethpa_cluster_up", "Whether the API server answered last time", ["cluster"], registry=registry
-        )
-        self.last_sync = Gauge(
-            "fleethpa_cluster_last_sync_timestamp_seconds",
-            "When the API server last answered",
-            ["cluster"],
-            registry=registry,
-        )
+    def __init__(self, registry: CollectorRegistry, shared: "ClusterMetrics | None" = None) -> None:
+        self.up: Gauge = shared.up if shared is not None else _up(registry)
+        self.last_sync: Gauge = shared.last_sync if shared is not None else _last_sync(registry)
+
+
+def _up(registry: CollectorRegistry) -> Gauge:
+    return Gauge("fleethpa_cluster_up", "Whether the API server answered last time", ["cluster"], registry=registry)
+
+
+def _last_sync(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "fleethpa_cluster_last_sync_timestamp_seconds",
+        "When the API server last answered",
+        ["cluster"],
+        registry=registry,
+    )
 
 
 class ReconcilerMetrics(ClusterMetrics):
@@ -58,8 +64,8 @@ class ReconcilerMetrics(ClusterMetrics):
 class ObserverMetrics(ClusterMetrics):
     """What the observer measures."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry)
+    def __init__(self, registry: CollectorRegistry, shared: ClusterMetrics | None = None) -> None:
+        super().__init__(registry, shared)
         self.watch_restarts = Counter(
             "fleethpa_watch_restarts_total",
             "Watches that had to begin again",

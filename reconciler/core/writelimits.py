@@ -1,5 +1,6 @@
 """The settings that guard writes, folded from `fleethpa.settings`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from reconciler.core.plan import WriteGuards
@@ -24,6 +25,13 @@ class GuardSettings:
             "syncPeriodMs": self._sync_period_ms,
             "statusEveryMs": self._status_every_ms,
         }
+
+    def replace(self, entries: Iterable[SettingsSet]) -> None:
+        """Forget all settings and apply these."""
+        for field in self._by_name.values():
+            field.clear()
+        for entry in entries:
+            self.apply(entry)
 
     def apply(self, entry: SettingsSet) -> None:
         """Apply a change; fields that it does not name stay, and so do fields whose new value is invalid.

@@ -18,7 +18,7 @@ from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.nativeevidence import Evidence, native_status_write
-from reconciler.observer.publisher import RecordPublisher
+from reconciler.observer.publisher import ReportOutlet
 from reconciler.observer.reflector import Mirror, Sight, WatchLimits
 from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
@@ -54,19 +54,22 @@ class ClusterObserver:
         self,
         client: ClusterClient,
         config: ObserverConfig,
-        outlet: RecordPublisher,
+        outlet: ReportOutlet,
         metrics: ObserverMetrics,
         *,
         session: SessionName,
         sync_period_ms: Callable[[], int],
         note: Callable[[str, str | None], None],
         native_news: Callable[[], None],
+        started_ms: int | None = None,
     ) -> None:
+        """`started_ms`: when the session began; None: its epoch says so."""
         self.name = client.name
         self.session = str(session)
         self.evidence: Evidence | None = None
         """The newest write of a native controller that this cluster shows."""
-        self._started_ms, self._native_news = session.epoch // 1_000_000, native_news
+        self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
+        self._native_news = native_news
         self._client, self._config, self._outlet, self._metrics = client, config, outlet, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)

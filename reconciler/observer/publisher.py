@@ -1,6 +1,7 @@
 """What the observer says, batched per topic and namespace, in order, within the size of a record."""
 
 import asyncio
+from typing import Protocol
 
 from reconciler.apply.reconcilerconfig import Clock
 from reconciler.apply.telemetry import ObserverMetrics
@@ -13,6 +14,13 @@ WAITING_LIMIT = 20_000
 """Entries that may wait; above it the watches wait, too, until Kafka takes them again."""
 
 Lane = tuple[str, str, str]
+
+
+class ReportOutlet(Protocol):
+    """Where the observer of a cluster leaves what it saw."""
+
+    async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
+        """Hand bodies over; waits while too many wait already."""
 
 
 class RecordPublisher:

@@ -1,0 +1,288 @@
+"""The agent of one cluster: of its replicas the one that leads observes the cluster and carries out what is decided.
+
+Connections go out only: to Kafka and to the cluster's own API server. Where Kafka is away the agent stays, and reports
+later what it saw. A term begins when this replica gets the Lease
+and ends when it can no longer renew it; each term has a session of its own that carries the term's generation, so that
+the fold turns to it at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+from reconciler.agent.agentconfig import LEASE, AgentConfig
+from reconciler.agent.election import Election, boot_s
+from reconciler.agent.orders import OrderReader
+from reconciler.agent.outlet import AgentOutlet
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
+from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.core.agentknowledge import KnowledgeFold, Learnt
+from reconciler.core.brokertime import MAX_AGE_S, BrokerTime
+from reconciler.core.inbox import Position
+from reconciler.core.lease import RETRY_S
+from reconciler.core.writelimits import GuardSettings
+from reconciler.observer.clusterobserver import ClusterObserver
+from reconciler.observer.nativeevidence import Evidence
+from runtime.healthserver import PartHealth
+from schemas.agents import AgentTopics
+from schemas.decisions import Decision
+from schemas.observersessions import SessionName
+from schemas.outcomes import Outcome
+from schemas.scales import Serving
+from schemas.topics import SCALES
+
+log = logging.getLogger(__name__)
+
+FAREWELL_S = 5.0
+_NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
+_NOTHING_LEARNT = "the settings of this cluster have not come yet: does a router run?"
+_NOT_LEADING = "this replica of the agent leads no longer"
+
+
+class Companion(Protocol):
+    """Something else that the leader does for its whole term, and that may keep the hub's decisions from being carried
+    out.
+    """
+
+    async def run(self) -> None:
+        """Work until cancelled, which happens when the term ends. An error ends the process."""
+
+    def forbids(self) -> str:
+        """Why no decision may be carried out now; empty: they may. Asked before each write: must be quick."""
+
+
+class AgentTerm:
+    """One term of leadership: the observer session and the writers of this cluster.
+
+    For companions: `client` asks the cluster, `generation` is higher than that of any earlier term, `knowledge` holds
+    settings and central HPAs, `outlet.publish` reports, `now_ms` is the brokers' time.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        client: ClusterClient,
+        election: Election,
+        health: PartHealth,
+        metrics: tuple[ReconcilerMetrics, ObserverMetrics],
+    ) -> None:
+        self.config, self.client, self.election, self.health = config, client, election, health
+        self.topics: AgentTopics = config.topics
+        self.generation = election.generation
+        self.knowledge, self.settings, self.time = KnowledgeFold(), GuardSettings(), BrokerTime()
+        self._metrics, observer_metrics = metrics
+        self.session = SessionName(f"agent-{client.name}", self.generation)
+        self.outlet = AgentOutlet(
+            config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
+        )
+        self._companions: list[Companion] = []
+        self._news: asyncio.Queue[Learnt] = asyncio.Queue()
+        self._reading = asyncio.Event()
+        """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
+        self.writers = ClusterWriters(
+            self,
+            self.settings,
+            self._metrics,
+            limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
+            clock=self.now_ms,
+            forbids=self.forbids,
+        )
+        self.observer = self._observer(observer_metrics)
+
+    def _observer(self, metrics: ObserverMetrics) -> ClusterObserver:
+        config = self.config
+        observing = ObserverConfig(
+            kafka=config.kafka,
+            clusters=(config.cluster,),
+            instance=self.session.instance,
+            namespaces=config.namespaces,
+            all_pods=config.all_pods,
+            sync_period_ms=config.sync_period_ms,
+            heartbeat_ms=config.heartbeat_ms,
+            clock=self.now_ms,
+        )
+        return ClusterObserver(
+            self.client,
+            observing,
+            self.outlet,
+            metrics,
+            session=self.session,
+            sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
+            note=self.health.note,
+            native_news=self._native_news,
+            started_ms=self.now_ms(),
+        )
+
+    # --- what holds now -----------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The brokers' time (Unix ms), as well as it is known; else this machine's."""
+        found = self.time.now_ms(boot_s()) if self.config.broker_time else None
+        return wall_clock_ms() if found is None else found
+
+    def forbids(self) -> str:
+        """Why nothing may be written to the cluster now; empty: it may."""
+        if not self.election.leads:
+            return _NOT_LEADING
+        if self.config.broker_time and self.time.now_ms(boot_s()) is None:
+            return _NO_TIME
+        if not self.knowledge.is_complete:
+            return _NOTHING_LEARNT
+        return next((why for companion in self._companions if (why := companion.forbids())), "")
+
+    def _note_kafka(self, trouble: str) -> None:
+        self.health.note("kafka", trouble or None)
+
+    def _native_news(self) -> None:
+        evidence: Evidence | None = self.observer.evidence
+        if evidence is not None:
+            log.info("a native controller wrote", extra={"cluster": self.client.name, "evidence": evidence.text})
+
+    # --- the term -----------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event, companions: "Sequence[CompanionOf]" = ()) -> None:
+        """Work until `stop` is set, then say farewell; or until the Lease is lost."""
+        self._companions = [make(self) for make in companions]
+        reader = OrderReader(
+            self.topics.orders,
+            self.writers,
+            self.knowledge,
+            learnt=self._learnt,
+            looked=self._reading.set,
+            now_ms=self.now_ms,
+        )
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(self.outlet.run())
+            work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
+            work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
+            tasks = [group.create_task(each) for each in work]
+            tasks += self.writers.open(self.client, group)
+            await self._until_over(stop)
+            for task in tasks:
+                task.cancel()
+            if self.election.leads:
+                await self._say_farewell()
+            writing.cancel()
+
+    async def _say_farewell(self) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self.observer.farewell()
+                await self.outlet.drained()
+        except TimeoutError:
+            log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
+
+    async def _until_over(self, stop: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self.election.hold())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def _learnt(self, news: Learnt) -> None:
+        if news.has_settings:
+            self.settings.replace(self.knowledge.settings)
+        self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
+        self._news.put_nowait(news)
+
+    async def _observe_central(self) -> None:
+        while True:
+            news = await self._news.get()
+            for (namespace, name), hpa in news.hpas.items():
+                await self.observer.central(namespace, name, hpa)
+
+    async def _beat(self) -> None:
+        """Report that this cluster is served, for as long as orders are read."""
+        while True:
+            await self._reading.wait()
+            self._reading.clear()
+            problems = self.writers.problems()
+            if (reason := self.forbids()) and self.election.leads:
+                problems = {self.client.name: reason} | problems
+            body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
+            await self.outlet.put(SCALES, "", "", [body])
+            await asyncio.sleep(self.config.heartbeat_ms / 1000)
+
+    # --- what the writers ask -----------------------------------------------------------------------------------------
+
+    def begin(self, position: Position) -> None:
+        """Nothing is kept: a new leader reads the last minutes again."""
+
+    def done(self, position: Position) -> None:
+        """Nothing is kept."""
+
+    def is_ours(self, position: Position) -> bool:
+        """Whether this replica still leads: else the new leader says what becomes of the write."""
+        return self.election.leads
+
+    async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
+        """Report an outcome before all else that waits."""
+        await self.outlet.publish(decision.cluster, decision.namespace, ended)
+
+
+CompanionOf = Callable[[AgentTerm], Companion]
+
+
+class Agent:
+    """One replica of an agent. It is ready once it knows who leads."""
+
+    def __init__(self, config: AgentConfig, companions: Sequence[CompanionOf] = ()) -> None:
+        self._config, self._companions = config, companions
+        self.health = PartHealth("lease")
+        cluster_metrics = ReconcilerMetrics(self.health.registry)
+        self._metrics = cluster_metrics, ObserverMetrics(self.health.registry, shared=cluster_metrics)
+        self.term: AgentTerm | None = None
+        """The present term; None: another replica leads, or nobody."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
+        config = self._config
+        client = ClusterClient(config.cluster)
+        election = Election(client, config.home, LEASE, config.identity)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
+            stack.push_async_callback(election.release)
+            async with asyncio.TaskGroup() as group:
+                noting = group.create_task(self._note(election))
+                while await self._elected(election, stop):
+                    self.term = AgentTerm(config, client, election, self.health, self._metrics)
+                    await self.term.run(stop, self._companions)
+                    self.term = None
+                noting.cancel()
+
+    async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
+        """Wait for a term; False: `stop` was set first."""
+        waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(election.campaign())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        return election.leads and not stop.is_set()
+
+    async def _note(self, election: Election) -> None:
+        """Say on /readyz who leads, and what keeps the Lease out of reach."""
+        while True:
+            if election.holder:
+                self.health.ready("lease")
+            leader = "this replica" if election.leads else election.holder or "nobody"
+            self.health.note("leader", f"{leader}, generation {election.generation}")
+            self.health.note("lease", election.trouble or None)
+            await asyncio.sleep(RETRY_S / 4)
+
+
+async def run_agent(
+    config: AgentConfig,
+    stop: asyncio.Event,
+    announce: Callable[[int], None] | None = None,
+    companions: Sequence[CompanionOf] = (),
+) -> None:
+    """Run a replica until `stop` is set; `announce` is told the port of its health once it is ready (0: none)."""
+    part = Agent(config, companions)
+    await part.health.accompany(part.run(stop), announce)

@@ -1,0 +1,154 @@
+"""Which of the agent's replicas leads: a Lease, changed by compare-and-set only.
+
+The client library's own election lets the former leader work on when its connection breaks, never raises the number of
+transitions, and compares times of different machines; hence this one.
+"""
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.core.lease import (
+    RENEW_DEADLINE_S,
+    RETRY_S,
+    LeaseWatch,
+    lease_spec,
+    new_lease,
+    next_step,
+    seen_lease,
+    watched,
+)
+from schemas.kubernetes.jsontypes import Json
+
+log = logging.getLogger(__name__)
+
+_REQUEST_S = 4.0
+
+
+def boot_s() -> float:
+    """Seconds of a clock that never goes back and also runs while the machine sleeps, where the system has one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class Election:
+    """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one."""
+
+    def __init__(self, client: ClusterClient, namespace: str, name: str, identity: str) -> None:
+        self._client, self._namespace, self._name, self.identity = client, namespace, name, identity
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._watch: LeaseWatch | None = None
+        self._holds_until_s = 0.0
+        self.generation = 0
+        self.trouble = ""
+        """Why the Lease could not be read or written the last time; empty: it could."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this candidate holds the Lease, so surely that it may act."""
+        return boot_s() < self._holds_until_s
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as far as is known; empty: nobody."""
+        return "" if self._watch is None else self._watch.lease.holder
+
+    async def campaign(self) -> int:
+        """Wait until this candidate leads; gives the generation of its term. Trouble is retried without limit."""
+        while not await self._try():
+            await asyncio.sleep(RETRY_S)
+        log.info("leads", extra={"cluster": self._client.name, "generation": self.generation})
+        return self.generation
+
+    async def hold(self) -> None:
+        """Renew until that fails for too long, or the Lease is somebody else's."""
+        term = self.generation
+        while self.leads and (self.generation, self.holder) == (term, self.identity):
+            await asyncio.sleep(RETRY_S)
+            await self._try()
+        self._holds_until_s = 0.0
+        log.warning("leads no longer", extra={"cluster": self._client.name, "trouble": self.trouble})
+
+    async def release(self) -> None:
+        """Give the Lease back, so that another replica leads within seconds. Must follow the last act of the term."""
+        was, self._holds_until_s = self._watch, 0.0
+        if was is None or was.lease.holder != self.identity:
+            return
+        try:
+            await self._write(was.lease.version, lease_spec("", self.generation, _now()))
+        except ClusterError as error:
+            log.info("the lease could not be given back", extra={"error": str(error)})
+
+    async def _try(self) -> bool:
+        """Read the Lease and take or renew it; whether this candidate holds it now."""
+        try:
+            held = await self._step()
+        except ClusterError as error:
+            if self.trouble != str(error):
+                log.warning("the lease is out of reach", extra={"cluster": self._client.name, "error": str(error)})
+            self.trouble = str(error)
+            return False
+        self.trouble = ""
+        return held
+
+    async def _step(self) -> bool:
+        asked_s = boot_s()
+        try:
+            lease = await self._client.get_object(f"{self._collection}/{self._name}", timeout_s=_REQUEST_S)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return await self._create()
+        self._note(lease)
+        if self._watch is None:
+            return False
+        step, known = next_step(self._watch, self.identity, boot_s()), self._watch.lease
+        if step == "wait":
+            return False
+        # A term that ended for want of renewals is not taken up again: the next one has a number of its own.
+        goes_on = step == "renew" and self.leads
+        generation = known.generation if goes_on else max(known.generation, self.generation) + 1
+        return await self._write(known.version, lease_spec(self.identity, generation, _now()), asked_s)
+
+    async def _create(self) -> bool:
+        asked_s = boot_s()
+        spec = lease_spec(self.identity, self.generation + 1, _now())
+        body = new_lease(self._namespace, self._name, spec)
+        try:
+            lease = await self._client.request("POST", self._collection, body=body, timeout_s=_REQUEST_S)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return False
+        self._hold(lease, asked_s)
+        return True
+
+    async def _write(self, version: str, spec: Json, asked_s: float | None = None) -> bool:
+        """Replace the Lease on condition of its version; False: somebody else was faster."""
+        body = new_lease(self._namespace, self._name, spec)
+        body["metadata"]["resourceVersion"] = version
+        try:
+            lease = await self._client.put(f"{self._collection}/{self._name}", body, timeout_s=_REQUEST_S)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return False
+        if asked_s is not None:
+            self._hold(lease, asked_s)
+        return True
+
+    def _hold(self, lease: Json, asked_s: float) -> None:
+        """The Lease is ours, counted from before it was asked for: it cannot have been renewed earlier."""
+        self._note(lease)
+        self._holds_until_s = asked_s + RENEW_DEADLINE_S
+
+    def _note(self, lease: Json) -> None:
+        self._watch = watched(self._watch, seen_lease(lease), boot_s())
+        self.generation = max(self.generation, self._watch.lease.generation)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,206 @@
+"""What an agent reports, all of it on its one topic: outcomes and signs of life first, the rest in order.
+
+The order of the observations of a namespace is kept. An outcome or a heartbeat that waited behind the full lists of a
+large cluster would come too late.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from reconciler.agent.election import boot_s
+from reconciler.apply.reconcilerconfig import Clock
+from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.core.brokertime import BrokerTime
+from reconciler.core.chunks import split
+from runtime.kafkaclients import strict_producer
+from schemas.agents import ONLY_PARTITION
+from schemas.codec import encode
+from schemas.connection import KafkaSettings
+from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
+from schemas.keys import namespace_key
+from schemas.scales import ClusterReport, Heartbeat, Serving
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 0.02
+WAITING_LIMIT = 20_000
+"""Entries that may wait; above it the watches wait, too, until Kafka takes them again."""
+AT_ONCE = 16
+"""Records of observations that are sent before it is looked whether something urgent has come."""
+RECONNECT_S = 2.0
+REQUEST_TIMEOUT_MS = 10_000
+STOP_S = 2.0
+_SIGNS_OF_LIFE = (Heartbeat, ClusterReport, Serving)
+_APPEND_TIME = 1
+"""`timestampType` of a record that the broker has stamped."""
+
+Where = tuple[str, str]
+"""Cluster and namespace of a record."""
+
+
+class AgentOutlet:
+    """Takes bodies and writes them soon after. Each record that is acknowledged tells the brokers' time.
+
+    Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
+    signs of life the newest of a kind.
+
+    Args:
+        note: is told why nothing can be written; empty: it can.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        metrics: ObserverMetrics,
+        time: BrokerTime,
+        clock: Clock,
+        note: Callable[[str], None],
+    ) -> None:
+        self._kafka, self._topic, self._metrics = kafka, topic, metrics
+        self._time, self._clock, self._note = time, clock, note
+        self._producer: AIOKafkaProducer | None = None
+        self._outcomes: deque[tuple[Where, Body, asyncio.Future[None]]] = deque()
+        self._signs: dict[tuple[Where, type], Body] = {}
+        self._lanes: dict[Where, list[Body]] = {}
+        self._waiting = 0
+        self._said_ms = 0
+        self._arrived, self._has_room, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._has_room.set()
+
+    async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
+        """Hand bodies over; waits while too many wait already. `topic` is where an observer of the hub would write."""
+        where = (cluster, namespace)
+        observed: list[Body] = []
+        for body in bodies:
+            if isinstance(body, _SIGNS_OF_LIFE):
+                self._signs[where, type(body)] = body
+            else:
+                observed.append(body)
+        self._came()
+        if not observed:
+            return
+        await self._has_room.wait()
+        self._lanes.setdefault(where, []).extend(observed)
+        self._waiting += len(observed)
+        self._came()
+        if self._waiting >= WAITING_LIMIT:
+            self._has_room.clear()
+
+    async def publish(self, cluster: str, namespace: str, body: Body) -> None:
+        """Write one body before all that waits; returns once the brokers have it."""
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outcomes.append(((cluster, namespace), body, sent))
+        self._came()
+        await sent
+
+    def _came(self) -> None:
+        self._idle.clear()
+        self._arrived.set()
+
+    async def drained(self) -> None:
+        """Wait until nothing waits any more."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                if not self._outcomes:
+                    await asyncio.sleep(LINGER_S)  # batching, not synchronisation: what comes now shares a record
+                while self._outcomes or self._signs or self._lanes:
+                    await (self._write_urgent() if self._outcomes or self._signs else self._write_observations())
+                self._idle.set()
+        finally:
+            await self._disconnect()
+
+    async def _write_urgent(self) -> None:
+        outcomes, self._outcomes = list(self._outcomes), deque()
+        signs, self._signs = self._signs, {}
+        grouped: dict[Where, list[Body]] = {}
+        for where, body, _ in outcomes:
+            grouped.setdefault(where, []).append(body)
+        for (where, _), body in signs.items():
+            grouped.setdefault(where, []).append(body)
+        await self._send([(where, part) for where, bodies in grouped.items() for part in split(bodies)])
+        for _, _, sent in outcomes:
+            if not sent.done():
+                sent.set_result(None)
+
+    async def _write_observations(self) -> None:
+        records: list[tuple[Where, list[Body]]] = []
+        for where in list(self._lanes):
+            parts = list(split(self._lanes.pop(where)))
+            fitting = parts[: AT_ONCE - len(records)]
+            records += [(where, part) for part in fitting]
+            if rest := [body for part in parts[len(fitting) :] for body in part]:
+                self._lanes = {where: rest} | self._lanes
+            if len(records) == AT_ONCE:
+                break
+        await self._send(records)
+        self._waiting -= sum(len(bodies) for _, bodies in records)
+        if self._waiting < WAITING_LIMIT:
+            self._has_room.set()
+
+    # --- Kafka --------------------------------------------------------------------------------------------------------
+
+    async def _send(self, records: list[tuple[Where, list[Body]]]) -> None:
+        """Write records in their order; tried until it works. What was written twice does no harm."""
+        while True:
+            try:
+                await self._try_to_send(records)
+            except KafkaError as error:
+                text = f"{type(error).__name__}: {error}"
+                log.error("nothing can be reported", extra={"topic": self._topic, "error": text})
+                self._note(f"{self._topic} cannot be written: {text}")
+                await self._disconnect()
+                await asyncio.sleep(RECONNECT_S)
+            else:
+                self._note("")
+                return
+
+    async def _try_to_send(self, records: list[tuple[Where, list[Body]]]) -> None:
+        producer = await self._connected()
+        sent_s, now_ms = boot_s(), self._now_ms()
+        acks = []
+        for (cluster, namespace), bodies in records:
+            record = PublicRecord(v=VERSION, entries=bodies, time=now_ms, cluster=cluster, namespace=namespace)
+            key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
+            sending = producer.send(self._topic, value=encode(record), key=key.encode(), partition=ONLY_PARTITION)
+            acks.append(await sending)
+        for found in await asyncio.gather(*acks):
+            self._metrics.records.labels(self._topic).inc()
+            if found.timestamp_type == _APPEND_TIME:
+                self._time.heard(found.timestamp, sent_s)
+
+    async def _connected(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            producer = strict_producer(self._kafka, request_timeout_ms=REQUEST_TIMEOUT_MS)
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+        return self._producer
+
+    async def _disconnect(self) -> None:
+        """A producer that could not write is not used again: its numbering of records may have a hole."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(TimeoutError, KafkaError):
+                async with asyncio.timeout(STOP_S):
+                    await producer.stop()
+
+    def _now_ms(self) -> int:
+        """The clock, which never runs backwards here: readers take what is older for late."""
+        self._said_ms = max(self._said_ms, self._clock())
+        return self._said_ms

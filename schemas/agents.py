@@ -1,0 +1,107 @@
+"""Agents: clusters that are observed and written by a process of their own inside them, over two topics of their own.
+
+`fleethpa.from.NAME.N` carries all that the agent of cluster NAME reports, `fleethpa.to.NAME.N` all that it is to know.
+N is the incarnation: a cluster that is added again gets a higher one, so that no topic is ever used twice.
+"""
+
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from schemas.settings import SettingsSet
+from schemas.topics import PREFIX
+
+_FROM = f"{PREFIX}from."
+_TO = f"{PREFIX}to."
+MAX_TOPIC_NAME = 249
+"""Kafka's limit."""
+
+SNAPSHOT_TYPE = b"io.fleethpa.snapshot.v1"
+"""Value of the header `ce_type` of an `AgentKnowledge` record; decisions have their own."""
+ONLY_PARTITION = 0
+"""The topics of an agent have one partition, whatever a broker makes of that."""
+
+MAX_NAMESPACES = 2_000
+MAX_HPAS = 10_000
+"""What one agent may report unless it was registered with other limits."""
+
+
+class AgentTopics(NamedTuple):
+    """The topics of one incarnation of an agent cluster."""
+
+    cluster: str
+    incarnation: int
+
+    @property
+    def reports(self) -> str:
+        """What comes from the agent."""
+        return f"{_FROM}{self.cluster}.{self.incarnation}"
+
+    @property
+    def orders(self) -> str:
+        """What goes to the agent."""
+        return f"{_TO}{self.cluster}.{self.incarnation}"
+
+
+def agent_of_reports(topic: str) -> AgentTopics | None:
+    """Whose reports a topic carries; None: it is not such a topic."""
+    if not topic.startswith(_FROM):
+        return None
+    cluster, _, number = topic.removeprefix(_FROM).rpartition(".")
+    usual = number.isascii() and number.isdecimal() and number == str(int(number))
+    return AgentTopics(cluster, int(number)) if cluster and usual else None
+
+
+def metric_name(cluster: str) -> str:
+    """A name as Kafka's metrics bear it: clusters that differ only in `.` and `_` cannot both have topics."""
+    return cluster.replace(".", "_")
+
+
+class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="agent"):
+    """Cluster `cluster` has an agent from here on, which reports on the topic of this incarnation; ingest copies the
+    entry into every partition.
+
+    `left`: it has one no longer. Reports of earlier incarnations, and after `left` of this one, count no more.
+    `max_namespaces`, `max_hpas`: what it may report. `renewed`: said again unchanged, since records expire.
+    """
+
+    cluster: str
+    incarnation: int
+    left: bool = False
+    max_namespaces: int = MAX_NAMESPACES
+    max_hpas: int = MAX_HPAS
+    author: str = ""
+    reason: str = ""
+    renewed: bool = False
+
+    @property
+    def topics(self) -> AgentTopics:
+        """Its topics."""
+        return AgentTopics(self.cluster, self.incarnation)
+
+
+class CentralHpa(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A central HPA of the cluster: its manifest, defaulted autoscaling/v2. `deleted`: it is gone."""
+
+    namespace: str
+    name: str
+    hpa: dict[str, Any] = {}
+    deleted: bool = False
+
+
+class AgentKnowledge(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an agent must know beside decisions: the settings of its cluster and its central HPAs.
+
+    With `snapshot` (a name) it is one of `chunks` parts of the whole: once all have come, what none of them names is
+    gone. Without, it is a change: HPAs are added, replaced or deleted. `settings`, where there are any, replace all
+    those before: the merged settings of `*` and of the cluster. `time`: when it was written (ms, the writer's clock).
+    """
+
+    v: int
+    cluster: str
+    time: int
+    snapshot: str = ""
+    chunk: int = 0
+    chunks: int = 1
+    settings: list[SettingsSet] = []
+    hpas: list[CentralHpa] = []

@@ -1,0 +1,142 @@
+"""Agents against a simulated cluster and the embedded broker."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas.agents import CentralHpa
+from schemas.observersessions import supersedes
+from schemas.outcomes import Outcome
+from schemas.pods import PodList
+from schemas.samples import Answers
+from schemas.scales import Heartbeat, ScaleSet, Serving
+from schemas.settings import ClusterSettings, SettingsSet
+from tests.pipeline.agent_kit import Reports, agent_topics, replica
+from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig
+
+
+def replicas(made: Rig, name: str = "web") -> int:
+    found = made.sims["east"].store.get(("deployments.apps", NAMESPACE, name))
+    assert found is not None
+    return int(found["spec"]["replicas"])
+
+
+def outcomes(reports: Reports, decision: str) -> list[Outcome]:
+    return [each for each in reports.of(Outcome) if each.decision == decision]
+
+
+async def until(found: Callable[[], object], timeout_s: float = 40.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not found():
+            await asyncio.sleep(0.02)
+
+
+async def test_an_agent_observes_its_cluster_and_carries_decisions_out_over_two_topics(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with replica(made):
+            for kind in (PodList, ScaleSet, Answers, Heartbeat, Serving):
+                await reports.until(lambda kind=kind: reports.of(kind), kind.__name__)  # type: ignore[misc]
+            first = await made.decider.decision(sim, "web", wants=5, seq=3)
+            await orders.knowledge()
+            await orders.decision(first, log_partition=2)
+            ended = (await reports.until(lambda: outcomes(reports, first.id), "the outcome"))[0]
+            assert (ended.result, ended.spec_replicas, replicas(made)) == ("applied", 5, 5)
+
+            # The same number in another partition of the log is another decision; in the same one it is a repeat.
+            await orders.decision(first, log_partition=2)
+            other = await made.decider.decision(sim, "web", wants=6, seq=3)
+            await orders.decision(other, log_partition=1)
+            assert (await reports.until(lambda: outcomes(reports, other.id), "the other"))[0].result == "applied"
+            assert len(outcomes(reports, first.id)) == 1
+        assert {record.cluster for record in reports.records} == {"east", ""}
+
+
+async def test_nothing_is_written_before_the_settings_are_known_and_a_frozen_cluster_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with replica(made):
+            early = await orders.decision(await made.decider.decision(sim, "web", wants=5, seq=1))
+            ended = (await reports.until(lambda: outcomes(reports, early.id), "the outcome"))[0]
+            assert (ended.result, "settings of this cluster" in ended.error) == ("refused", True)
+            said = await reports.until(lambda: [s for s in reports.of(Serving) if s.problems], "the problem")
+            assert "does a router run?" in said[0].problems["east"]
+
+            frozen = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))
+            await orders.knowledge(settings=(frozen,))
+            late = await orders.decision(await made.decider.decision(sim, "web", wants=5, seq=2))
+            ended = (await reports.until(lambda: outcomes(reports, late.id), "the outcome"))[0]
+            assert (ended.result, ended.error) == ("refused", "cluster east is frozen")
+        assert replicas(made) == 2
+
+
+async def test_central_hpas_are_observed_once_they_are_known(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        made.sims["east"].apply(deployment("api", 3))
+        async with replica(made) as part:
+            manifest = hpa("api")
+            await orders.knowledge(CentralHpa(namespace=NAMESPACE, name="api", hpa=manifest))
+            seen = await reports.until(lambda: reports.of(ScaleSet), "its scale")
+            assert (seen[0].target.name, seen[0].spec_replicas) == ("api", 3)
+            await reports.until(lambda: reports.of(Answers), "answers for it")
+            gone = CentralHpa(namespace=NAMESPACE, name="api", deleted=True)
+            await orders.knowledge(gone, snapshot="")
+            assert part.term is not None
+            observer = part.term.observer
+            await until(lambda: not observer._state.active())
+
+
+@pytest.mark.slow
+async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_once(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        await orders.knowledge()
+        async with replica(made, identity="a") as first, replica(made, identity="b") as second:
+            await until(lambda: first.term or second.term)
+            leader, other = (first, second) if first.term else (second, first)
+            assert other.term is None
+            before = (await reports.until(lambda: reports.of(Heartbeat), "a heartbeat"))[-1].session
+            # The leader's connection to the API server breaks: it can no longer renew, and stops before the other
+            # may begin.
+            client = leader.term.client if leader.term else None
+            assert client is not None
+            client.request = cut_off  # type: ignore[method-assign]
+            await until(lambda: other.term is not None)
+            assert leader.term is None or not leader.term.election.leads
+            after = await reports.until(
+                lambda: next((b.session for b in reports.of(Heartbeat) if b.session != before), None), "its successor"
+            )
+            assert supersedes(after, before)
+            decision = await orders.decision(await made.decider.decision(sim, "web", wants=4, seq=9, ttl_ms=30_000))
+            ended = (await reports.until(lambda: outcomes(reports, decision.id), "the outcome"))[0]
+            assert ended.result == "applied"
+            del client.request
+    assert replicas(made) == 4
+
+
+async def cut_off(*_: object, **__: object) -> None:
+    from reconciler.clusters.clustererrors import UnreachableError
+
+    raise UnreachableError("cut off")
+
+
+async def test_a_decision_left_by_a_dead_leader_is_ended_by_the_next(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        await orders.knowledge()
+        decision = await orders.decision(await made.decider.decision(sim, "web", wants=4, seq=9, ttl_ms=30_000))
+        async with replica(made):
+            ended = (await reports.until(lambda: outcomes(reports, decision.id), "the outcome"))[0]
+            assert ended.result == "applied"

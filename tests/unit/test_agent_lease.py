@@ -1,0 +1,122 @@
+"""Which replica of an agent may act, from what each of them saw of the Lease; and what time the brokers have."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.brokertime import MAX_AGE_S, BrokerTime
+from reconciler.core.lease import (
+    DURATION_S,
+    RENEW_DEADLINE_S,
+    LeaseWatch,
+    SeenLease,
+    lease_spec,
+    new_lease,
+    next_step,
+    seen_lease,
+    watched,
+)
+
+
+def lease(holder: str = "a", generation: int = 3, renewed: str = "t1", version: str = "9") -> SeenLease:
+    return SeenLease(holder, generation, version, renewed)
+
+
+@pytest.mark.parametrize(
+    ("holder", "silent_s", "step"),
+    [
+        pytest.param("b", 0, "renew", id="its own is renewed"),
+        pytest.param("b", 100, "renew", id="also after a long time in which nobody took it"),
+        pytest.param("", 0, "take", id="one that was given back is taken at once"),
+        pytest.param("a", DURATION_S - 0.1, "wait", id="a holder that renewed it lately is left alone"),
+        pytest.param("a", DURATION_S, "take", id="one that was silent for the whole duration is replaced"),
+    ],
+)
+def test_what_a_candidate_does(holder: str, silent_s: float, step: str) -> None:
+    assert next_step(LeaseWatch(lease(holder), 50.0), "b", 50.0 + silent_s) == step
+
+
+def test_only_a_renewal_shows_that_the_holder_lives() -> None:
+    first = watched(None, lease(renewed="t1"), 10.0)
+    same = watched(first, lease(renewed="t1", version="10"), 20.0)
+    assert same.since_s == 10.0
+    assert watched(same, lease(renewed="t2"), 30.0).since_s == 30.0
+    assert watched(same, lease(holder="c", renewed="t1"), 30.0).since_s == 30.0
+
+
+def test_a_lease_is_read_as_it_is_written() -> None:
+    body = new_lease("home", "agent", lease_spec("b", 4, "2026-11-22T08:00:00.000000Z"))
+    body["metadata"]["resourceVersion"] = "12"
+    assert seen_lease(body) == SeenLease("b", 4, "12", "2026-11-22T08:00:00.000000Z")
+    assert seen_lease({"metadata": {"resourceVersion": "1"}}) == SeenLease("", 0, "1")
+
+
+@dataclass
+class Replica:
+    """A candidate as `Election` works, on a Lease that is changed by compare-and-set."""
+
+    name: str
+    watch: LeaseWatch | None = None
+    holds_until_s: float = 0.0
+
+    def look(self, shared: list[SeenLease], now_s: float) -> None:
+        self.watch = watched(self.watch, shared[-1], now_s)
+        step = next_step(self.watch, self.name, now_s)
+        if step != "wait":
+            goes_on = step == "renew" and now_s < self.holds_until_s
+            generation = shared[-1].generation + (not goes_on)
+            shared.append(SeenLease(self.name, generation, str(len(shared)), str(now_s)))
+            self.watch = watched(self.watch, shared[-1], now_s)
+            self.holds_until_s = now_s + RENEW_DEADLINE_S
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 20)), max_size=60))
+def test_there_are_never_two_leaders_and_each_term_has_a_higher_number(looks: list[tuple[int, float]]) -> None:
+    """However long each replica is suspended between two looks at the Lease."""
+    replicas = [Replica(name) for name in "abc"]
+    shared, now_s = [SeenLease("", 0, "0")], 0.0
+    terms: list[tuple[str, int]] = []
+    for which, pause_s in looks:
+        now_s += pause_s
+        replicas[which].look(shared, now_s)
+        leaders = [each.name for each in replicas if now_s < each.holds_until_s]
+        assert len(leaders) <= 1
+        if leaders and (not terms or terms[-1][1] != shared[-1].generation):
+            terms.append((leaders[0], shared[-1].generation))
+    generations = [generation for _, generation in terms]
+    assert generations == sorted(set(generations))
+
+
+def test_the_brokers_time_is_at_most_what_any_fresh_reading_allows() -> None:
+    time = BrokerTime()
+    assert time.now_ms(5.0) is None
+    time.heard(1_000_000, sent_s=10.0)
+    assert time.now_ms(12.0) == 1_002_000
+    time.heard(1_003_000, sent_s=11.0)  # it was under way for long: nothing better is known from it
+    assert time.now_ms(12.0) == 1_002_000
+    time.heard(1_001_500, sent_s=12.0)  # the brokers' clock was put back, or this one ran fast
+    assert time.now_ms(12.0) == 1_001_500
+
+
+def test_without_a_fresh_reading_the_brokers_time_is_not_known() -> None:
+    time = BrokerTime()
+    time.heard(1_000_000, sent_s=10.0)
+    assert time.now_ms(10.0 + MAX_AGE_S - 0.1) is not None
+    assert time.now_ms(10.0 + MAX_AGE_S) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 5), st.floats(0, 5)), min_size=1), st.floats(0, 30))
+def test_what_has_expired_by_the_brokers_clock_has_expired_here(
+    sends: list[tuple[float, float, float]], later_s: float
+) -> None:
+    """The estimate is never behind the brokers' clock, whatever the delays before and after the append are."""
+    time, now_s, ahead_s = BrokerTime(), 0.0, 5_000.0
+    for pause_s, before_s, after_s in sends:
+        sent_s = now_s + pause_s
+        time.heard(round((sent_s + before_s + ahead_s) * 1000), sent_s)
+        now_s = sent_s + before_s + after_s
+    now_s += later_s
+    estimate = time.now_ms(now_s)
+    assert estimate is None or estimate >= (now_s + ahead_s) * 1000 - 2
