@@ -71,7 +71,7 @@ def _no_price(text: str) -> CommandError:
 
 
 async def _regrets(session: Session, selection: Selection, window: Window) -> list[Regret]:
-    from fleethpa.cli.common.backtesting import readers_by_hpa
+    from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
     from fleethpa.cli.common.finding import chosen
     from fleethpa.cli.common.fleetstate import read_state
     from streams.analysis.regret import RegretReader
@@ -80,7 +80,8 @@ async def _regrets(session: Session, selection: Selection, window: Window) -> li
         views = chosen(await read_state(past), selection)
         count = await past.partitions()
         made: dict[object, Regret | None] = {}
-        async with aclosing(readers_by_hpa(past, {view.id for view in views}, count, window, RegretReader)) as parts:
+        wanted = {view.id for view in views}
+        async with aclosing(readers_by_hpa(past, wanted, count, window, RegretReader, MOST_REDUCED)) as parts:
             async for readers in parts:
                 made |= {hpa: reader.regret() for hpa, reader in readers.items()}
     found = [each for view in views if (each := made[view.id]) is not None]

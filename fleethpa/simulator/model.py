@@ -237,6 +237,8 @@ class SimulatedWorkload:
         """Bring pods to what is wanted, one rolling step at a time; called after every change."""
         alive = self.alive()
         old = [pod for pod in alive if pod.revision != self.revision]
+        if not old and len(alive) == self.replicas:
+            return
         surge = self.rollout.max_surge if old else 0
         missing = min(self.replicas - (len(alive) - len(old)), self.replicas + surge - len(alive))
         for _ in range(missing):

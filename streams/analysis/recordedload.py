@@ -6,6 +6,8 @@ from streams.hpa import autoscaler as kinds
 from streams.hpa.autoscaler import Autoscaler, MetricSpec
 from streams.hpa.observation import ExternalSamples, MetricReading, ObjectSample, PodRow, PodSamples, TargetPods
 
+_NO_SAMPLES: dict[str, tuple[int, int, int]] = {}
+
 
 class MetricLoad(Struct, frozen=True, gc=False):
     """One metric's load. `total_milli`: over all pods that took load at `time_ms` (per-pod metrics), or the value of
@@ -20,6 +22,12 @@ class MetricLoad(Struct, frozen=True, gc=False):
     window_ms: int = 0
 
 
+class LoadSamples(PodSamples, frozen=True):
+    """An answer of which only the load is kept; there are no samples."""
+
+    load: MetricLoad
+
+
 def serving(pod: PodRow, at_ms: int | None) -> bool:
     """Whether a pod took load at a moment: running, ready since before, not on its way out."""
     ready = pod.phase == "Running" and pod.ready == "True" and not pod.deleting
@@ -28,6 +36,8 @@ def serving(pod: PodRow, at_ms: int | None) -> bool:
 
 def metric_load(spec: MetricSpec, answer: MetricReading | None, pods: TargetPods) -> MetricLoad | None:
     """Give a metric's load; None where it has no usable answer."""
+    if isinstance(answer, LoadSamples):
+        return answer.load
     if isinstance(answer, ObjectSample):
         return MetricLoad(answer.value_milli, pods.running_ready, answer.time_ms)
     if isinstance(answer, ExternalSamples):
@@ -62,6 +72,14 @@ def needed(spec: MetricSpec, load: MetricLoad) -> float | None:
         # The formula itself takes such a value to be shared by the pods that were there.
         return load.total_milli / spec.target * load.pods
     return load.total_milli / spec.target
+
+
+def load_samples(spec: MetricSpec, answer: PodSamples, pods: TargetPods) -> PodSamples:
+    """The answer without its samples, for who asks for its load, its sum and its times; whole where it has no load."""
+    load = metric_load(spec, answer, pods)
+    if load is None:
+        return answer
+    return LoadSamples(_NO_SAMPLES, answer.total_milli, answer.oldest_ms, answer.newest_ms, load)
 
 
 def need(autoscaler: Autoscaler, answers: tuple[MetricReading | None, ...], pods: TargetPods) -> float | None:

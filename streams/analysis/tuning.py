@@ -22,9 +22,10 @@ from schemas.kubernetes.hpa import metric_source
 from streams.analysis.candidate import Candidate, CandidateError, candidate
 from streams.analysis.capacity import capacity_of
 from streams.analysis.closedloop import ClosedLoop
+from streams.analysis.condensing import Condensed, condensed
 from streams.analysis.loadcycle import cycle_ms
 from streams.analysis.measures import Moment
-from streams.analysis.podstartup import StartUp, start_up
+from streams.analysis.podstartup import StartUp
 from streams.analysis.recordedload import metric_load, needed
 from streams.analysis.scores import Scores, scores
 from streams.analysis.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play, series_spans_ms
@@ -153,7 +154,10 @@ class _Tried(Struct, frozen=True):
 
 
 def tune(
-    hpa: HpaId, recorded: Sequence[EvaluationInputs], objective: Objective = "balanced", within: Within | None = None
+    hpa: HpaId,
+    recorded: Sequence[EvaluationInputs] | Condensed,
+    objective: Objective = "balanced",
+    within: Within | None = None,
 ) -> Tuning:
     """Search a spec for one HPA on its recorded evaluations, oldest first.
 
@@ -207,8 +211,9 @@ def tune(
 # --- the recording ----------------------------------------------------------------------------------------------------
 
 
-def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs]) -> _World:
-    inputs = [each for each in recorded if isinstance(each.observation.scale, Scale)]
+def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> _World:
+    reduced = recorded if isinstance(recorded, Condensed) else condensed(hpa, recorded)
+    inputs = reduced.inputs
     if not inputs:
         raise RefusedError("there is no evaluation with a known scale in this period")
     last = inputs[-1]
@@ -222,7 +227,7 @@ def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs]) -> _World:
         raise RefusedError(f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed")
     if last.autoscaler.min_replicas == 0:
         raise RefusedError("minReplicas is 0: what starting from nothing costs is not in the recording")
-    begin = start_up(inputs)
+    begin = reduced.start_up()
     split = round(len(inputs) * FIRST_PART)
     high = tolerance_band(last.autoscaler, last.settings)[1]
     world = _World(

@@ -62,13 +62,14 @@ def live(
     workload = SimulatedWorkload(HPA.name, START_MS, replicas=replicas, load=load, profile=profile)
     history, status = EMPTY_HISTORY, dict[str, Any]()
     recorded: list[EvaluationInputs] = []
+    known: dict[str, PodRow] = {}
     for second in range(0, seconds, step_s):
         workload.advance_to(START_MS + second * 1_000)
         look(workload)
         if second % (PERIOD_MS // 1000) or not workload.samples:
             continue
         now_ms = workload.now_ms + 700
-        observation = _observe(workload)
+        observation = _observe(workload, known)
         recorded.append(_inputs(tried, observation, history, status, now_ms))
         made = decide(tried.autoscaler, status, observation, history, ControllerSettings(), now_ms)
         history = made.history
@@ -81,13 +82,21 @@ def live(
     return recorded
 
 
-def _observe(workload: SimulatedWorkload) -> Observation:
+def _observe(workload: SimulatedWorkload, known: dict[str, PodRow]) -> Observation:
     sample = workload.samples[-1]
-    rows = tuple(_row(pod, workload.now_ms) for pod in workload.pods.values())
+    rows = tuple(_known_row(known, pod, workload.now_ms) for pod in workload.pods.values())
     used: PodSamples = pod_samples(
         {name: (usage.cpu_milli, sample.time_ms, 15_000) for name, usage in sample.pods.items()}
     )
     return Observation(Scale(workload.replicas, len(workload.alive()), f"app={HPA.name}"), TargetPods(rows), (used,))
+
+
+def _known_row(known: dict[str, PodRow], pod: SimulatedPod, now_ms: int) -> PodRow:
+    """The row as it was, where the pod has served since and goes on serving."""
+    row = known.get(pod.name)
+    if row is None or row.ready != "True" or pod.deleting_ms is not None:
+        row = known[pod.name] = _row(pod, now_ms)
+    return row
 
 
 def _row(pod: SimulatedPod, now_ms: int) -> PodRow:

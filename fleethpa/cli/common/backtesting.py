@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_HELD: Final = 300_000
 """Evaluations that are held at a time, some 4 KB each: a week of seven HPAs at 15 s."""
+MOST_REDUCED: Final = 1_000_000
+"""The same where a reader keeps some 500 bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -157,25 +159,44 @@ R = TypeVar("R", bound=Reader)
 
 
 async def readers_by_hpa(
-    past: Past, wanted: set[HpaId], count: int, window: Window, reader: Callable[[HpaId], R]
+    past: Past, wanted: set[HpaId], count: int, window: Window, reader: Callable[[HpaId], R], most: int
 ) -> AsyncGenerator[dict[HpaId, R], None]:
-    """Readers that have taken in what became of HPAs: those of one log partition at a time.
+    """Readers that have taken in what became of HPAs: at most those of one log partition at a time.
 
-    Unlike `events_by_hpa` no evaluation is held, so each partition is read once.
+    `most`: evaluations that readers may hold together. Where a partition's HPAs have more, half of them are left for
+    another reading of it.
 
     Raises:
         CommandError: the log does not reach back (exit 2).
     """
+    for number, left in sorted(_by_partition(wanted, count).items()):
+        while left:
+            found = await _read(past, left, number, window, reader, most)
+            yield found
+            left = [hpa for hpa in left if hpa not in found]
+
+
+async def _read(
+    past: Past, hpas: list[HpaId], number: int, window: Window, reader: Callable[[HpaId], R], most: int
+) -> dict[HpaId, R]:
+    """Readers of the first of some HPAs: of as many as can be held."""
     from streams.history.evaluationinputs import Evaluated, events_between
 
-    for number, hpas in sorted(_by_partition(wanted, count).items()):
-        found = {hpa: reader(hpa) for hpa in hpas}
-        between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__)
-        async with aclosing(between) as events:
-            async for event in events:
-                if isinstance(event, Evaluated):
-                    found[event.inputs.hpa].add(event.inputs)
-        yield found
+    found = {hpa: reader(hpa) for hpa in hpas}
+    counts = dict.fromkeys(hpas, 0)
+    held = 0
+    between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__)
+    async with aclosing(between) as events:
+        async for event in events:
+            if not isinstance(event, Evaluated) or event.inputs.hpa not in found:
+                continue
+            found[event.inputs.hpa].add(event.inputs)
+            counts[event.inputs.hpa] += 1
+            held += 1
+            while held > most and len(found) > 1:
+                for _ in range(len(found) // 2):
+                    held -= counts.pop(found.popitem()[0])
+    return found
 
 
 def _by_partition(wanted: set[HpaId], count: int) -> dict[int, list[HpaId]]:
