@@ -308,12 +308,12 @@ class PageServer:
         if self.reader.watchers >= MOST_BROWSERS:
             return web.Response(status=503, text=f"{MOST_BROWSERS} browsers watch already.\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
-        if request.transport is not None:
-            request.transport.set_write_buffer_limits(high=16 * 1024)
         version = self.reader.version
         self.reader.watchers += 1
         try:
+            await response.prepare(request)
+            if request.transport is not None:
+                request.transport.set_write_buffer_limits(high=16 * 1024)
             await response.write(b"retry: 2000\n\n")
             while True:
                 newest = await self.reader.changed(version, KEEP_ALIVE_S)

@@ -185,6 +185,8 @@
     for (const each of series.metrics) plots.push(metric(series, each, place.dataset.at));
   }
 
+  window.fleethpaDraw = draw; // for measurements
+
   let waiting = 0;
   const again = () => { clearTimeout(waiting); waiting = setTimeout(draw, 200); };
   addEventListener("resize", again);
