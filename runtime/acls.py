@@ -54,8 +54,10 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.INGEST_GROUP, ("READ",)),
     ),
 }
-"""The least that each component needs. `reader`: the verbs that only look, the page and the archive; `operator`: those and the
-ones that change, `fleethpa ingest reset` included.
+"""The least that each component needs.
+
+`reader`: the verbs that only look, the page and the archive. `operator`: those and the verbs that change, `fleethpa
+ingest reset` included.
 
 READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster.
 """
