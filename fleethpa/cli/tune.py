@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +13,10 @@ from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.backtesting import Window
+    from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory
     from fleethpa.cli.common.views import HpaView
     from fleethpa.cli.output.tuningpage import Tuned
-    from streams.analysis.tuning import Objective, Within
+    from streams.analysis.tuning import Objective
 
 
 @click.command()
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     metavar="SPEC",
     help="What a proposal must keep to: 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'.",
 )
+@click.option("--resume", metavar="FILE", help="Keep what is found in this file, and go on from what it has.")
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
@@ -46,6 +48,7 @@ def tune(
     since: str,
     until: str | None,
     limits: str | None,
+    resume: str | None,
     emit_yaml: bool,
     output: str,
 ) -> int:
@@ -54,44 +57,41 @@ def tune(
     They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere, and a
     proposal that is not better than the deployed spec on both parts is not made. balanced: fewer replica-hours with
     no more overload. cost: fewer replica-hours, overload for up to 0.5 % more of the time. safety: less overload with
-    no more replica-hours. The same recording gives the same proposal.
+    no more replica-hours. The same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
-    from fleethpa.cli.common.backtesting import Window
     from fleethpa.cli.common.filters import closed_window
     from fleethpa.cli.common.tuninglimits import parse_within
+    from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory
 
     within = parse_within(limits)
     begin, end = closed_window(since, until, session.now_ms())
-    found = session.run(_tuned(session, selection, Window(begin, end), objective, within))
+    asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
+    kept = InFile(Path(resume), asked) if resume else InMemory()
+    found = session.run(_tuned(session, selection, kept, asked))
     _show(session, found, output, emit=emit_yaml)
     return OK
 
 
-async def _tuned(
-    session: Session, selection: Selection, window: Window, objective: Objective, within: Within
-) -> list[Tuned]:
-    from contextlib import aclosing
-
-    from fleethpa.cli.common.backtesting import events_by_hpa
+async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked) -> list[Tuned]:
+    from fleethpa.cli.common.backtesting import Window
     from fleethpa.cli.common.fleetstate import read_state
     from fleethpa.cli.common.sources import telling
+    from fleethpa.cli.common.tuningruns import InFile, Progress, run
+    from fleethpa.cli.output.tuningpage import Tuned
+    from streams.history.parallel import cores
 
-    made: list[Tuned] = []
+    if isinstance(kept, InFile):
+        asked = kept.asked
     async with session.past() as past:
         views = _chosen(selection, list((await read_state(past)).hpas.values()))
-        by_hpa = {view.id: view for view in views}
-        count = await past.partitions()
-
-        def text(seconds: float) -> str:
-            return f"tuned {len(made)} of {len(by_hpa)} HPAs" if len(by_hpa) > 1 else ""
-
-        async with telling(session, text), aclosing(events_by_hpa(past, set(by_hpa), count, window)) as parts:
-            async for part in parts:
-                for hpa in part:
-                    made.append(_one(by_hpa[hpa], part[hpa], objective, within))
-                    part[hpa] = []  # what was tuned is let go; the key says that it was read
-    order = {view.id: number for number, view in enumerate(views)}
-    return sorted(made, key=lambda each: order[each.view.id])
+        progress = Progress(len(views), sum(view.id in kept.known for view in views))
+        if progress.done:
+            session.note(f"{progress.done} of {progress.total} HPAs were tuned before; the period is the one of then")
+        window = Window(asked.since_ms, asked.until_ms)
+        async with telling(session, progress.text):
+            await run(past, [view.id for view in views], window, asked, kept, progress, cores())
+    findings = [(view, kept.known[view.id]) for view in views]
+    return [Tuned(view, finding.found, finding.refused) for view, finding in findings]
 
 
 def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:
@@ -103,19 +103,6 @@ def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:
     if not chosen:
         raise not_found(f"no HPA matches {selection}", next_step="fleethpa get hpa -A")
     return chosen
-
-
-def _one(view: HpaView, events: list[Any], objective: Objective, within: Within) -> Tuned:
-    from fleethpa.cli.output.tuningpage import Tuned
-    from streams.analysis.tuning import RefusedError
-    from streams.analysis.tuning import tune as search
-    from streams.history.evaluationinputs import Evaluated
-
-    inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
-    try:
-        return Tuned(view, search(view.id, inputs, objective, within))
-    except RefusedError as error:
-        return Tuned(view, None, str(error))
 
 
 def _show(session: Session, found: list[Tuned], output: str, *, emit: bool) -> None:

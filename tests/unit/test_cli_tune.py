@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.cli.common import tuningruns
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.tuninglimits import parse_within
+from fleethpa.cli.common.tuningruns import Progress
 from streams.analysis.tuning import Within
 from tests.archive_kit import write_archive
 from tests.generated_log import Fleet
@@ -64,6 +66,47 @@ def test_a_proposed_manifest_is_one_that_lint_and_backtest_take(ask: Any, tmp_pa
     file = tmp_path / "hpa.yaml"
     file.write_text(made.stdout, encoding="utf-8")
     assert ask("backtest", "-f", str(file), *SINCE).exit_code == 0
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tuned.jsonl"
+    whole = ask("tune", "-A", *SINCE, "--resume", str(file)).stdout
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 3
+
+    file.write_bytes(lines[0] + lines[1] + lines[2][:40])  # killed while it wrote the second
+    again = ask("tune", "-A", *SINCE, "--resume", str(file))
+
+    assert again.stdout == whole
+    assert "1 of 2 HPAs were tuned before" in again.stderr
+    assert sorted(file.read_bytes().splitlines()) == sorted(line.rstrip() for line in lines)
+
+
+def test_a_file_of_another_run_is_not_taken_up(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tuned.jsonl"
+    assert ask("tune", APP, *SINCE, "--resume", str(file)).exit_code == 0
+    made = ask("tune", APP, *SINCE, "--resume", str(file), "--objective", "cost")
+    assert (made.exit_code, "another --objective or --within" in made.stderr) == (2, True)
+
+    file.write_text("no such thing\n", encoding="utf-8")
+    made = ask("tune", APP, *SINCE, "--resume", str(file))
+    assert (made.exit_code, "not a file of this command" in made.stderr) == (2, True)
+    made = ask("tune", APP, *SINCE, "--resume", str(tmp_path / "no" / "folder"))
+    assert (made.exit_code, "cannot be used" in made.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_all_cores_find_what_one_finds(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = ask("tune", "-A", *SINCE).stdout
+    monkeypatch.setattr(tuningruns, "SMALL", 0)
+    assert ask("tune", "-A", *SINCE).stdout == alone
+
+
+def test_progress_is_a_bar_with_what_is_left() -> None:
+    assert Progress(1, 0).text(5) == ""
+    half = Progress(10, 1)
+    half.done = 5
+    assert half.text(40) == "[##########..........] tuned 5 of 10 HPAs, about 50 s left"
 
 
 def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:

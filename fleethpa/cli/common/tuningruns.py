@@ -1,0 +1,195 @@
+"""Tuning of many HPAs: read some at a time, search on all cores, keep what was found so that a run can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from fleethpa.cli.common.failures import CommandError, usage
+from schemas.keys import HpaId
+from streams.analysis.condensing import Condensed
+from streams.analysis.tuning import Objective, RefusedError, Tuning, Within
+from streams.analysis.tuning import tune as search
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.backtesting import Window
+    from streams.history.past import Past
+
+_BAR: Final = 20
+SMALL: Final = 2_000
+"""Evaluations up to which a search is over before a process for it has started."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the search gave for one HPA: a tuning, or why there can be none."""
+
+    hpa: HpaId
+    found: Tuning | None = None
+    refused: str = ""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of the search: with the same of it and the same log the same is found."""
+
+    since_ms: int
+    until_ms: int
+    objective: Objective
+    within: Within
+
+
+class _Task(NamedTuple):
+    recorded: Condensed
+    objective: Objective
+    within: Within
+
+
+def found_for(task: _Task) -> Finding:
+    """Search for one HPA; runs in a process of its own."""
+    try:
+        return Finding(
+            hpa=task.recorded.hpa, found=search(task.recorded.hpa, task.recorded, task.objective, task.within)
+        )
+    except RefusedError as error:
+        return Finding(hpa=task.recorded.hpa, refused=str(error))
+
+
+# --- what was found before --------------------------------------------------------------------------------------------
+
+
+class Kept(Protocol):
+    """Where findings are kept until the run is complete."""
+
+    known: dict[HpaId, Finding]
+
+    def add(self, finding: Finding) -> None:
+        """Keep a finding."""
+        ...
+
+
+class InMemory:
+    """For a run that cannot be resumed."""
+
+    def __init__(self) -> None:
+        self.known: dict[HpaId, Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Keep a finding."""
+        self.known[finding.hpa] = finding
+
+
+class InFile:
+    """A file with what was asked in its first line, and a finding in each other: written as soon as it is known.
+
+    A line that was cut off when a run was killed is found again.
+    """
+
+    def __init__(self, path: Path, asked: Asked) -> None:
+        self.path, self.known = path, dict[HpaId, Finding]()
+        self.asked = asked
+        self._take_up()
+
+    def _take_up(self) -> None:
+        try:
+            text = self.path.read_bytes() if self.path.exists() else b""
+            whole = text[: text.rfind(b"\n") + 1].splitlines()
+            if not whole:
+                self.path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
+                return
+            before = msgspec.json.decode(whole[0], type=Asked)
+            self.known = {each.hpa: each for each in (msgspec.json.decode(line, type=Finding) for line in whole[1:])}
+            if len(text) != sum(len(line) + 1 for line in whole):
+                self.path.write_bytes(b"".join(line + b"\n" for line in whole))
+        except OSError as error:
+            raise CommandError(f"--resume {self.path} cannot be used", cause=str(error), code=2) from error
+        except msgspec.MsgspecError as error:
+            raise usage(
+                f"--resume {self.path} is not a file of this command, or of another release",
+                cause=str(error),
+                next_step="name another file; it is made",
+            ) from error
+        if (before.objective, before.within) != (self.asked.objective, self.asked.within):
+            raise usage(
+                f"--resume {self.path} was begun with another --objective or --within",
+                cause="Findings of two objectives are not compared.",
+                next_step="name another file; it is made",
+            )
+        self.asked = before
+
+    def add(self, finding: Finding) -> None:
+        """Keep a finding."""
+        self.known[finding.hpa] = finding
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(finding) + b"\n")
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """How far a run has come."""
+
+    def __init__(self, total: int, before: int) -> None:
+        self.total, self.before, self.done = total, before, before
+
+    def text(self, seconds: float) -> str:
+        """A bar, and how long the rest will take; empty for a single HPA."""
+        if self.total < 2:
+            return ""
+        filled = _BAR * self.done // self.total
+        bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] tuned {self.done} of {self.total} HPAs"
+        own = self.done - self.before
+        if not own or self.done == self.total:
+            return bar
+        left_s = seconds / own * (self.total - self.done)
+        return f"{bar}, about {left_s / 60:.0f} min left" if left_s >= 90 else f"{bar}, about {left_s:.0f} s left"
+
+
+async def run(
+    past: Past, hpas: Iterable[HpaId], window: Window, asked: Asked, kept: Kept, progress: Progress, jobs: int
+) -> None:
+    """Tune HPAs and keep what is found; those that are kept already are not read."""
+    wanted = {hpa for hpa in hpas if hpa not in kept.known}
+    if not wanted:
+        return
+    # Processes start with the first search that is given to them.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        async with aclosing(_findings(past, wanted, window, asked, pool, jobs)) as findings:
+            async for finding in findings:
+                kept.add(finding)
+                progress.done += 1
+
+
+async def _findings(
+    past: Past, wanted: set[HpaId], window: Window, asked: Asked, pool: Executor, jobs: int
+) -> AsyncGenerator[Finding, None]:
+    """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
+    from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
+
+    loop = asyncio.get_running_loop()
+    running: set[asyncio.Future[Finding]] = set()
+    count = await past.partitions()
+    try:
+        async with aclosing(readers_by_hpa(past, wanted, count, window, Condensed, MOST_REDUCED)) as parts:
+            async for part in parts:
+                for hpa in list(part):
+                    while len(running) > jobs:
+                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        for each in done:
+                            yield each.result()
+                    # What is sent to a core is let go here; the key says that it was read.
+                    task = _Task(part[hpa], asked.objective, asked.within)
+                    part[hpa] = Condensed(hpa)
+                    alone = len(wanted) == 1 or len(task.recorded) <= SMALL
+                    running.add(loop.run_in_executor(None if alone else pool, found_for, task))
+        for next_one in asyncio.as_completed(running):
+            yield await next_one
+    finally:
+        for each in running:
+            each.cancel()
