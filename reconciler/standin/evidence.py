@@ -1,0 +1,155 @@
+"""What counts as life of the hub and as silence, and since when: clocks of one agent, fed with times, reading none.
+
+All times are milliseconds of one clock that never goes back. Time counts only while the agent's own reads of the API
+server succeed, so that an agent that is cut off or suspended takes nothing over on its return.
+"""
+
+from collections.abc import Collection
+
+from reconciler.core.phase import phase_ms
+from reconciler.standin.protocol import CLOSING, Judgement, LeaseSeen
+
+GRACE_MS = 30_000
+"""So long without a sign of life of the hub, the stand-in takes over; without a renewal, the hub may."""
+PERIODS_OF_GRACE = 2
+"""The grace period is at least so many sync periods: decisions are the signs of life, and come once a period."""
+PROOF_MS = 60_000
+"""So long the hub shows life before it takes over again, the first time."""
+LONGEST_PROOF_MS = 1_800_000
+STEADY_MS = 600_000
+"""A hub that was in charge for so long since the last hand-back does not flap."""
+STAGGER_MS = 15_000
+"""Clusters are handed back within so long of each other."""
+WRITE_TIMEOUT_S = 4
+"""The `timeout` of every write, which the API server keeps: so long after its admission a write may be carried out."""
+SETTLE_MS = 2_000 + WRITE_TIMEOUT_S * 1_000
+"""So long after a change of hands nothing is done: the fence has seen it (measured: 24 ms at most), and no write that
+it admitted before is on its way."""
+STUCK_MS = 60_000
+"""So long a hand-back waits for the native controller before the stand-in is in charge again."""
+LONGEST_GAP_MS = 5_000
+"""Two reads that are further apart prove nothing about the time between them."""
+
+
+class ReadTime:
+    """How much time has passed in which reads succeeded."""
+
+    def __init__(self) -> None:
+        self.counted_ms = 0
+        self._last_ms: int | None = None
+
+    def read(self, now_ms: int, *, is_ok: bool) -> None:
+        """A read of the API server ended."""
+        if is_ok and self._last_ms is not None:
+            gap_ms = now_ms - self._last_ms
+            self.counted_ms += gap_ms if gap_ms <= LONGEST_GAP_MS else 0
+        self._last_ms = now_ms if is_ok else None
+
+
+class Judge:
+    """Turns what one agent sees of the hub and of the Lease into judgements.
+
+    Args:
+        grace_ms: how long silence lasts before it counts (`grace_ms()` for a sync period).
+        stagger_ms: what is added to the proof of life in this cluster.
+    """
+
+    def __init__(self, *, grace_ms: int = GRACE_MS, stagger_ms: int = 0) -> None:
+        self.grace_ms, self._stagger_ms = grace_ms, stagger_ms
+        self._time = ReadTime()
+        self._signs: dict[int, int] = {}
+        self._shown: set[int] = set()
+        self._failing_since: int | None = None
+        self._alive_since: int | None = None
+        self._lease: tuple[str, str, int] | None = None
+        self._lease_since_ms = 0
+        self._version = ""
+        self._renewed_at = 0
+
+    def expect(self, partitions: Collection[int]) -> None:
+        """The log partitions that hold enforced HPAs of this cluster; none: there is nothing to decide, and all is
+        well.
+        """
+        for gone in self._signs.keys() - set(partitions):
+            del self._signs[gone]
+            self._shown.discard(gone)
+        for new in set(partitions) - self._signs.keys():
+            self._signs[new] = self._time.counted_ms
+            self._alive_since = None
+
+    def sign(self, partition: int) -> None:
+        """A decision of this cluster came back from this partition, made of inputs that are fresh."""
+        if partition in self._signs:
+            self._signs[partition] = self._time.counted_ms
+            self._shown.add(partition)
+
+    def wrote(self, *, is_ok: bool) -> None:
+        """A write of the hub's ended; a refusal by the rules of fleethpa or a conflict is no failure."""
+        if is_ok:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = self._time.counted_ms
+
+    def look(self, now_ms: int, lease: LeaseSeen | None, *, is_ok: bool, proof_ms: int = PROOF_MS) -> Judgement:
+        """Judge after a look at the cluster; `is_ok`: the API server answered. `proof_ms`: see `next_proof_ms`."""
+        self._time.read(now_ms, is_ok=is_ok)
+        if is_ok:
+            self._note_lease(now_ms, lease)
+        counted = self._time.counted_ms
+        is_silent = self._is_silent(counted)
+        self._note_life(counted, is_silent)
+        since = self._alive_since
+        held_ms = now_ms - self._lease_since_ms
+        return Judgement(
+            is_hub_silent=is_silent,
+            is_hub_proven=since is not None and counted - since >= proof_ms + self._stagger_ms,
+            is_settled=self._lease is not None and held_ms >= SETTLE_MS,
+            is_holder_silent=self._lease is not None and counted - self._renewed_at >= self.grace_ms,
+            is_stuck=lease is not None and lease.holder == CLOSING and held_ms >= SETTLE_MS + STUCK_MS,
+        )
+
+    def _is_silent(self, counted: int) -> bool:
+        if self._failing_since is not None and counted - self._failing_since >= self.grace_ms:
+            return True
+        return any(counted - at >= self.grace_ms for at in self._signs.values())
+
+    def _note_life(self, counted: int, is_silent: bool) -> None:
+        is_alive = not is_silent and self._shown >= self._signs.keys()
+        if not is_alive:
+            self._alive_since = None
+            if is_silent:
+                self._shown.clear()
+        elif self._alive_since is None:
+            self._alive_since = counted
+
+    def _note_lease(self, now_ms: int, lease: LeaseSeen | None) -> None:
+        if lease is None:
+            self._lease, self._version = None, ""
+            return
+        hand = (lease.uid, lease.holder, lease.generation)
+        if hand != self._lease:
+            self._lease, self._lease_since_ms = hand, now_ms
+        if lease.version != self._version:
+            self._version, self._renewed_at = lease.version, self._time.counted_ms
+
+
+def grace_ms(sync_period_ms: int) -> int:
+    """How long the hub must be silent in a cluster with this sync period."""
+    return max(GRACE_MS, PERIODS_OF_GRACE * sync_period_ms)
+
+
+def stagger_ms(cluster: str) -> int:
+    """How much later than others this cluster is handed back."""
+    return phase_ms(cluster, STAGGER_MS)
+
+
+def next_proof_ms(last_proof_ms: int | None, in_charge_ms: int | None) -> int:
+    """How long the hub must show life after a take-over.
+
+    Args:
+        last_proof_ms: what it had to show the last time; None: never.
+        in_charge_ms: how long it was in charge since then; None: unknown.
+    """
+    if last_proof_ms is None or in_charge_ms is None or in_charge_ms >= STEADY_MS:
+        return PROOF_MS
+    return min(2 * max(last_proof_ms, PROOF_MS), LONGEST_PROOF_MS)

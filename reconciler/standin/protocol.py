@@ -1,0 +1,274 @@
+"""Who is in charge of a cluster, and the next step of whoever takes part: what is seen goes in, requests come out.
+
+The Lease `fleethpa-hub` names the one in charge. Its holder changes by compare-and-set only, each time with a higher
+generation, and only along this circle:
+
+    hub/REGION/INCARNATION  ->  stand-in  ->  closing  ->  hub/REGION/INCARNATION
+                                    ^------------'
+
+`hub/…`: the hub's decisions are written to `/scale`, and no native HPA of ours exists. `stand-in`: the cluster's own
+HPA controller scales, by HPAs that the agent keeps. `closing`: nothing is created any more; each native HPA is
+disabled, its controller confirms that, and it is deleted.
+
+Nothing here reads a clock or trusts a leader election: every request carries what makes it harmless where it arrives
+late (a version, a uid, a generation). The same functions are explored by `tests/standin_model`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+PROTOCOL = 1
+"""The version of these rules. Who sees a higher one in the Lease does nothing at all."""
+HUB = "hub/"
+STAND_IN = "stand-in"
+CLOSING = "closing"
+
+
+class HpaKey(NamedTuple):
+    """An HPA of the cluster."""
+
+    namespace: str
+    name: str
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+class LeaseSeen(Struct, frozen=True, gc=False):
+    """The Lease as it was read. `generation`: its `leaseTransitions`; `version`: its resource version."""
+
+    holder: str
+    generation: int
+    version: str
+    uid: str = ""
+    protocol: int = PROTOCOL
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether a hub is in charge."""
+        return self.holder.startswith(HUB)
+
+
+class NativeSeen(Struct, frozen=True, gc=False):
+    """A native HPA of ours, by its label, as it was listed.
+
+    Args:
+        generation: its label; 0 where that is unreadable.
+        spec: hash of the effective spec that it was created from.
+        is_closed: both directions are disabled.
+        is_ended: the native controller has seen that it is closed, or cannot read its target: no write is coming.
+    """
+
+    key: HpaKey
+    uid: str
+    version: str
+    generation: int
+    spec: str = ""
+    is_closed: bool = False
+    is_ended: bool = False
+
+
+class Seen(Struct, frozen=True):
+    """What one consistent look found: first the Lease (None: there is none), then all native HPAs of ours."""
+
+    lease: LeaseSeen | None
+    natives: tuple[NativeSeen, ...] = ()
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """What the clocks and the evidence of whoever looks say (`reconciler.standin.evidence`).
+
+    Args:
+        is_hub_silent: no sign of life of the hub for the whole grace period.
+        is_hub_proven: the hub has shown life for so long that it may take over.
+        is_settled: the Lease has had this holder and generation for so long that the fence in the API server has seen
+            it, and that no request that was admitted before can still be carried out.
+        is_holder_silent: nobody has renewed the Lease for the whole grace period.
+        is_stuck: the hand-back has waited too long for the native controller.
+    """
+
+    is_hub_silent: bool = False
+    is_hub_proven: bool = False
+    is_settled: bool = False
+    is_holder_silent: bool = False
+    is_stuck: bool = False
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class CreateLease(Struct, frozen=True, gc=False):
+    """Create the Lease, which fails where there is one."""
+
+    holder: str
+    generation: int
+
+
+class SetHolder(Struct, frozen=True, gc=False):
+    """Change the holder, if the Lease still is the one of this uid and version."""
+
+    holder: str
+    generation: int
+    version: str
+    uid: str = ""
+
+
+class Renew(Struct, frozen=True, gc=False):
+    """Renew the Lease for its holder, under the same conditions."""
+
+    version: str
+    uid: str = ""
+
+
+class CreateNative(Struct, frozen=True, gc=False):
+    """Create the native HPA, labelled with this generation."""
+
+    key: HpaKey
+    generation: int
+
+
+class OpenNative(Struct, frozen=True, gc=False):
+    """Give an existing native HPA its effective spec and this generation, if it still has this version."""
+
+    key: HpaKey
+    generation: int
+    uid: str
+    version: str
+
+
+class CloseNative(Struct, frozen=True, gc=False):
+    """Disable both directions of a native HPA, if it still is the one of this uid and version."""
+
+    key: HpaKey
+    generation: int
+    uid: str
+    version: str
+
+
+class DeleteNative(Struct, frozen=True, gc=False):
+    """Delete a native HPA, if it still is the one of this uid and version: whatever touched it since, it ends anew."""
+
+    key: HpaKey
+    uid: str
+    version: str
+
+
+Request = CreateLease | SetHolder | Renew | CreateNative | OpenNative | CloseNative | DeleteNative
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def agent_steps(
+    seen: Seen, judged: Judgement, *, hub: str, wanted: Mapping[HpaKey, str], remembered: int = 0
+) -> list[Request]:
+    """What the agent of a cluster does now; nothing means: look again later.
+
+    Args:
+        hub: the holder that the Lease gets when it goes to the hub, `hub/REGION/INCARNATION`.
+        wanted: hash of the effective spec of each HPA that the stand-in keeps, in the order in which to create them.
+        remembered: the highest generation that is known from elsewhere, for a Lease that is created anew.
+    """
+    lease = seen.lease
+    if lease is None:
+        return [_created(seen.natives, remembered)]
+    if lease.protocol > PROTOCOL:
+        return []
+    if lease.is_hub:
+        return _while_hub(lease, seen.natives, judged)
+    if lease.holder == CLOSING:
+        return _while_closing(lease, seen.natives, judged, hub)
+    return _while_stand_in(lease, seen.natives, judged, wanted)
+
+
+def rescue_steps(seen: Seen, judged: Judgement, *, hub: str) -> list[Request]:
+    """What the hub itself does where the agents are silent: it leads the cluster through `closing` as an agent would.
+
+    It never creates a Lease: only an agent knows whether native HPAs are to be kept.
+    """
+    lease = seen.lease
+    if lease is None or lease.protocol > PROTOCOL or lease.is_hub or not judged.is_holder_silent:
+        return []
+    if lease.holder == CLOSING:
+        return _while_closing(lease, seen.natives, judged, hub)
+    return [_change(lease, CLOSING)]
+
+
+def hub_refusal(lease: LeaseSeen | None, *, hub: str = "") -> str:
+    """Why the hub's decisions must not be written now; empty: they may. `hub`: the holder it must be (empty: any)."""
+    if lease is None:
+        return "nobody is in charge of the cluster: its Lease is gone"
+    if lease.protocol > PROTOCOL:
+        return f"the cluster's Lease follows version {lease.protocol} of the protocol; this process knows {PROTOCOL}"
+    if not lease.is_hub:
+        return f"the cluster is in the hands of its {STAND_IN} (generation {lease.generation}, holder {lease.holder})"
+    if hub and lease.holder != hub:
+        return f"another hub is in charge of the cluster: {lease.holder}"
+    return ""
+
+
+def is_stand_in(lease: LeaseSeen | None) -> bool:
+    """Whether the stand-in is in charge."""
+    return lease is not None and lease.holder == STAND_IN and lease.protocol <= PROTOCOL
+
+
+def _created(natives: Collection[NativeSeen], remembered: int) -> CreateLease:
+    """The Lease for a cluster that has none: its generation lies above all that are known.
+
+    Without native HPAs the first holder is `closing`, not the hub: a creation that was admitted a moment ago may still
+    be on its way, and `closing` is the state that waits for it.
+    """
+    highest = max((native.generation for native in natives), default=0)
+    return CreateLease(STAND_IN if natives else CLOSING, max(highest, remembered) + 1)
+
+
+def _change(lease: LeaseSeen, holder: str) -> SetHolder:
+    return SetHolder(holder, lease.generation + 1, lease.version, lease.uid)
+
+
+def _while_hub(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement) -> list[Request]:
+    if judged.is_hub_silent:
+        return [_change(lease, STAND_IN)]
+    if natives:
+        return [_change(lease, CLOSING)]  # a creation came too late, and no fence refused it
+    return [Renew(lease.version, lease.uid)]
+
+
+def _while_stand_in(
+    lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, wanted: Mapping[HpaKey, str]
+) -> list[Request]:
+    if judged.is_hub_proven:
+        return [_change(lease, CLOSING)]
+    steps: list[Request] = [Renew(lease.version, lease.uid)]
+    if not judged.is_settled:
+        return steps
+    there = {native.key: native for native in natives}
+    for key, spec in wanted.items():
+        native = there.get(key)
+        if native is None:
+            steps.append(CreateNative(key, lease.generation))
+        elif native.is_closed or native.spec != spec or native.generation != lease.generation:
+            steps.append(OpenNative(key, lease.generation, native.uid, native.version))
+    for native in natives:
+        if native.key not in wanted:
+            steps += _end(native, lease.generation)
+    return steps
+
+
+def _while_closing(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
+    if judged.is_hub_silent or (judged.is_stuck and natives):
+        return [_change(lease, STAND_IN)]
+    if not judged.is_settled:
+        return [Renew(lease.version, lease.uid)]
+    if not natives:
+        return [_change(lease, hub)]
+    return [Renew(lease.version, lease.uid), *(step for native in natives for step in _end(native, lease.generation))]
+
+
+def _end(native: NativeSeen, generation: int) -> list[Request]:
+    """One step towards a deleted native HPA: disable it, wait until its controller confirms that, delete it."""
+    if not native.is_closed or native.generation != generation:
+        return [CloseNative(native.key, generation, native.uid, native.version)]
+    return [DeleteNative(native.key, native.uid, native.version)] if native.is_ended else []

@@ -1,0 +1,116 @@
+"""Explore all states that can be reached, breadth first, and say how one that must not be was reached."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.standin_model.world import (
+    Rules,
+    State,
+    ViolationError,
+    at_rest,
+    canonical,
+    check,
+    first,
+    is_in_charge,
+    is_somebody_due,
+    moves,
+    quiet_round,
+)
+
+ROUNDS = 16
+"""Within so many quiet rounds somebody is in charge."""
+
+
+@dataclass
+class Found:
+    """What an exploration came to. `broken`: the invariant that does not hold, `path` how that came; empty: all hold.
+
+    `is_whole`: every state that can be reached was looked at.
+    """
+
+    states: int = 0
+    steps: int = 0
+    depth: int = 0
+    broken: str = ""
+    path: list[str] = field(default_factory=list)
+    is_whole: bool = False
+
+
+def explore(
+    faults: int,
+    rules: Rules | None = None,
+    *,
+    begin: Callable[[int], State] = first,
+    most: int | None = None,
+    is_traced: bool = True,
+    progress: Callable[[Found], None] = lambda found: None,
+) -> Found:
+    """Look at every state that at most `faults` faults after `begin` lead to, `most` states at most (None: all).
+
+    States are known by their 64-bit hashes: among 20 million, two are taken for one with a probability of 1 in 90,000.
+    `is_traced`: keep how each state was reached, which takes most of the memory.
+    """
+    rules = rules or Rules()
+    start = canonical(begin(faults), rules)
+    came_from: dict[State, tuple[State, str]] = {}
+    seen: set[int] = {hash(start)}
+    recovers = _Recovery(rules)
+    found, frontier = Found(states=1), [start]
+    while frontier:
+        progress(found)
+        following: list[State] = []
+        for state in frontier:
+            try:
+                check(state)
+                recovers.check(state)
+                for what, moved in moves(state, rules):
+                    found.steps += 1
+                    after = canonical(moved, rules)
+                    if (mark := hash(after)) not in seen:
+                        seen.add(mark)
+                        if is_traced:
+                            came_from[after] = (state, what)
+                        following.append(after)
+            except ViolationError as error:
+                found.broken, found.path = str(error), _path(came_from, state)
+                found.states = len(seen)
+                return found
+            if most is not None and len(seen) >= most:
+                found.states = len(seen)
+                return found
+        frontier = following
+        found.depth += bool(frontier)
+        found.states = len(seen)
+    found.is_whole = True
+    return found
+
+
+def _path(came_from: dict[State, tuple[State, str]], state: State) -> list[str]:
+    path: list[str] = []
+    while (before := came_from.get(state)) is not None:
+        state, what = before
+        path.append(what)
+    return path[::-1]
+
+
+class _Recovery:
+    """Checks that from a state on, without further faults, somebody is in charge in the end."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._good: set[State] = set()
+
+    def check(self, state: State) -> None:
+        if not is_somebody_due(state):
+            return
+        state, passed = at_rest(state, self._rules), list[State]()
+        for _ in range(ROUNDS):
+            if state in self._good:
+                break
+            state = quiet_round(state, self._rules)
+            passed.append(state)
+            if is_in_charge(state):
+                break
+        else:
+            raise ViolationError("nobody is in charge, and nobody ever will be")
+        self._good.update(passed)

@@ -1,0 +1,612 @@
+"""The states of the model and what can happen in each of them.
+
+A state is a tuple of plain values. Time is absent: whoever looks may stall for ever before it acts on what it saw, and
+a request may arrive at any later moment, or never (not to act is the same). What the protocol assumes about time is in
+two places: `_may_settle` (a change of hands was seen long enough ago) and `_judged` (silence and proof of life).
+
+A fault is: a crash of the hub or of an agent, a cut of the hub's signs of life, a request that arrives late, a deleted
+Lease, a hub that holds a living agent for silent. Everything else costs nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from reconciler.standin.protocol import (
+    STAND_IN,
+    CloseNative,
+    CreateLease,
+    CreateNative,
+    DeleteNative,
+    HpaKey,
+    Judgement,
+    LeaseSeen,
+    NativeSeen,
+    OpenNative,
+    Renew,
+    Request,
+    Seen,
+    SetHolder,
+    agent_steps,
+    hub_refusal,
+    is_stand_in,
+    rescue_steps,
+)
+
+HUB = "hub/model/1"
+KEY = HpaKey("shop", "web")
+SPEC = "spec"
+NOT_ADMITTED = -1
+
+
+class Lease(NamedTuple):
+    """The Lease, or what somebody saw of it. `uid`: how many were deleted before; the three are its version."""
+
+    holder: str
+    generation: int
+    uid: int
+
+
+class Native(NamedTuple):
+    """The native HPA. `version` changes with every write of it; `spec`: the version at which its spec changed last."""
+
+    uid: int
+    version: int
+    spec: int
+    generation: int
+    is_closed: bool
+    is_ended: bool
+
+
+class Actor(NamedTuple):
+    """A process that takes part. `lease`, `native`, `scale`: what it saw last, in the order scale, Lease, native."""
+
+    is_alive: bool = True
+    has_looked: bool = False
+    lease: Lease | None = None
+    native: Native | None = None
+    scale: int = 0
+    is_settled: bool = False
+    remembered: int = 0
+
+
+class Sent(NamedTuple):
+    """A request. `before`: the Lease that is to be changed; `admitted`: the generation that the fence had when it let
+    the request in; -1: it has not arrived yet.
+    """
+
+    kind: str
+    holder: str = ""
+    generation: int = 0
+    uid: int = 0
+    version: int = 0
+    before: Lease | None = None
+    admitted: int = NOT_ADMITTED
+
+
+class State(NamedTuple):
+    """Everything. `known`: uid, spec and closed, as the native controller last saw its HPA; `is_writing`: that
+    controller holds a count that it will write to `/scale`; `deleted`: Leases that were deleted; `scale`: version of
+    the target.
+    """
+
+    lease: Lease | None
+    fence: Lease | None
+    native: Native | None
+    known: tuple[int, int, bool] | None
+    is_writing: bool
+    hub: Actor
+    agents: tuple[Actor, Actor]
+    has_signs: bool
+    late: tuple[Sent, ...]
+    deleted: int
+    scale: int
+    faults: int
+
+
+class ViolationError(Exception):
+    """An invariant does not hold; the text says which."""
+
+
+Steps = Callable[[Seen, Judgement, int], list[Request]]
+
+
+def real_agent(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """An agent, as the product has it."""
+    return agent_steps(seen, judged, hub=HUB, wanted={KEY: SPEC}, remembered=remembered)
+
+
+def real_rescue(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """The hub, as the product has it."""
+    return rescue_steps(seen, judged, hub=HUB)
+
+
+class Rules(NamedTuple):
+    """The mechanisms in force, each of which can be switched off to see what it is for.
+
+    Args:
+        has_fence: an admission policy has the Lease as parameter.
+        has_generation: it compares the label of a native HPA with the generation.
+        compares: the Lease changes by compare-and-set.
+        touches: without a fence: an agent moves the target's version before it creates a native HPA.
+        settles: nothing is done before a change of hands has settled.
+        late: kinds of requests that may arrive late.
+    """
+
+    agent: Steps = real_agent
+    rescue: Steps = real_rescue
+    has_fence: bool = True
+    has_generation: bool = True
+    compares: bool = True
+    touches: bool = False
+    settles: bool = True
+    late: frozenset[str] = frozenset({"lease", "holder", "create", "open", "close", "delete", "write"})
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every mechanism is in force that the API server provides."""
+        return self.has_fence and self.has_generation and self.compares and self.settles
+
+
+def first(faults: int) -> State:
+    """The hub is in charge and all is well."""
+    lease = Lease(HUB, 1, 0)
+    return State(lease, lease, None, None, False, Actor(), (Actor(), Actor()), True, (), 0, 0, faults)
+
+
+def stood_in(faults: int) -> State:
+    """The stand-in is in charge, and the hub has just come back."""
+    lease = Lease(STAND_IN, 2, 0)
+    native = Native(1, 1, 1, 2, is_closed=False, is_ended=False)
+    return first(faults)._replace(lease=lease, fence=lease, native=native, known=(1, 1, False))
+
+
+def canonical(state: State, rules: Rules) -> State:
+    """The same state in the one form that stands for all that differ in nothing that can still matter.
+
+    The two agents are alike, late requests have no order, versions of the target are compared for equality only. With
+    every mechanism in force, what can no longer have an effect is forgotten: requests that are bound to a version that
+    is gone (versions never come back), and looks from which nothing else can follow.
+    """
+    one, other = state.agents
+    if rules.is_whole:
+        one, other, hub = (_without_dead(state, each) for each in (one, other, state.hub))
+        state = state._replace(hub=hub)
+        if state.late:
+            state = state._replace(late=tuple(sent for sent in state.late if not _is_dead(state, sent)))
+    if one != other and _order(other) < _order(one):
+        one, other = other, one
+    state = state._replace(agents=(one, other))
+    if len(state.late) > 1:
+        state = state._replace(late=tuple(sorted(state.late, key=_late_order)))
+    return _scales_numbered(state) if state.scale else state
+
+
+def _is_dead(state: State, sent: Sent) -> bool:
+    """Whether a late request will fail whenever it arrives."""
+    if sent.kind == "holder":
+        return sent.before != state.lease
+    if sent.kind in ("open", "close", "delete"):
+        native = state.native
+        return native is None or (native.uid, native.version) != (sent.uid, sent.version)
+    return False
+
+
+def _without_dead(state: State, actor: Actor) -> Actor:
+    """An actor without what it saw and can make no use of; it may look again at any time."""
+    lease, native = actor.lease, actor.native
+    if lease is None:
+        return actor
+    if _is_hub(lease):
+        if actor.is_settled or (native is not None and lease != state.lease):
+            return actor._replace(is_settled=False, native=None if lease != state.lease else native)
+        return actor
+    if lease == state.lease:
+        # Before the change of hands has settled, only the Lease counts.
+        return actor if actor.is_settled or native is None else actor._replace(native=None)
+    if not actor.is_settled or not _can_act(state, lease, native):
+        return Actor(is_alive=actor.is_alive, remembered=actor.remembered)
+    return actor
+
+
+def _can_act(state: State, lease: Lease, native: Native | None) -> bool:
+    """Whether who saw a Lease that is no longer can still do something besides changing it, which fails."""
+    if native is not None and state.native is not None and native[:2] == state.native[:2]:
+        return True
+    return native is None and _is_stand_in(lease) and state.fence is not None and state.fence[:2] == lease[:2]
+
+
+def _order(actor: Actor) -> tuple[object, ...]:
+    lease, native = actor.lease or (), actor.native or ()
+    return (actor.is_alive, actor.has_looked, actor.is_settled, actor.remembered, actor.scale, lease, native)
+
+
+def _late_order(sent: Sent) -> tuple[object, ...]:
+    return (*sent._replace(before=None, admitted=0)[:5], sent.before or (), sent.admitted)
+
+
+def _scales_numbered(state: State) -> State:
+    names: dict[int, int] = {0: 0, state.scale: 1}
+    for version in (state.hub.scale, *(each.scale for each in state.agents), *(each.version for each in state.late)):
+        names.setdefault(version, len(names))
+    return state._replace(
+        scale=1,
+        hub=state.hub._replace(scale=names[state.hub.scale]),
+        agents=tuple(each._replace(scale=names[each.scale]) for each in state.agents),
+        late=tuple(each._replace(version=names[each.version]) if each.kind == "write" else each for each in state.late),
+    )
+
+
+# --- what everybody asks the product's own functions ------------------------------------------------------------------
+
+
+def _seen(actor: Actor) -> Seen:
+    lease = _lease_seen(actor.lease)
+    if actor.native is None:
+        return Seen(lease)
+    uid, version, _, generation, is_closed, is_ended = actor.native
+    native = NativeSeen(KEY, str(uid), str(version), generation, SPEC, is_closed=is_closed, is_ended=is_ended)
+    return Seen(lease, (native,))
+
+
+@cache
+def _requests(steps: Steps, actor: Actor, judged: Judgement) -> tuple[Sent, ...]:
+    asked = steps(_seen(actor), judged, actor.remembered)
+    return tuple(_sent(request) for request in asked if not isinstance(request, Renew))  # which changes no hands
+
+
+def _sent(request: Request) -> Sent:
+    match request:
+        case CreateLease(holder=holder, generation=generation):
+            return Sent("lease", holder, generation)
+        case SetHolder(holder=holder, generation=generation, version=version):
+            return Sent("holder", holder, generation, before=_lease_of(version))
+        case CreateNative(generation=generation):
+            return Sent("create", generation=generation)
+        case OpenNative(generation=generation, uid=uid, version=version):
+            return Sent("open", generation=generation, uid=int(uid), version=int(version))
+        case CloseNative(generation=generation, uid=uid, version=version):
+            return Sent("close", generation=generation, uid=int(uid), version=int(version))
+        case DeleteNative(uid=uid, version=version):
+            return Sent("delete", uid=int(uid), version=int(version))
+    raise AssertionError(request)
+
+
+_VERSION = " "
+
+
+def _lease_of(version: str) -> Lease:
+    holder, generation, uid = version.split(_VERSION)
+    return Lease(holder, int(generation), int(uid))
+
+
+@cache
+def _lease_seen(lease: Lease | None) -> LeaseSeen | None:
+    if lease is None:
+        return None
+    return LeaseSeen(lease.holder, lease.generation, _VERSION.join(map(str, lease)), str(lease.uid))
+
+
+@cache
+def _is_hub(lease: Lease | None) -> bool:
+    return not hub_refusal(_lease_seen(lease))
+
+
+@cache
+def _is_stand_in(lease: Lease | None) -> bool:
+    return is_stand_in(_lease_seen(lease))
+
+
+# --- what can happen --------------------------------------------------------------------------------------------------
+
+
+def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    """Every next state, with what happened.
+
+    Raises:
+        ViolationError: something happens that must not.
+    """
+    yield from _controller_moves(state, rules)
+    if state.fence != state.lease:
+        yield "fence", state._replace(fence=state.lease)
+    for number in (0, 1):
+        yield from _agent_moves(state, rules, number)
+    yield from _hub_moves(state, rules)
+    yield from _late_moves(state, rules)
+    if not state.has_signs:
+        yield "signs back", state._replace(has_signs=True)
+    if state.faults:
+        rest = state._replace(faults=state.faults - 1)
+        if state.has_signs:
+            yield "signs cut", rest._replace(has_signs=False)
+        if state.lease is not None:
+            yield "Lease deleted", rest._replace(lease=None, deleted=state.deleted + 1)
+
+
+def _controller_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    """The native HPA controller: one worker, whose knowledge of the object lags, and whose writes may take any time."""
+    native, known = state.native, state.known
+    now = None if native is None else (native.uid, native.spec, native.is_closed)
+    if known != now:
+        yield "controller notices", state._replace(known=now)
+    if state.is_writing:
+        if _is_hub(state.lease):
+            raise ViolationError("a native write is applied while the hub is in charge")
+        yield "native write", state._replace(is_writing=False, scale=_moved(state))
+    elif known is not None and not known[2]:
+        yield "controller begins", state._replace(is_writing=True)
+    elif native is not None and known == now and not native.is_ended:
+        yield "controller confirms", state._replace(native=_ended(native))
+
+
+def _agent_moves(state: State, rules: Rules, number: int) -> Iterator[tuple[str, State]]:
+    agent = state.agents[number]
+    name = f"agent {number + 1}"
+
+    def become(actor: Actor, before: State = state) -> State:
+        agents = (actor, before.agents[1]) if number == 0 else (before.agents[0], actor)
+        return before._replace(agents=agents)
+
+    if not agent.is_alive:
+        yield f"{name} starts", become(Actor())
+        return
+    yield from ((f"{name} {what}", become(actor)) for what, actor in _looks(state, rules, agent))
+    if agent.has_looked:
+        judged = _judged(state, rules, agent)
+        for sent in _requests(rules.agent, agent, judged):
+            yield from _sendings(state, rules, sent, name)
+        yield from _writes(state, rules, agent, name)
+    if state.faults:
+        rest = state._replace(faults=state.faults - 1)
+        yield f"{name} crashes", become(Actor(is_alive=False), rest)
+        if agent.has_looked and agent.lease is not None:
+            for sent in _requests(rules.agent, agent, _judged(state, rules, agent, is_stuck=True)):
+                if sent.kind == "holder" and sent not in _requests(rules.agent, agent, judged):
+                    yield f"{name} is stuck, {sent.kind}", _arrive(rest, rules, sent)
+
+
+def _hub_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    hub = state.hub
+    if not hub.is_alive:
+        yield "hub starts", state._replace(hub=Actor())
+        return
+    yield from ((f"hub {what}", state._replace(hub=actor)) for what, actor in _looks(state, rules, hub))
+    is_silent = not any(agent.is_alive for agent in state.agents)
+    if hub.has_looked:
+        yield from _writes(state, rules, hub, "hub")
+        if is_silent or state.faults:
+            before = state if is_silent else state._replace(faults=state.faults - 1)
+            judged = Judgement(is_holder_silent=True, is_settled=hub.is_settled or not rules.settles)
+            for sent in _requests(rules.rescue, hub, judged):
+                yield from _sendings(before, rules, sent, "hub")
+    if state.faults:
+        yield "hub crashes", state._replace(hub=Actor(is_alive=False), faults=state.faults - 1)
+
+
+def _late_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
+    for place, sent in enumerate(state.late):
+        rest = state._replace(late=state.late[:place] + state.late[place + 1 :])
+        if sent.admitted != NOT_ADMITTED:
+            yield f"late {sent.kind} carried out", _carry_out(rest, rules, sent)
+        elif not rules.has_fence:
+            yield f"late {sent.kind} arrives", _carry_out(rest, rules, sent)
+        elif not _admits(rules, state.fence, sent):
+            yield f"late {sent.kind} refused", rest
+        else:
+            admitted = sent._replace(admitted=state.fence.generation if state.fence else 0)
+            yield f"late {sent.kind} admitted", rest._replace(late=(*rest.late, admitted))
+
+
+def _looks(state: State, rules: Rules, actor: Actor) -> Iterator[tuple[str, Actor]]:
+    """Look again, at once or after the time in which a change of hands has settled: a look before does not count."""
+    lease = state.lease
+    is_same = actor.lease is not None and lease is not None and actor.lease[:2] == lease[:2]
+    looked = Actor(
+        has_looked=True,
+        lease=lease,
+        native=state.native,
+        scale=state.scale,
+        is_settled=actor.is_settled and is_same,
+        remembered=0 if lease is not None else max(actor.remembered, actor.lease.generation if actor.lease else 0),
+    )
+    if looked != actor:
+        yield "looks", looked
+    if is_same and not looked.is_settled and _may_settle(state, lease):
+        yield "looks after a while", looked._replace(is_settled=True)
+
+
+def _may_settle(state: State, lease: Lease) -> bool:
+    """Whether so much time can have passed since this Lease was seen: the fence has seen it, too, and what an older
+    fence admitted is over.
+    """
+    has_fence_seen = state.fence in (lease, state.lease)
+    return has_fence_seen and not any(NOT_ADMITTED < sent.admitted < lease.generation for sent in state.late)
+
+
+def _judged(state: State, rules: Rules, agent: Actor, *, is_stuck: bool = False) -> Judgement:
+    is_alive = state.has_signs and state.hub.is_alive
+    return _judgement(not is_alive, agent.is_settled or not rules.settles, is_stuck)
+
+
+@cache
+def _judgement(is_silent: bool, is_settled: bool, is_stuck: bool) -> Judgement:
+    return Judgement(is_hub_silent=is_silent, is_hub_proven=not is_silent, is_settled=is_settled, is_stuck=is_stuck)
+
+
+def _writes(state: State, rules: Rules, actor: Actor, name: str) -> Iterator[tuple[str, State]]:
+    """A decision of the hub is written, by the hub itself or by an agent, who saw that the hub is in charge."""
+    if _is_hub(actor.lease):
+        yield from _sendings(state, rules, Sent("write", version=actor.scale), name)
+
+
+def _sendings(state: State, rules: Rules, sent: Sent, name: str) -> Iterator[tuple[str, State]]:
+    if rules.touches and sent.kind == "create":
+        state = state._replace(scale=_moved(state))
+    now = _arrive(state, rules, sent)
+    if now != state:
+        yield f"{name}: {sent.kind} {sent.holder}", now
+    if state.faults and sent.kind in rules.late and sent not in state.late:
+        yield (
+            f"{name}: {sent.kind} {sent.holder}, late",
+            state._replace(late=(*state.late, sent), faults=state.faults - 1),
+        )
+
+
+def _arrive(state: State, rules: Rules, sent: Sent) -> State:
+    return _carry_out(state, rules, sent) if _admits(rules, state.fence, sent) else state
+
+
+def _admits(rules: Rules, fence: Lease | None, sent: Sent) -> bool:
+    """The admission policy, as `reconciler.standin.fence` writes it."""
+    if not rules.has_fence:
+        return True
+    if sent.kind == "write":
+        return _is_hub(fence)
+    if sent.kind in ("create", "open"):
+        is_generation = fence is not None and fence.generation == sent.generation
+        return _is_stand_in(fence) and (is_generation or not rules.has_generation)
+    return True
+
+
+def _carry_out(state: State, rules: Rules, sent: Sent) -> State:
+    match sent.kind:
+        case "lease" | "holder":
+            return _set_lease(state, rules, sent)
+        case "write":
+            return _write(state, rules, sent)
+        case "create":
+            if state.native is not None:
+                return state
+            return state._replace(native=Native(_uid(state), 1, 1, sent.generation, is_closed=False, is_ended=False))
+    native = state.native
+    is_version = native is not None and (native.version == sent.version)
+    if native is None or native.uid != sent.uid or not is_version:
+        return state
+    if sent.kind == "delete":
+        return state._replace(native=None)
+    version = native.version + 1
+    native = native._replace(version=version, generation=sent.generation)
+    if sent.kind == "open" or not native.is_closed:
+        native = native._replace(spec=version, is_closed=sent.kind == "close", is_ended=False)
+    return state._replace(native=native)
+
+
+def _ended(native: Native) -> Native:
+    return native._replace(is_ended=True, version=native.version + 1)
+
+
+def _uid(state: State) -> int:
+    """A uid that nobody knows."""
+    seen = [actor.native.uid for actor in (state.hub, *state.agents) if actor.native is not None]
+    seen += [sent.uid for sent in state.late]
+    return 1 + max((*seen, state.known[0] if state.known is not None else 0))
+
+
+def _moved(state: State) -> int:
+    """A version of the target that nobody knows; 0 where versions of it do not count."""
+    if not state.scale:
+        return 0
+    return 1 + max(
+        state.scale, state.hub.scale, *(each.scale for each in state.agents), *(s.version for s in state.late)
+    )
+
+
+def _set_lease(state: State, rules: Rules, sent: Sent) -> State:
+    if sent.kind == "lease":
+        is_met = state.lease is None
+    else:
+        is_met = state.lease is not None and (state.lease == sent.before or not rules.compares)
+    return state._replace(lease=Lease(sent.holder, sent.generation, state.deleted)) if is_met else state
+
+
+def _write(state: State, rules: Rules, sent: Sent) -> State:
+    """A write of the hub reaches `/scale`.
+
+    Where there is a fence, the version of the target is not looked at: it would make the write fail more often.
+    """
+    if rules.touches and state.scale != sent.version:
+        return state
+    if state.native is not None:
+        raise ViolationError("a write of the hub is applied while a native HPA of ours exists")
+    if state.is_writing or (state.known is not None and not state.known[2]):
+        raise ViolationError("a write of the hub is applied while a native write can still come")
+    return state._replace(scale=_moved(state))
+
+
+def check(state: State) -> None:
+    """What must hold in every state.
+
+    Raises:
+        ViolationError: it does not.
+    """
+    if state.native is not None and _is_hub(state.lease):
+        raise ViolationError("the hub holds the Lease while a native HPA of ours exists")
+
+
+# --- never nobody for ever --------------------------------------------------------------------------------------------
+
+
+def is_somebody_due(state: State) -> bool:
+    """Whether somebody must be in charge in the end: an agent is alive, or a hub with access that may lead."""
+    is_agent_alive = any(agent.is_alive for agent in state.agents)
+    return is_agent_alive or (state.hub.is_alive and state.has_signs and state.lease is not None)
+
+
+def is_in_charge(state: State) -> bool:
+    """Whether the right one scales: the hub if it lives and is heard, else the native controller."""
+    if state.hub.is_alive and state.has_signs:
+        return _is_hub(state.lease) and state.fence == state.lease and state.native is None
+    native = state.native
+    return _is_stand_in(state.lease) and native is not None and not native.is_closed
+
+
+def at_rest(state: State, rules: Rules) -> State:
+    """What remains of a state where nothing goes wrong any more: what was late is lost, and everybody looks anew."""
+    native = state.native
+    if native is not None and native.is_closed and not native.is_ended:
+        native = _ended(native)
+    one, other = (Actor(is_alive=each.is_alive, remembered=each.remembered) for each in state.agents)
+    return canonical(
+        State(
+            lease=state.lease,
+            fence=state.lease,
+            native=native,
+            known=native and (native.uid, native.spec, native.is_closed),
+            is_writing=False,
+            hub=Actor(is_alive=state.hub.is_alive),
+            agents=(one, other),
+            has_signs=state.has_signs,
+            late=(),
+            deleted=state.deleted,
+            scale=min(state.scale, 1),
+            faults=0,
+        ),
+        rules,
+    )
+
+
+def quiet_round(state: State, rules: Rules) -> State:
+    """From one state at rest to the next: everybody has a turn."""
+    for number in (0, 1):
+        if state.agents[number].is_alive:
+            state = _turn(state, rules, number)
+    if state.hub.is_alive and not any(agent.is_alive for agent in state.agents):
+        hub = _looked(state, rules, state.hub)
+        judged = Judgement(is_holder_silent=True, is_settled=True)
+        for sent in _requests(rules.rescue, hub, judged):
+            state = _arrive(state, rules, sent)
+    return at_rest(state, rules)
+
+
+def _turn(state: State, rules: Rules, number: int) -> State:
+    agent = _looked(state, rules, state.agents[number])
+    agents = (agent, state.agents[1]) if number == 0 else (state.agents[0], agent)
+    state = state._replace(agents=agents)
+    for sent in _requests(rules.agent, agent, _judged(state, rules, agent)):
+        state = _arrive(state, rules, sent)
+    return state
+
+
+def _looked(state: State, rules: Rules, actor: Actor) -> Actor:
+    remembered = actor.remembered if state.lease is None else 0
+    return Actor(True, True, state.lease, state.native, state.scale, is_settled=True, remembered=remembered)

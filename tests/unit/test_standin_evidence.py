@@ -1,0 +1,157 @@
+"""Silence, proof of life and settling, by the clock of one agent."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.standin.evidence import (
+    GRACE_MS,
+    LONGEST_PROOF_MS,
+    PROOF_MS,
+    SETTLE_MS,
+    STAGGER_MS,
+    STEADY_MS,
+    STUCK_MS,
+    Judge,
+    grace_ms,
+    next_proof_ms,
+    stagger_ms,
+)
+from reconciler.standin.protocol import CLOSING, STAND_IN, Judgement, LeaseSeen
+
+HUB = LeaseSeen("hub/eu/k1", 1, "v1", "u1")
+
+
+def passed(
+    judge: Judge,
+    begin_ms: int,
+    seconds: int,
+    lease: LeaseSeen | None = HUB,
+    *,
+    is_ok: bool = True,
+    each: Callable[[], None] = lambda: None,
+) -> Judgement:
+    """Look once a second, from the first moment on up to and including the last."""
+    for second in range(seconds + 1):
+        each()
+        found = judge.look(begin_ms + second * 1_000, lease, is_ok=is_ok)
+    return found
+
+
+def test_silence_counts_after_the_grace_period() -> None:
+    judge = Judge()
+    judge.expect({3})
+    assert not passed(judge, 0, 29).is_hub_silent
+    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent
+
+
+def test_each_partition_must_show_life() -> None:
+    judge = Judge()
+    judge.expect({3, 4})
+    assert passed(judge, 0, 40, each=lambda: judge.sign(3)).is_hub_silent
+
+
+def test_where_nothing_is_enforced_nothing_is_silent() -> None:
+    judge = Judge()
+    assert passed(judge, 0, 100) == Judgement(is_hub_proven=True, is_settled=True, is_holder_silent=True)
+
+
+def test_only_time_with_successful_reads_counts() -> None:
+    judge = Judge()
+    judge.expect({3})
+    passed(judge, 0, 20)
+    passed(judge, 21_000, 300, is_ok=False)
+    assert not passed(judge, 322_000, 9).is_hub_silent
+    assert judge.look(332_000, HUB, is_ok=True).is_hub_silent
+
+
+def test_a_suspended_machine_has_waited_for_nothing() -> None:
+    judge = Judge()
+    judge.expect({3})
+    judge.look(0, HUB, is_ok=True)
+    assert not judge.look(3_600_000, HUB, is_ok=True).is_hub_silent
+
+
+def test_a_hub_that_decides_but_cannot_write_is_silent() -> None:
+    judge = Judge()
+    judge.expect({3})
+    judge.look(0, HUB, is_ok=True)
+    judge.wrote(is_ok=False)
+    assert passed(judge, 0, 30, each=lambda: judge.sign(3)).is_hub_silent
+    judge.wrote(is_ok=True)
+    assert not passed(judge, 31_000, 1, each=lambda: judge.sign(3)).is_hub_silent
+
+
+def test_life_is_proven_after_a_minute_and_every_silence_begins_it_anew() -> None:
+    judge = Judge()
+    judge.expect({3})
+    assert passed(judge, 0, 40).is_hub_silent
+    life = lambda: judge.sign(3)  # noqa: E731
+    assert not passed(judge, 41_000, 59, each=life).is_hub_proven
+    assert passed(judge, 101_000, 2, each=life).is_hub_proven
+    assert passed(judge, 104_000, 31).is_hub_silent
+    assert not passed(judge, 136_000, 50, each=life).is_hub_proven
+
+
+def test_a_partition_that_is_new_must_show_life_before_the_proof_begins() -> None:
+    judge = Judge()
+    judge.expect({3})
+    passed(judge, 0, 70, each=lambda: judge.sign(3))
+    judge.expect({3, 4})
+    assert not judge.look(71_000, HUB, is_ok=True).is_hub_proven
+
+
+def test_a_change_of_hands_settles() -> None:
+    judge = Judge()
+    before_ms = SETTLE_MS - 1
+    assert not judge.look(0, HUB, is_ok=True).is_settled
+    assert not judge.look(before_ms, HUB, is_ok=True).is_settled
+    assert judge.look(SETTLE_MS, HUB, is_ok=True).is_settled
+    other = LeaseSeen(STAND_IN, 2, "v2", "u1")
+    assert not judge.look(SETTLE_MS + 1, other, is_ok=True).is_settled
+    renewed = LeaseSeen(STAND_IN, 2, "v3", "u1")
+    assert judge.look(2 * SETTLE_MS + 1, renewed, is_ok=True).is_settled
+    assert not judge.look(3 * SETTLE_MS, None, is_ok=True).is_settled
+
+
+def test_a_holder_is_silent_that_does_not_renew() -> None:
+    judge = Judge()
+    first, second = LeaseSeen(STAND_IN, 2, "v2", "u1"), LeaseSeen(STAND_IN, 2, "v3", "u1")
+    assert not passed(judge, 0, 29, first).is_holder_silent
+    assert not passed(judge, 30_000, 29, second).is_holder_silent
+    assert judge.look(60_000, second, is_ok=True).is_holder_silent
+
+
+def test_a_hand_back_that_waits_too_long_is_stuck() -> None:
+    judge = Judge()
+    closing = LeaseSeen(CLOSING, 3, "v2", "u1")
+    judge.look(0, closing, is_ok=True)
+    assert not judge.look(SETTLE_MS + STUCK_MS - 1, closing, is_ok=True).is_stuck
+    assert judge.look(SETTLE_MS + STUCK_MS, closing, is_ok=True).is_stuck
+
+
+@pytest.mark.parametrize(("period_ms", "found_ms"), [(5_000, GRACE_MS), (15_000, GRACE_MS), (60_000, 120_000)])
+def test_the_grace_period_is_two_sync_periods_at_least(period_ms: int, found_ms: int) -> None:
+    assert grace_ms(period_ms) == found_ms
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "in_charge_ms", "found_ms"),
+    [
+        (None, None, PROOF_MS),
+        (PROOF_MS, STEADY_MS, PROOF_MS),
+        (PROOF_MS, STEADY_MS - 1, 2 * PROOF_MS),
+        (16 * PROOF_MS, 0, LONGEST_PROOF_MS),
+        (LONGEST_PROOF_MS, 0, LONGEST_PROOF_MS),
+        (LONGEST_PROOF_MS, STEADY_MS, PROOF_MS),
+    ],
+)
+def test_the_proof_doubles_where_the_hub_flaps(last_ms: int | None, in_charge_ms: int | None, found_ms: int) -> None:
+    assert next_proof_ms(last_ms, in_charge_ms) == found_ms
+
+
+@given(st.text(max_size=20))
+def test_clusters_are_staggered(cluster: str) -> None:
+    assert 0 <= stagger_ms(cluster) < STAGGER_MS
