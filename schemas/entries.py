@@ -13,6 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
@@ -41,12 +42,13 @@ Body = (
     | WatermarkReset
     | Restart
     | Outcome
+    | AgentSet
 )
 """Any body; tagged by `kind`."""
 
 WHOLE_PARTITION_KEY = "*"
-"""Key of entries that are of no namespace. Those that concern every partition (settings, engine, resets, cluster-wide
-commands) are copied into all of them; a cluster's reports go into one, that of the cluster's name.
+"""Key of entries that are of no namespace. Those that concern every partition (settings, agents, engine, resets,
+cluster-wide commands) are copied into all of them; a cluster's reports go into one, that of the cluster's name.
 """
 
 

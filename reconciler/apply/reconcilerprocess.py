@@ -18,7 +18,6 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, To
 
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits, is_short
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
-from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.inbox import OffsetProgress, Position
@@ -26,6 +25,7 @@ from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
+from runtime.settingsfollower import follow_settings
 from schemas.decisions import Decision, ShortDecision
 from schemas.outcomes import Outcome
 from schemas.scales import Serving

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from reconciler.apply.reconcilerconfig import ObserverConfig
-from reconciler.apply.settingsfollower import follow_settings
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.writelimits import GuardSettings
@@ -21,6 +20,7 @@ from reconciler.observer.takeover import follow_others
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
+from runtime.settingsfollower import follow_settings
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.observersessions import SessionName

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from schemas import topics
+from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.entries import Body
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
@@ -61,8 +62,7 @@ def normalize(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None])
 
 
 def _check_kind(kind: str, place: SourcePlace) -> None:
-    allowed = topickinds.KINDS.get(place.topic, topickinds.SAMPLE_KINDS)
-    if kind not in allowed:
+    if kind not in topickinds.kinds_of(place.topic):
         wanted = " or ".join(topickinds.topics_of(kind))
         raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
 
@@ -229,12 +229,17 @@ def _tolerance(text: str) -> None:
 
 
 def _whole_partition(body: Body) -> None:
-    """What concerns whole partitions: settings, reconcilers, engine, reset of a watermark, restart."""
+    """What concerns whole partitions: settings, agents, reconcilers, engine, reset of a watermark, restart."""
     match body:
         case SettingsSet():
             _settings(body)
         case Serving():
             _serving(body)
+        case AgentSet():
+            check_cluster(body.cluster)
+            check_range(body.incarnation, "incarnation", 1, MAX_TIME_MS)
+            check_range(body.max_namespaces, "maxNamespaces", 1, MAX_REPLICAS)
+            check_range(body.max_hpas, "maxHpas", 1, MAX_REPLICAS)
         case EngineSet():
             check_range(body.engine, "engine", 1, MAX_REPLICAS)
             check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)

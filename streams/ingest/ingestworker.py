@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -10,6 +11,10 @@ from aiokafka.errors import KafkaError
 
 from runtime.healthserver import health_server
 from runtime.kafkaclients import aiokafka_kwargs, strict_producer
+from runtime.settingsfollower import follow_entries
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet
+from streams.ingest.agentloop import AgentWorker
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingesterrors import explained
 from streams.ingest.ingestmetrics import IngestMetrics
@@ -44,13 +49,62 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         stack.push_async_callback(producer.stop)
         consumer = _consumer(config)
         metrics = IngestMetrics()
-        worker = Worker(config, consumer, LogWriter(producer, times), metrics, partitions)
+        registry, changed = AgentRegistry(), asyncio.Event()
+        writer = LogWriter(producer, times)
+        worker = Worker(config, consumer, writer, metrics, partitions, registry)
+        agents = AgentWorker(config, registry, changed, writer, metrics, partitions)
         consumer.subscribe(list(config.topics), listener=worker)
         await consumer.start()
         stack.push_async_callback(consumer.stop)
-        server = health_server(metrics.registry, worker.problems, host=config.web_host, port=config.web_port)
+        server = health_server(
+            metrics.registry, worker.problems, notes=agents.notes, host=config.web_host, port=config.web_port
+        )
         announce(await stack.enter_async_context(server))
-        await worker.run(stop)
+        await _run_together(config, stop, worker, agents, registry, changed)
+
+
+async def _run_together(
+    config: IngestConfig,
+    stop: asyncio.Event,
+    worker: Worker,
+    agents: AgentWorker,
+    registry: AgentRegistry,
+    changed: asyncio.Event,
+) -> None:
+    """Read the public topics and those of agents, once it is known which clusters have agents."""
+
+    def registered(entry: AgentSet, _: int) -> None:
+        if registry.apply(entry):
+            changed.set()
+
+    known = asyncio.Event()
+    following = asyncio.create_task(follow_entries(config.kafka, AgentSet, registered, known.set))
+    work = [following]
+    try:
+        await _first_of(following, asyncio.create_task(known.wait()), asyncio.create_task(stop.wait()))
+        # Playback takes its time from the sources: an agent, which could name any time, has no say in that.
+        work += [asyncio.create_task(worker.run(stop))]
+        work += [] if config.is_playback else [asyncio.create_task(agents.run(stop))]
+        await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        following.cancel()
+        failed = [task for task in work if task.done() and not task.cancelled() and task.exception() is not None]
+        if not failed:
+            await asyncio.wait(work)
+        for task in failed or work[1:]:
+            task.result()
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+
+async def _first_of(watched: "asyncio.Task[None]", *others: "asyncio.Task[Any]") -> None:
+    """Wait until one has ended; an error of the first is raised."""
+    await asyncio.wait({watched, *others}, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    if watched.done():
+        watched.result()
 
 
 def _consumer(config: IngestConfig) -> AIOKafkaConsumer:

@@ -22,19 +22,21 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
+from schemas.agentregistry import AgentRegistry
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, LogRecord
 from schemas.topics import OUTCOMES
-from streams.ingest.batch import Batch, Batcher, log_entries
+from streams.ingest.agentrules import refuse_agents
+from streams.ingest.batch import Batch, Batcher
 from streams.ingest.convertrecord import convert
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingestmetrics import IngestMetrics
 from streams.ingest.logwriter import LogWriter
 from streams.ingest.mapping import Resolver
 from streams.ingest.merge import Merge
-from streams.ingest.pieces import Conversion, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.progress import PartitionProgress, commits, made_again, starting_places
-from streams.ingest.reject import Rejected, rejected
+from streams.ingest.recorder import Recorder, raw_record
 
 log = logging.getLogger("fleethpa.ingest")
 
@@ -57,7 +59,7 @@ BEAT = encode(LogRecord(v=VERSION, entries=[], by="ingest"))
 IDLE_S = 0.2
 STALLED_S = 30.0
 
-_LOST_ASSIGNMENT = (
+LOST_ASSIGNMENT = (
     CommitFailedError,
     IllegalGenerationError,
     IllegalStateError,
@@ -86,8 +88,12 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         writer: LogWriter,
         metrics: IngestMetrics,
         partitions: int,
+        registry: AgentRegistry | None = None,
     ) -> None:
+        """`registry`: which clusters have an agent, kept up to date by the caller."""
         self._config = config
+        self._registry = registry or AgentRegistry()
+        self._recorder = Recorder(config.mapping, metrics, partitions)
         self._consumer = consumer
         self._writer = writer
         self._metrics = metrics
@@ -176,7 +182,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             wait_s = IDLE_S if deadline is None else deadline - now
             if wait_s <= 0:
                 return True
-            if not await _unless(stop, self._read(int(wait_s * 1000))):
+            if not await unless(stop, self._read(int(wait_s * 1000))):
                 return False
             if not len(self._merge):
                 return True
@@ -193,6 +199,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             for record in records:
                 raw = raw_record(record)
                 found = convert(raw, self._resolver)
+                refuse_agents(found, self._registry)
                 self._merge.add(tp, found.time_ms, Item(raw, found))
                 self._held_bytes[tp] = self._held_bytes.get(tp, 0) + len(raw.value or b"")
             if self._places and tp in self._places:
@@ -214,7 +221,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._look(places)
         taken = self._take(places)
         batcher = Batcher(self._partitions, by_time=self._config.is_playback)
-        rejects = [reject for _, item in taken if (reject := self._put(item, batcher))]
+        rejects = [reject for _, item in taken if (reject := self._recorder.put(item.raw, item.found, batcher))]
         batches = batcher.take()
         now = time.monotonic()
         self._appended_at |= {batch.partition: now for batch in batches}
@@ -267,24 +274,6 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             "going on without partitions that deliver nothing", extra={"partitions": [str(tp) for tp in missing]}
         )
 
-    def _put(self, item: Item, batcher: Batcher) -> Rejected | None:
-        """Put a record's entries into the batch; gives what goes to the topic of rejected records."""
-        raw, found = item
-        kept = 0
-        for entry in log_entries(found.pieces, raw, found.time_ms, self._partitions):
-            if isinstance(entry, Refusal):
-                found.refuse(entry)
-            else:
-                batcher.add(entry)
-                kept += 1
-        if not kept:
-            found.pieces.clear()
-        self._metrics.count(raw.topic, found)
-        is_only_counted = found.result == "unmatched" and self._config.mapping.unmatched == "count"
-        if not found.is_rejected or is_only_counted:
-            return None
-        return rejected(raw, found.code, found.reason(), found.format)
-
     def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
         place.written = item.raw.offset + 1
         self._held_bytes[tp] -= len(item.raw.value or b"")
@@ -299,21 +288,14 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
             return
         try:
             await self._consumer.commit(offsets)
-        except _LOST_ASSIGNMENT as error:
+        except LOST_ASSIGNMENT as error:
             log.info("not committed, the partitions moved", extra={"reason": type(error).__name__})
             return
         for tp, offset in offsets.items():
             (self._places or {})[tp].committed = offset
 
 
-def raw_record(record: ConsumerRecord) -> RawRecord:
-    """What conversion needs of a consumed record."""
-    return RawRecord(
-        record.topic, record.partition, record.offset, record.timestamp, record.value, tuple(record.headers or ())
-    )
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """The result of `work`, or None when `stop` is set first: a rebalance may keep a read waiting for long."""
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:

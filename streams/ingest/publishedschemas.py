@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from schemas.agents import AgentKnowledge
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import LogRecord, PublicRecord
 from streams.ingest.own import PublicSample
@@ -18,6 +19,7 @@ PUBLISHED: dict[str, Any] = {
     "log-record": LogRecord,
     "decision": Decision,
     "short-decision": ShortDecision,
+    "agent-knowledge": AgentKnowledge,
 }
 """File name (without `.json`) → type."""
 

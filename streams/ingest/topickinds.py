@@ -1,6 +1,7 @@
 """Which kinds of entries each public topic may carry, so that writers of samples cannot change settings."""
 
 from schemas import topics
+from schemas.agents import agent_of_reports
 
 _HEARTBEAT = frozenset({"heartbeat"})
 
@@ -9,15 +10,27 @@ KINDS: dict[str, frozenset[str]] = {
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving"},
-    topics.SETTINGS: frozenset({"settings", "engine", "watermarkReset", "restart", "command"}),
+    topics.SETTINGS: frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "command"}),
     topics.OUTCOMES: frozenset({"outcome"}),
 }
 
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
-WHOLE_PARTITION = frozenset({"settings", "engine", "watermarkReset", "restart", "serving"})
+OBSERVED = frozenset().union(*(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic != topics.SETTINGS)) - {
+    "command"
+}
+"""What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
+origin cluster. An agent may report nothing else.
+"""
+
+WHOLE_PARTITION = frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "serving"})
 """Kinds that always concern every partition; a `command` does on the topic of settings."""
+
+
+def kinds_of(topic: str) -> frozenset[str]:
+    """The kinds of entries that a topic may carry."""
+    return KINDS.get(topic) or (OBSERVED if agent_of_reports(topic) else SAMPLE_KINDS)
 
 
 def topics_of(kind: str) -> list[str]:

@@ -7,6 +7,7 @@ that order, so a layer that is read is never behind the one that reads it (docs/
 from collections.abc import Callable
 from typing import Any
 
+from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import ENGINE
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, Source
@@ -22,7 +23,7 @@ from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
 from streams.state.namespace import query_key, target_key
-from streams.state.rows import AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
+from streams.state.rows import AgentRow, AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
 
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
@@ -34,6 +35,9 @@ class EntryFold(Folding):
     def apply(self, index: int, entry: Entry) -> None:
         """Fold one entry, unless its watermark says that it was folded before."""
         self.index, self.source = index, entry.source
+        if entry.source is not None and self.state.row.agents and self._is_of_former_agent(entry.source.topic):
+            self.state.row.duplicates += 1
+            return
         if entry.source is not None and not self._is_new(entry.source):
             self.state.row.duplicates += 1
             return
@@ -57,6 +61,14 @@ class EntryFold(Folding):
             return False
         known[key] = place
         return True
+
+    def _is_of_former_agent(self, topic: str) -> bool:
+        """Whether an agent that has left, or an earlier incarnation of one, reported it."""
+        agent = agent_of_reports(topic)
+        known = self.state.row.agents.get(agent.cluster) if agent is not None else None
+        if agent is None or known is None:
+            return False
+        return agent.incarnation < known.incarnation or (known.left and agent.incarnation == known.incarnation)
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
@@ -213,6 +225,24 @@ class EntryFold(Folding):
             problem = body.problems.get(cluster, "")
             self.state.row.served[cluster] = ServedRow(self.now_ms, problem, body.session)
 
+    def agent(self, body: AgentSet) -> None:
+        """A cluster has an agent from here on, or has one no longer: whoever reported on it before counts no more.
+
+        The same said again, or something older, changes nothing.
+        """
+        row, cluster = self.state.row, body.cluster
+        known = row.agents.get(cluster, AgentRow(0, left=True))
+        if (body.incarnation, body.left) <= (known.incarnation, known.left):
+            return
+        row.agents[cluster] = AgentRow(body.incarnation, body.left)
+        for key in [key for key in row.watermarks if _reports_on(key, cluster)]:
+            del row.watermarks[key]
+        for key in [key for key in row.sessions if key.startswith(f"{cluster}/")]:
+            del row.sessions[key]
+        for key in [key for key, report in row.reports.items() if report.cluster == cluster]:
+            del row.reports[key]
+        row.served.pop(cluster, None)
+
     def engine(self, body: EngineSet) -> None:
         """From here on another engine decides."""
         if not 1 <= body.engine <= ENGINE:
@@ -236,6 +266,12 @@ def _log_offset(decision: str) -> int:
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
 
 
+def _reports_on(watermark: str, cluster: str) -> bool:
+    """Whether a watermark, `topic-partition`, is of the reports of this cluster's agent."""
+    agent = agent_of_reports(watermark.rpartition("-")[0])
+    return agent is not None and agent.cluster == cluster
+
+
 _Apply = Callable[[EntryFold, Any], None]
 _WHOLE_PARTITION: dict[type, _Apply] = {
     SettingsSet: EntryFold.settings,
@@ -243,6 +279,7 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     EngineSet: EntryFold.engine,
     WatermarkReset: EntryFold.watermark_reset,
     Restart: EntryFold.restart,
+    AgentSet: EntryFold.agent,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {
     Answers: EntryFold.answers,

@@ -319,6 +319,13 @@ class ServedRow(Struct, array_like=True, frozen=True, gc=False):
     session: str = ""
 
 
+class AgentRow(Struct, array_like=True, frozen=True, gc=False):
+    """The newest agent of a cluster: the incarnation whose reports count. `left`: none counts any more."""
+
+    incarnation: int
+    left: bool = False
+
+
 class PartitionRow(Struct, array_like=True, kw_only=True):
     """The state of a whole log partition as of `offset`."""
 
@@ -352,6 +359,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Log time of the newest record that ingest appended."""
     ticked_ms: int = 0
     """Log time of the newest tick, which a decider appended."""
+    agents: dict[str, AgentRow] = {}
+    """Cluster -> its agent."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

@@ -1,9 +1,11 @@
-"""Follow `fleethpa.settings` from its beginning: the guards of writes, the sync periods of polls."""
+"""Follow `fleethpa.settings` from its beginning: settings, and which clusters have an agent."""
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from runtime import kafkaclients
+from schemas.agents import AgentSet
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -12,14 +14,23 @@ from schemas.topics import SETTINGS
 
 log = logging.getLogger(__name__)
 
+B = TypeVar("B", SettingsSet, AgentSet)
+
 
 async def follow_settings(
     settings: KafkaSettings, apply: Callable[[SettingsSet, int], None], caught_up: Callable[[], None]
 ) -> None:
-    """Hand every settings entry to `apply`, with the time of its record (Unix ms), for ever.
+    """Hand every entry of settings to `apply`, with the time of its record (Unix ms), for ever.
 
     `caught_up` is called once everything has been handed over that the topic held at the start.
     """
+    await follow_entries(settings, SettingsSet, apply, caught_up)
+
+
+async def follow_entries(
+    settings: KafkaSettings, kind: type[B], apply: Callable[[B, int], None], caught_up: Callable[[], None]
+) -> None:
+    """The same for entries of one kind."""
     async with kafkaclients.topic_reader(settings, SETTINGS) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
         told = await kafkaclients.has_reached(consumer, ends)
@@ -28,13 +39,13 @@ async def follow_settings(
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    _apply(record.value, record.timestamp, apply)
+                    _apply(record.value, record.timestamp, kind, apply)
             if not told and await kafkaclients.has_reached(consumer, ends):
                 told = True
                 caught_up()
 
 
-def _apply(value: bytes, time_ms: int, apply: Callable[[SettingsSet, int], None]) -> None:
+def _apply(value: bytes, time_ms: int, kind: type[B], apply: Callable[[B, int], None]) -> None:
     try:
         record = decode(value, PublicRecord)
     except WireError as error:
@@ -42,5 +53,5 @@ def _apply(value: bytes, time_ms: int, apply: Callable[[SettingsSet, int], None]
         log.warning("not a settings record", extra={"error": str(error)})
         return
     for entry in record.entries:
-        if isinstance(entry, SettingsSet):
+        if isinstance(entry, kind):
             apply(entry, time_ms)

@@ -1,0 +1,220 @@
+"""Read the topics of agents: a consumer group of its own, one partition per topic, whichever agents are registered.
+
+Each topic is in the order of its agent, and no two have anything to do with each other: nothing is merged by time, and
+none waits for another. What is wrong with one topic stops that topic only.
+"""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
+
+from runtime.kafkaclients import aiokafka_kwargs
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import ONLY_PARTITION, agent_of_reports
+from schemas.topics import AGENT_INGEST_GROUP
+from streams.ingest.agentrules import ReportLimits, admit
+from streams.ingest.batch import Batcher
+from streams.ingest.convertrecord import convert
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.ingestmetrics import IngestMetrics
+from streams.ingest.logwriter import LogWriter
+from streams.ingest.loop import LOST_ASSIGNMENT, unless
+from streams.ingest.mapping import Resolver
+from streams.ingest.pieces import Conversion, RawRecord
+from streams.ingest.recorder import Recorder, raw_record
+
+log = logging.getLogger("fleethpa.ingest")
+
+MAX_TAKEN = 1_000
+"""Records written in one go; bounds memory while behind."""
+METADATA_MAX_AGE_MS = 10_000
+"""How soon a topic is found that was created after its agent was registered."""
+PAUSE_S = 1.0
+
+
+class _Held(NamedTuple):
+    tp: TopicPartition
+    raw: RawRecord
+    found: Conversion
+
+
+class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Reads, converts, writes, commits. `_lock` keeps a rebalance out of a write."""
+
+    def __init__(
+        self,
+        config: IngestConfig,
+        registry: AgentRegistry,
+        changed: asyncio.Event,
+        writer: LogWriter,
+        metrics: IngestMetrics,
+        partitions: int,
+    ) -> None:
+        """`changed` is set whenever the registry says something new."""
+        self._config, self._registry, self._changed = config, registry, changed
+        self._writer, self._metrics, self._partitions = writer, metrics, partitions
+        self._recorder = Recorder(config.mapping, metrics, partitions)
+        self._resolver, self._limits = Resolver(config.mapping), ReportLimits()
+        self._lock = asyncio.Lock()
+        self._held: list[_Held] = []
+        self._read_to: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+        self._committed_at = time.monotonic()
+        self._unchecked: set[TopicPartition] = set()
+        self._stopped: dict[str, str] = {}
+        """Topic -> why nothing is read of it."""
+
+    def notes(self) -> list[str]:
+        """What is wrong with single topics, for `/readyz`."""
+        return [f"[!] {text}" for _, text in sorted(self._stopped.items())]
+
+    # --- rebalance ----------------------------------------------------------------------------------------------------
+
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        """Commit what is written and forget the rest: the next owner reads it."""
+        async with self._lock:
+            await self._commit()
+            self._held.clear()
+            self._read_to.clear()
+            self._written.clear()
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        """Let the next cycle check the new partitions."""
+        self._unchecked = set(assigned)
+        self._stopped.clear()
+        log.info("topics of agents assigned", extra={"count": len(assigned)})
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; without agents no group is joined.
+
+        Raises:
+            KafkaError: a denial, or a write that failed.
+        """
+        while not stop.is_set():
+            if self._registry.agents():
+                await self._serve(stop)
+            else:
+                await unless(stop, self._changed.wait())
+                self._changed.clear()
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        """Read while there are agents."""
+        consumer = AIOKafkaConsumer(
+            **aiokafka_kwargs(self._config.kafka),
+            group_id=AGENT_INGEST_GROUP,
+            group_instance_id=self._config.member or None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            session_timeout_ms=self._config.session_timeout_ms,
+            heartbeat_interval_ms=max(self._config.session_timeout_ms // 4, 100),
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
+            fetch_max_wait_ms=100,
+        )
+        self._consumer = consumer
+        self._subscribe()
+        await consumer.start()
+        try:
+            while not stop.is_set() and self._registry.agents():
+                if self._changed.is_set():
+                    self._subscribe()
+                await unless(stop, self._read())
+                async with self._lock:
+                    await self._cycle()
+            async with self._lock:
+                await self._commit()
+        finally:
+            await consumer.stop()
+
+    def _subscribe(self) -> None:
+        self._changed.clear()
+        topics = {agent.topics for agent in self._registry.agents()}
+        self._limits.forget(topics)
+        if topics:
+            self._consumer.subscribe(sorted(each.reports for each in topics), listener=self)
+
+    async def _read(self) -> None:
+        """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
+        got = await self._consumer.getmany(timeout_ms=200, max_records=MAX_TAKEN)
+        now_s = time.monotonic()
+        for tp, records in got.items():
+            self._held += [self._converted(tp, record, now_s) for record in self._in_order(tp, records)]
+
+    def _in_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """The records, unless their offsets go back: then the topic was created again, and is read no further."""
+        if records and records[0].offset < (read := self._read_to.get(tp, 0)):
+            self._stop(tp, records[0].offset, read)
+        if tp.topic in self._stopped or tp.partition != ONLY_PARTITION or not records:
+            return []
+        self._read_to[tp] = records[-1].offset + 1
+        return records
+
+    def _converted(self, tp: TopicPartition, record: ConsumerRecord, now_s: float) -> _Held:
+        raw = raw_record(record)
+        found = convert(raw, self._resolver)
+        whose = agent_of_reports(tp.topic)
+        if whose is not None:
+            admit(found, self._registry.agent_of(whose), whose, self._limits, now_s)
+        return _Held(tp, raw, found)
+
+    async def _cycle(self) -> None:
+        if self._unchecked:
+            await self._check_offsets()
+        held, self._held = [each for each in self._held if each.tp.topic not in self._stopped], []
+        if held:
+            batcher = Batcher(self._partitions, by_time=self._config.is_playback)
+            rejects = [reject for each in held if (reject := self._recorder.put(each.raw, each.found, batcher))]
+            batches = batcher.take()
+            await self._writer.write(batches, rejects)
+            for each in held:
+                self._written[each.tp] = each.raw.offset + 1
+                self._metrics.delay.observe(max(0.0, time.time() - each.raw.timestamp_ms / 1000))
+            self._metrics.log_records.inc(len(batches))
+            self._metrics.log_entries.inc(sum(batch.entries for batch in batches))
+            self._metrics.log_bytes.inc(sum(len(batch.value) for batch in batches))
+        if time.monotonic() - self._committed_at >= self._config.commit_ms / 1000:
+            await self._commit()
+
+    async def _check_offsets(self) -> None:
+        """Look whether the topics still hold what was read of them."""
+        unchecked, self._unchecked = sorted(self._unchecked), set()
+        ends = await self._consumer.end_offsets(unchecked)
+        for tp in unchecked:
+            committed = await self._consumer.committed(tp)
+            if committed is not None and committed > ends[tp]:
+                self._stop(tp, ends[tp], committed)
+
+    def _stop(self, tp: TopicPartition, offset: int, read: int) -> None:
+        cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic
+        text = (
+            f"{tp.topic} is at offset {offset}, but {read} records of it were read: the topic was created again; "
+            f"no more is read of it. Next: fleethpa clusters remove {cluster}, then fleethpa clusters add {cluster}"
+        )
+        log.error(text)
+        self._stopped[tp.topic] = text
+        with suppress(ValueError):
+            self._consumer.pause(tp)
+
+    async def _commit(self) -> None:
+        self._committed_at = time.monotonic()
+        offsets = {tp: offset for tp, offset in self._written.items() if tp.topic not in self._stopped}
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except LOST_ASSIGNMENT as error:
+            log.info("not committed, the topics moved", extra={"reason": type(error).__name__})
+            return
+        except KafkaError as error:
+            # What is read twice after a restart, the fold drops.
+            log.warning("offsets of agents' topics not committed", extra={"error": repr(error)})
+            return
+        self._written.clear()

@@ -1,0 +1,269 @@
+"""What the topic of an agent may say, and what the shared topics may not say of its cluster."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet, AgentTopics
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.codec import encode
+from schemas.entries import Body, PublicRecord
+from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodList
+from schemas.samples import Answers, Samples
+from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
+from streams.ingest.agentrules import FORGOTTEN_S, MAX_HPA_BYTES, ReportLimits, admit, refuse_agents
+from streams.ingest.convertrecord import convert
+from streams.ingest.mapping import Mapping, Resolver
+from streams.ingest.pieces import Conversion, RawRecord
+
+EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=2, max_hpas=3)
+REPORTS = EAST.topics.reports
+SESSION = "agent-east@4"
+NOW_MS = 1_790_000_000_000
+
+
+def hpa(name: str = "web", **changes: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    body: dict[str, Any] = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "shop", "uid": "u"},
+        "spec": {"scaleTargetRef": reference, "maxReplicas": 5},
+    }
+    return body | changes
+
+
+def record(*bodies: Body, cluster: str = "east", namespace: str = "shop") -> bytes:
+    return encode(PublicRecord(v=1, entries=list(bodies), time=NOW_MS, cluster=cluster, namespace=namespace))
+
+
+def read(value: bytes, topic: str) -> Conversion:
+    return convert(RawRecord(topic, 0, 0, NOW_MS, value), Resolver(Mapping()))
+
+
+def reported(
+    *bodies: Body,
+    cluster: str = "east",
+    namespace: str = "shop",
+    agent: AgentSet | None = EAST,
+    limits: ReportLimits | None = None,
+    now_s: float = 0.0,
+) -> Conversion:
+    """What becomes of a record on the topic of east's agent."""
+    found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
+    admit(found, agent, EAST.topics, limits or ReportLimits(), now_s)
+    return found
+
+
+OBSERVED = [
+    pytest.param(Answers(items=[], session=SESSION), id="answers"),
+    pytest.param(Samples(points=[]), id="samples"),
+    pytest.param(PodDeleted(name="web-1", session=SESSION), id="podDeleted"),
+    pytest.param(PodList(list_id="l", pods=[], session=SESSION), id="podList"),
+    pytest.param(AutoscalerSet(hpa=hpa(), session=SESSION), id="autoscalerSet"),
+    pytest.param(AutoscalerDeleted(name="web", session=SESSION), id="autoscalerDeleted"),
+    pytest.param(AutoscalerList(list_id="l", hpas=[hpa()], session=SESSION), id="autoscalerList"),
+    pytest.param(ScaleSet(target=Target(kind="Deployment", name="web", group="apps")), id="scaleSet"),
+    pytest.param(Heartbeat(session=SESSION), id="heartbeat"),
+    pytest.param(Outcome(decision="0-1-u", name="web", uid="u", result="applied"), id="outcome"),
+]
+SHARED = {
+    "answers": SAMPLES,
+    "samples": SAMPLES,
+    "podDeleted": PODS,
+    "podList": PODS,
+    "autoscalerSet": AUTOSCALERS,
+    "autoscalerDeleted": AUTOSCALERS,
+    "autoscalerList": AUTOSCALERS,
+    "scaleSet": SCALES,
+    "heartbeat": SCALES,
+    "outcome": OUTCOMES,
+}
+
+
+@pytest.mark.parametrize("body", OBSERVED)
+def test_an_agent_reports_what_is_observed_in_its_cluster(body: Body) -> None:
+    found = reported(body)
+    assert [(piece.cluster, piece.namespace) for piece in found.pieces] == [("east", "shop")]
+    assert found.refusals == []
+
+
+@pytest.mark.parametrize("body", OBSERVED)
+def test_it_may_not_speak_for_another_cluster(body: Body) -> None:
+    found = reported(body, cluster="west")
+    assert (found.pieces, found.code) == ([], "otherCluster")
+    assert "'east' may not speak for cluster 'west'" in found.reason()
+
+
+@pytest.mark.parametrize("body", OBSERVED)
+def test_without_a_registration_of_the_topic_nothing_counts(body: Body) -> None:
+    assert (reported(body, agent=None).pieces, reported(body, agent=None).code) == ([], "noAgent")
+
+
+@pytest.mark.parametrize(
+    ("body", "namespace", "code"),
+    [
+        pytest.param(Command(command="pause", name="web"), "shop", "wrongTopic", id="command for an HPA"),
+        pytest.param(Command(command="resume", cluster="east"), "", "wrongTopic", id="command for its cluster"),
+        pytest.param(
+            SettingsSet(cluster="east", settings=ClusterSettings(frozen=False)), "", "wrongTopic", id="settings"
+        ),
+        pytest.param(AgentSet(cluster="west", incarnation=9, left=True), "", "wrongTopic", id="agent"),
+        pytest.param(EngineSet(engine=1), "", "wrongTopic", id="engine"),
+        pytest.param(WatermarkReset(topic=REPORTS, source_partition=0), "", "wrongTopic", id="watermarkReset"),
+        pytest.param(Restart(reason="why not"), "", "wrongTopic", id="restart"),
+        pytest.param(
+            AutoscalerSet(hpa=hpa(), origin="central", mode="enforce"), "shop", "notAllowed", id="a central HPA"
+        ),
+        pytest.param(AutoscalerDeleted(name="web", origin="central"), "shop", "notAllowed", id="a central HPA's end"),
+        pytest.param(Serving(session="r", clusters=["west"]), "", "otherCluster", id="serving another cluster"),
+        pytest.param(
+            Serving(session="r", clusters=["east"], problems={"west": "x"}), "", "otherCluster", id="its problems"
+        ),
+        pytest.param(Serving(session="r", clusters=["east"] * 2), "", "outOfRange", id="serving at length"),
+        pytest.param(
+            Serving(session="r", clusters=["east"], problems={"east": "x" * 1_001}), "", "outOfRange", id="problems"
+        ),
+        pytest.param(
+            ClusterReport(cluster="west", session=SESSION, instance="agent-east"), "", "otherCluster", id="report"
+        ),
+        pytest.param(
+            ClusterReport(cluster="east", session=SESSION, instance="x"), "", "badName", id="report of many instances"
+        ),
+        pytest.param(
+            ClusterReport(cluster="east", session="x@1", instance="agent-east"), "", "badName", id="foreign session"
+        ),
+        pytest.param(
+            ClusterReport(
+                cluster="east",
+                session=SESSION,
+                instance="agent-east",
+                troubles=[ObserverTrouble(part="pods", reason="failing", since=1, error="x" * 900)] * 60,
+            ),
+            "",
+            "outOfRange",
+            id="a report that fills the row of a partition",
+        ),
+        pytest.param(
+            AutoscalerSet(hpa=hpa(metadata={"name": "web", "annotations": {"x": "x" * MAX_HPA_BYTES}})),
+            "shop",
+            "outOfRange",
+            id="an HPA of any size",
+        ),
+    ],
+)
+def test_it_may_not_say_anything_else(body: Body, namespace: str, code: str) -> None:
+    found = reported(body, cluster="east" if namespace else "", namespace=namespace)
+    assert (found.pieces, found.code) == ([], code)
+    assert found.is_rejected
+
+
+def test_its_own_report_and_what_it_serves_are_taken() -> None:
+    report = ClusterReport(cluster="east", session=SESSION, instance="agent-east")
+    serving = Serving(session=SESSION, clusters=["east"], problems={"east": "no"})
+    found = reported(report, serving, cluster="", namespace="")
+    assert [piece.body for piece in found.pieces] == [report, serving]
+
+
+def test_the_good_part_of_a_record_is_taken() -> None:
+    found = reported(Heartbeat(session=SESSION), Command(command="pause"))
+    assert ([type(piece.body) for piece in found.pieces], found.result) == ([Heartbeat], "partial")
+
+
+def test_namespaces_are_limited_and_make_room_after_a_day() -> None:
+    limits = ReportLimits()
+
+    def beat(namespace: str, now_s: float) -> str:
+        return reported(Heartbeat(session=SESSION), namespace=namespace, limits=limits, now_s=now_s).code
+
+    assert [beat(name, 0.0) for name in ("a", "b", "c", "a")] == ["", "", "overLimit", ""]
+    assert beat("b", 10.0) == ""
+    assert beat("c", FORGOTTEN_S + 5.0) == ""
+    assert beat("a", FORGOTTEN_S + 5.0) == "overLimit"
+
+
+def test_hpas_are_limited_over_all_namespaces() -> None:
+    limits = ReportLimits()
+
+    def taken(*names: str, namespace: str = "a") -> tuple[int, str]:
+        hpas = [hpa(name, metadata={"name": name, "namespace": namespace}) for name in names]
+        found = reported(AutoscalerList(list_id="l", hpas=hpas), namespace=namespace, limits=limits)
+        body = found.pieces[0].body
+        assert isinstance(body, AutoscalerList)
+        return len(body.hpas), found.code
+
+    assert taken("one", "two") == (2, "")
+    assert taken("one", "two", namespace="b") == (1, "overLimit")
+    assert taken("one") == (1, "")  # a new full list: the second one is gone
+    assert taken("one", "two", namespace="b") == (2, "")
+    single = AutoscalerSet(hpa=hpa("more", metadata={"name": "more", "namespace": "a"}))
+    assert reported(single, namespace="a", limits=limits).code == "overLimit"
+    reported(AutoscalerDeleted(name="two"), namespace="b", limits=limits)
+    assert reported(single, namespace="a", limits=limits).code == ""
+
+
+# --- the shared topics ------------------------------------------------------------------------------------------------
+
+
+def registry(*entries: AgentSet) -> AgentRegistry:
+    made = AgentRegistry()
+    for entry in entries or (EAST,):
+        made.apply(entry)
+    return made
+
+
+def shared(body: Body, topic: str, known: AgentRegistry, cluster: str = "east", namespace: str = "shop") -> Conversion:
+    found = read(record(body, cluster=cluster, namespace=namespace), topic)
+    refuse_agents(found, known)
+    return found
+
+
+@pytest.mark.parametrize("body", OBSERVED)
+def test_what_the_shared_topics_report_on_an_agents_cluster_is_refused(body: Body) -> None:
+    topic = SHARED[str(body.__struct_config__.tag)]
+    assert (shared(body, topic, registry()).pieces, shared(body, topic, registry()).code) == ([], "agentCluster")
+    assert shared(body, topic, registry(), cluster="west").refusals == []
+    left = structs.replace(EAST, left=True)
+    assert shared(body, topic, registry(EAST, left)).refusals == []
+
+
+@pytest.mark.parametrize(
+    ("body", "topic", "namespace"),
+    [
+        pytest.param(AutoscalerSet(hpa=hpa(), origin="central"), AUTOSCALERS, "shop", id="a central HPA"),
+        pytest.param(AutoscalerDeleted(name="web", origin="central"), AUTOSCALERS, "shop", id="the end of one"),
+        pytest.param(Command(command="pause", name="web"), AUTOSCALERS, "shop", id="a pause"),
+        pytest.param(SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)), SETTINGS, "", id="settings"),
+    ],
+)
+def test_what_operators_write_is_taken(body: Body, topic: str, namespace: str) -> None:
+    found = shared(body, topic, registry(), cluster="east" if namespace else "", namespace=namespace)
+    assert (len(found.pieces), found.refusals) == (1, [])
+
+
+def test_a_reconciler_serves_the_clusters_that_have_no_agent() -> None:
+    body = Serving(session="r", clusters=["east", "west"], problems={"east": "x"})
+    found = shared(body, SCALES, registry(), cluster="", namespace="")
+    assert [piece.body for piece in found.pieces] == [Serving(session="r", clusters=["west"])]
+    assert found.code == "agentCluster"
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+def test_a_registry_never_goes_back() -> None:
+    known, left = registry(), structs.replace(EAST, left=True)
+    assert not known.apply(structs.replace(EAST, renewed=True))
+    assert known.present("east") == EAST
+    assert known.agent_of(AgentTopics("east", 6)) is None
+    assert known.apply(left)
+    assert (known.present("east"), known.agents(), known.newest("east")) == (None, [], left)
+    assert not known.apply(EAST)
+    again = structs.replace(EAST, incarnation=8)
+    assert known.apply(again)
+    assert (known.agents(), known.agent_of(EAST.topics), known.agent_of(again.topics)) == ([again], None, again)
