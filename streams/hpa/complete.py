@@ -12,7 +12,7 @@ from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import History, Pending, ReconcileResult, ScaleFailed, ScaleOutcome
 from streams.hpa.metrics import action
 from streams.hpa.scaleevents import store_scale_event
-from streams.hpa.statuses import new_status, same_status
+from streams.hpa.statuses import new_status
 
 
 def complete(
@@ -50,7 +50,7 @@ def complete(
     rescaled = ("Normal", "SuccessfulRescale", f"New size: {desired}; reason: {pending.reason}")
     return ReconcileResult(
         status=new,
-        status_changed=not same_status(status, new),
+        before=status,
         events=(*pending.events, rescaled),
         error=pending.error,
         error_label=pending.error_label,
@@ -96,7 +96,7 @@ def _failed(
     text = f"New size: {pending.desired_replicas}; reason: {pending.reason}; error: {error}"
     return ReconcileResult(
         status=new,
-        status_changed=not same_status(status, new),
+        before=status,
         events=(*pending.events, ("Warning", "FailedRescale", text)),
         error=f"failed to rescale {pending.reference}: {error}",
         error_label="internal",

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from streams.hpa.autoscaler import MetricSpec
+from streams.hpa.statuses import same_status
 
 Event = tuple[str, str, str]
 """(type, reason, message)"""
@@ -124,8 +125,8 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
 
     status: dict[str, Any]
     """autoscaling/v2 status in JSON form, after this reconcile."""
-    status_changed: bool
-    """It differs semantically from the one before, so it is to be written; otherwise nothing is."""
+    before: dict[str, Any] | None
+    """The status before it; None: what upstream would write is not known, so that it counts as changed."""
     events: tuple[Event, ...] = ()
     events_after_write: tuple[Event, ...] = ()
     """Emitted after the status write (matters only for the order when that write fails)."""
@@ -139,6 +140,11 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
     history: History
     final: bool = False
     """The reconcile ran to its end: a failed status write replaces its error."""
+
+    @property
+    def status_changed(self) -> bool:
+        """The status differs semantically from the one before, so it is to be written; otherwise nothing is."""
+        return self.before is None or not same_status(self.before, self.status)
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from streams.hpa.limited import set_limited, set_stabilized
 from streams.hpa.metrics import Combined, combine
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Observation, Scale, ScaleFailure
-from streams.hpa.statuses import Status, new_status, same_status
+from streams.hpa.statuses import Status, new_status
 
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
@@ -189,7 +189,7 @@ class _Run:
         status = self._status(before, statuses)
         result = ReconcileResult(
             status=status,
-            status_changed=not same_status(self.status, status),
+            before=self.status,
             events=events + (combined.events if combined is not None else ()),
             events_after_write=(("Warning", "FailedComputeMetricsReplicas", error),),
             error="failed to compute desired number of replicas based on listed metrics for "
@@ -220,7 +220,7 @@ class _Run:
         events, results, error, label = _of_metrics(combined)
         result = ReconcileResult(
             status=status,
-            status_changed=not same_status(self.status, status),
+            before=self.status,
             events=events,
             error=error,
             error_label=label,
@@ -305,7 +305,7 @@ def _no_scale(
     new = {"desiredReplicas": 0, "currentMetrics": None, **status, "conditions": conditions.items}
     result = ReconcileResult(
         status=new,
-        status_changed=not same_status(status, new),
+        before=status,
         events=(("Warning", "FailedGetScale", error),),
         error=f"{prefix}: {error}",
         error_label="spec" if stage == "spec" else "internal",

@@ -3,20 +3,41 @@
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from schemas.autoscalers import Mode
 from schemas.decisions import Direction, InputPosition, MetricDecision, Step
 from streams.hpa import autoscaler as kinds
-from streams.hpa.evaluation import Evaluation, MetricEvaluation, Normalization
+from streams.hpa.evaluation import Evaluation, Event, MetricEvaluation, Normalization
 from streams.hpa.normalize import WITHIN_RANGE
 
 FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"TooManyReplicas": "MaxReplicas", "TooFewReplicas": "MinReplicas", "ScaleDownLimit": "ScaleDownPolicy"}
+_BOUND_REASONS = ("TooManyReplicas", "TooFewReplicas")
 _EXPLAINED_BY = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}
 """Path of an evaluation that ends without a number -> the condition that says why."""
+
+
+class Facts(NamedTuple):
+    """The fields of a full record that a short one repeats: the result, and how it is shown."""
+
+    mode: Mode
+    current_replicas: int
+    final_desired_replicas: int
+    direction: Direction
+    reason: str
+    selected_metric: str
+    constraints_applied: list[str]
+    wants: int | None
+    events: list[Event]
+    error: str
+    paused: str
+    refused: str
+    labels: dict[str, Any]
+    shows_refusal: bool
 
 
 @lru_cache(maxsize=64)
@@ -72,6 +93,24 @@ def print_double(value: float) -> str:
     return repr(value)
 
 
+def values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | None, str]:
+    """Give what a short record has of a metric: value, utilization, proposal and ratio, as `metric_decision` prints."""
+    calculation = metric.calculation
+    if calculation is None:
+        return None, None, None, ""
+    if metric.spec.calculation == kinds.UTILIZATION:
+        return calculation.average_milli, calculation.value, calculation.proposal, print_double(calculation.ratio)
+    return calculation.value, None, calculation.proposal, print_double(calculation.ratio)
+
+
+def steps_to(evaluation: Evaluation, final: int) -> list[Step]:
+    """Give the steps, with one for fleethpa's own guards where they changed the number."""
+    made, desired = steps(evaluation), evaluation.desired_replicas
+    if desired is not None and final != desired:
+        made.append(Step(step="guard", in_=desired, out=final))
+    return made
+
+
 def steps(evaluation: Evaluation) -> list[Step]:
     """Give the steps from the metrics' proposal to the final number of replicas."""
     current = evaluation.current_replicas or 0
@@ -106,8 +145,9 @@ def _stabilization(normalization: Normalization) -> Step:
 
 
 def _limits(current: int, normalization: Normalization) -> list[Step]:
-    stabilized, limited, bound = normalization.stabilized, normalization.limited, normalization.bound
-    by_policy = "scaleUpPolicy" if stabilized > current else "scaleDownPolicy"
+    name = _limit_name(current, normalization)
+    if not name:
+        return []
     detail: dict[str, Any] = {}
     if normalization.rate_limit is not None:
         detail["limit"] = normalization.rate_limit
@@ -124,13 +164,20 @@ def _limits(current: int, normalization: Normalization) -> list[Step]:
             }
             for policy in normalization.policies
         ]
-    if bound in ("TooManyReplicas", "TooFewReplicas"):
-        return [Step(step="bounds", in_=stabilized, out=limited, detail={**detail, "bound": bound})]
-    if bound == WITHIN_RANGE and not normalization.policies:
-        return []
-    return [
-        Step(step="scaleUpLimit" if normalization.legacy else by_policy, in_=stabilized, out=limited, detail=detail)
-    ]
+    if name == "bounds":
+        detail["bound"] = normalization.bound
+    return [Step(step=name, in_=normalization.stabilized, out=normalization.limited, detail=detail)]
+
+
+def _limit_name(current: int, normalization: Normalization) -> str:
+    """Name the step of the limits; empty: nothing was limited, and no policy was looked at."""
+    if normalization.bound in _BOUND_REASONS:
+        return "bounds"
+    if normalization.bound == WITHIN_RANGE and not normalization.policies:
+        return ""
+    if normalization.legacy:
+        return "scaleUpLimit"
+    return "scaleUpPolicy" if normalization.stabilized > current else "scaleDownPolicy"
 
 
 def constraints(evaluation: Evaluation) -> list[str]:
@@ -181,23 +228,41 @@ def digest(shape: Any) -> bytes:
     return sha256(_PACK.encode(shape)).digest()[:16]
 
 
-def shape_of(metrics: list[MetricDecision], made: list[Step], status: dict[str, Any]) -> tuple[Any, ...]:
-    """Give what must not change for a record to be short."""
+def shape_of(evaluation: Evaluation, final: int, status: dict[str, Any]) -> tuple[Any, ...]:
+    """Give what must not change for a record to be short, besides its facts."""
     return (
-        [
-            (
-                *(m.type, m.name, m.target, m.target_utilization, m.note, m.error, m.reason, m.proposal is None),
-                *(m.pods_used, m.pods_not_ready, m.pods_missing, m.pods_ignored),
-            )
-            for m in metrics
-        ],
-        [(step.step, step.out) for step in made if step.step != "metrics"],
+        [_metric_shape(metric) for metric in evaluation.metrics],
+        _ends(evaluation, final),
         [(c["type"], c["status"], c.get("reason"), c.get("message")) for c in status.get("conditions") or ()],
         status.get("currentReplicas"),
         status.get("desiredReplicas"),
         status.get("lastScaleTime"),
         status.get("observedGeneration"),
     )
+
+
+def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
+    """Give all of a `metric_decision` but its values."""
+    spec, calculation = metric.spec, metric.calculation
+    target, share = (None, spec.target) if spec.calculation == kinds.UTILIZATION else (spec.target, None)
+    if calculation is None:
+        return spec.type, spec.name, target, share, "", metric.error, spec.reason, True, 0, 0, 0, 0
+    return (
+        *(spec.type, spec.name, target, share, calculation.kept, "", "", False),
+        *(calculation.used, calculation.not_ready, calculation.missing, calculation.ignored),
+    )
+
+
+def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:
+    """Give name and end of each of `steps_to` but the metrics' own, in the common case without making them."""
+    normalization = evaluation.normalization
+    if normalization is None or evaluation.raised_to_min or final != evaluation.desired_replicas:
+        return [(step.step, step.out) for step in steps_to(evaluation, final) if step.step != "metrics"]
+    made = [("stabilization", normalization.stabilized)]
+    name = _limit_name(evaluation.current_replicas or 0, normalization)
+    if name:
+        made.append((name, normalization.limited))
+    return made
 
 
 def input_position(partition: int, offset: int, log_hash: bytes, sources: list[str]) -> InputPosition:

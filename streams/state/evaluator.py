@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas.decisions import Decision, MetricDecision, ShortDecision, Step
+from schemas.decisions import Decision, ShortDecision
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
@@ -12,6 +12,7 @@ from streams.hpa.reconcile import decide
 from streams.hpa.statuses import new_status
 from streams.state import decisionrecords
 from streams.state.clustersettings import Effective
+from streams.state.decisionrecords import Facts
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import Standing, overflow, pause_in_force, standing
 from streams.state.hpastate import Hpa
@@ -168,12 +169,12 @@ class Evaluator:
         if pods is NO_PODS or not is_selector(selector):
             return ()
         own, registered = self.hpa.id.name, self.namespace.registered
-        others = {
+        others = [
             name
             for text in self.namespace.membership.overlapping(selector)
             for name in registered.get(text, ())
             if name != own and self._knows(name, text)
-        }
+        ]
         return tuple(f"{self.namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
 
     def _knows(self, name: str, selector: str) -> bool:
@@ -203,6 +204,7 @@ class Evaluator:
             row.moves = with_observation(row.moves, self.now_ms, replicas, self.change, written, scale_row.manager)
 
     def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
+        """Give what was observed, without the scale's resource version, which may change with every record."""
         observed: dict[str, Any] = {}
         scale = observation.scale
         if isinstance(scale, Scale):
@@ -211,13 +213,19 @@ class Evaluator:
                 "statusReplicas": scale.status_replicas,
                 "selector": scale.selector,
             }
-            if self.scale_row is not None and self.scale_row.resource_version:
-                observed["resourceVersion"] = self.scale_row.resource_version
         if self.change:
             observed["change"] = self.change
         if restart:
             observed["restart"] = restart
         return observed
+
+    def _with_version(self, observed: dict[str, Any]) -> dict[str, Any]:
+        """Add the scale's resource version, behind what the scale shows."""
+        row = self.scale_row
+        if row is None or not row.resource_version or "selector" not in observed:
+            return observed
+        shown = {name: observed[name] for name in ("specReplicas", "statusReplicas", "selector")}
+        return shown | {"resourceVersion": row.resource_version} | observed
 
     # the end of it
 
@@ -274,7 +282,7 @@ class Evaluator:
         )
         return ReconcileResult(
             status=shown,
-            status_changed=True,
+            before=None,
             events=pending.events,
             error=pending.error,
             error_label=pending.error_label,
@@ -298,26 +306,23 @@ class Evaluator:
     ) -> Draft:
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
-        metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
         facts = self._facts(evaluation, result, wanted)
-        made = self._steps(evaluation, facts["final_desired_replicas"])
-        steady = {key: value for key, value in observed.items() if key != "resourceVersion"}
         shape = (
-            list(facts.values()),
-            steady,
-            decisionrecords.shape_of(metrics, made, result.status),
+            facts,
+            observed,
+            decisionrecords.shape_of(evaluation, facts.final_desired_replicas, result.status),
             *(row.spec_hash, row.origin, row.generation, state.row.engine),
         )
         if wanted is None and self._repeats(shape):
-            return self._short(name, evaluation, metrics)
+            return self._short(name, evaluation)
         decision = Decision(
             **identity(state, self.hpa, name, self.sources),
-            **facts,
+            **facts._asdict(),
             raw_desired_replicas=evaluation.proposal,
-            metrics=metrics,
-            steps=made,
+            metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
+            steps=decisionrecords.steps_to(evaluation, facts.final_desired_replicas),
             expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
-            observed=observed,
+            observed=self._with_version(observed),
             status=result.status if wanted is None else None,
             author=row.author,
             change_reason=row.change_reason,
@@ -325,33 +330,25 @@ class Evaluator:
         row.full_decision, row.full_ms, row.full_digest, self.hpa.shape = name, self.now_ms, b"", shape
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
-    def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> dict[str, Any]:
-        """Give the fields of a full record that a short one repeats: the result, and how it is shown."""
+    def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> Facts:
         current = evaluation.current_replicas or 0
         final = self._final(evaluation, wanted, current)
-        return {
-            "mode": self.standing.mode,
-            "current_replicas": current,
-            "final_desired_replicas": final,
-            "direction": decisionrecords.direction(current, final),
-            "reason": decisionrecords.reason_of(evaluation, result.status),
-            "selected_metric": evaluation.selected_metric,
-            "constraints_applied": self.constraints,
-            "wants": wanted.desired_replicas if wanted is not None else None,
-            "events": [*result.events, *result.events_after_write] if wanted is None else [],
-            "error": result.error,
-            "paused": self.paused,
-            "refused": self.standing.refused,
-            "labels": labels(result) if wanted is None else {},
-            "shows_refusal": self.standing.shown,
-        }
-
-    def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
-        """Give the steps, with one for fleethpa's own guards where they changed the number."""
-        made, desired = decisionrecords.steps(evaluation), evaluation.desired_replicas
-        if desired is not None and final != desired:
-            made.append(Step(step="guard", in_=desired, out=final))
-        return made
+        return Facts(
+            mode=self.standing.mode,
+            current_replicas=current,
+            final_desired_replicas=final,
+            direction=decisionrecords.direction(current, final),
+            reason=decisionrecords.reason_of(evaluation, result.status),
+            selected_metric=evaluation.selected_metric,
+            constraints_applied=self.constraints,
+            wants=wanted.desired_replicas if wanted is not None else None,
+            events=[*result.events, *result.events_after_write] if wanted is None else [],
+            error=result.error,
+            paused=self.paused,
+            refused=self.standing.refused,
+            labels=labels(result) if wanted is None else {},
+            shows_refusal=self.standing.shown,
+        )
 
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
@@ -367,17 +364,16 @@ class Evaluator:
             return False
         return known == shape if known is not None else row.full_digest == decisionrecords.digest(shape)
 
-    def _short(self, name: str, evaluation: Evaluation, metrics: list[MetricDecision]) -> Draft:
-        state = self.state
+    def _short(self, name: str, evaluation: Evaluation) -> Draft:
         short = ShortDecision(
             id=name,
             seq=0,
             prev="",
             same_as=self.row.full_decision,
             time=decisionrecords.print_time(self.now_ms),
-            input=decisionrecords.input_position(state.row.number, state.offset, state.row.log_hash, []),
-            m=[(metric.value, metric.utilization, metric.proposal, metric.ratio) for metric in metrics],
+            input=self.state.input_position(),
+            m=[decisionrecords.values_of(metric) for metric in evaluation.metrics],
             raw_desired_replicas=evaluation.proposal,
-            newest=[metric.newest for metric in metrics],
+            newest=[metric.newest_ms for metric in evaluation.metrics],
         )
         return Draft(name, self.namespace.key, self.hpa.headers, short)

@@ -26,6 +26,10 @@ class Standing(Struct, frozen=True):
     """Refused where no native controller looks after the HPA's status: fleethpa says so there."""
 
 
+_NOT_ENFORCED: dict[Mode, Standing] = {"off": Standing("off"), "shadow": Standing("shadow")}
+_ENFORCED = Standing("enforce")
+
+
 def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
     """Give the mode asked for: the HPA's own, else its namespace's, else the cluster's, else shadow."""
     if namespace.commands:
@@ -40,10 +44,10 @@ def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
     """Give the mode in force and why enforcing is refused, if it is."""
     mode = asked_mode(namespace, hpa.id.name, settings)
     if mode != "enforce":
-        return Standing(mode)
+        return _NOT_ENFORCED[mode]
     reason, remedy = _refusal(namespace, hpa, settings)
     if not reason:
-        return Standing("enforce")
+        return _ENFORCED
     shown = hpa.row.origin == "cluster" and settings.native_absent
     return Standing("shadow", f"{reason}: {remedy}", remedy, shown)
 
@@ -64,8 +68,8 @@ def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, 
             f"fleethpa settings {cluster} native-controller=absent",
         )
     own = DirectoryKey(hpa.id.name, origin)
-    others = namespace.by_target.get(target, set()) - {own}
-    rivals = sorted(other for other in others if _stops(namespace, other, own, settings))
+    others = namespace.by_target.get(target, ())
+    rivals = sorted([other for other in others if other != own and _stops(namespace, other, own, settings)])
     if rivals:
         return _too(_describe_hpa(namespace, rivals[0]), target), _deletion(namespace, rivals[0])
     for rival in namespace.rivals:

@@ -15,6 +15,7 @@ from streams.state.gather import MetricQuery
 from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName, hpa_key
 
 _REMEMBERED_UIDS = 16
+_NO_TARGET: TargetName = ("", "", "")
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -37,6 +38,7 @@ class Hpa:
         "row",
         "shape",
         "spec",
+        "target",
         "watched",
     )
 
@@ -65,22 +67,15 @@ class Hpa:
         """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None
         self.spec: dict[str, Any] = {}
+        self.target: TargetName = _NO_TARGET
+        """The scale that this HPA drives."""
         if not row.gone:
             self._compile(row.hpa_object())
 
     def _compile(self, hpa: dict[str, Any]) -> None:
-        self.autoscaler = compile_autoscaler(hpa)
-        self.spec = hpa["spec"]
-
-    @property
-    def target(self) -> TargetName:
-        """The scale that this HPA drives."""
-        reference = self.autoscaler
-        return (
-            ("", "", "")
-            if reference is None
-            else (reference.target_group, reference.target_kind, reference.target_name)
-        )
+        compiled = compile_autoscaler(hpa)
+        self.autoscaler, self.spec = compiled, hpa["spec"]
+        self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
 
     def take_object(self, entry: AutoscalerSet, now_ms: int, uid: str) -> bool:
         """Store a created or changed object; say whether it is to be evaluated at once.
@@ -170,7 +165,7 @@ class Hpa:
             last_offset=old.last_offset,
         )
         self.autoscaler, self.spec, self.queries, self.shape = None, {}, (), None
-        self.awaits = frozenset()
+        self.awaits, self.target = frozenset(), _NO_TARGET
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Record from which offset on the overlap check knows which pod selector (empty: none)."""

@@ -68,10 +68,15 @@ class Ledger:
         Raises:
             DivergenceError: another record was published in its place.
         """
-        self._pass_others(draft.id)
+        if self._places:
+            self._pass_others(draft.id)
         self.seq += 1
-        value = _encode(structs.replace(draft.body, seq=self.seq, prev=self.prev))
-        standing = self._standing.get(draft.id)
+        body = draft.body
+        # The draft is given up here: a copy of its forty fields would cost as much as encoding them.
+        structs.force_setattr(body, "seq", self.seq)
+        structs.force_setattr(body, "prev", self.prev)
+        value = _encode(body)
+        standing = self._standing.get(draft.id) if self._standing else None
         if standing is not None:
             self._places.pop()
             if standing != value:

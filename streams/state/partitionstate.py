@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from schemas.decisions import InputPosition
 from schemas.keys import HpaId
 from streams.state.clustersettings import Effective, effective
+from streams.state.decisionrecords import input_position
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
@@ -32,6 +34,14 @@ class State:
         self.probe: Probe | None = None
         """Told the inputs of each evaluation of this record; None: nobody asks."""
         self._settings: dict[str, Effective] = {}
+        self._position: InputPosition | None = None
+
+    def input_position(self) -> InputPosition:
+        """Say which prefix of the log the decisions of this record follow from, without sources of samples."""
+        known = self._position
+        if known is None or known.offset != self.offset:
+            known = self._position = input_position(self.row.number, self.offset, self.row.log_hash, [])
+        return known
 
     def settings(self, cluster: str) -> Effective:
         """Settings of a cluster as of this record."""

@@ -23,6 +23,6 @@ def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now
     return structs.replace(
         result,
         status={**result.status, "conditions": conditions.items},
-        status_changed=True,
+        before=None,
         events=(*result.events, ("Warning", REASON, text)),
     )
