@@ -14,8 +14,9 @@ from schemas.autoscalers import Mode, Origin
 from schemas.kubernetes.quantity import format_milli
 from schemas.scales import Target
 
-ENGINE = 1
-"""Rises only when some log would give other bytes."""
+ENGINE = 2
+"""Rises only when some log would give other bytes. 2: brakes (docs/brakes.md)."""
+_FIRST_ENGINE = 1
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
 
@@ -31,6 +32,8 @@ Limit = Literal[
     "Frozen",
     "Overflow",
     "MaxStep",
+    "RemovalBudget",
+    "AdditionBudget",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -84,7 +87,7 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`. `until`: when that limit ends (ms).
+    `guard`, `removalBudget`, `additionBudget`. `until`: when that limit ends (ms).
     """
 
     step: str
@@ -141,7 +144,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     max_replicas: int = 0
     spec_hash: str = ""
     generation: int = 0
-    engine: int = ENGINE
+    engine: int = _FIRST_ENGINE
     author: str = ""
     change_reason: str = ""
     shows_refusal: bool = False

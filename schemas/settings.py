@@ -15,7 +15,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     namespace → mode. `nativeController` `absent` is the proof that nothing else acts on the cluster's HPA objects;
     without it enforcing them is refused. `nativeEvidence`: with `present`, what showed that a native controller runs.
     `statusEvery` (no decision depends on it): how often the reconciler writes a status in which only metric values have
-    changed; 0: with each evaluation, as upstream does.
+    changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget` (from engine 2 on): how many
+    replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster;
+    `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
     """
 
     sync_period_ms: int | None = None
@@ -33,6 +35,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     hold_on_overflow: bool | None = None
     native_evidence: str | None = None
     status_every_ms: int | None = None
+    removal_budget: str | None = None
+    removal_budgets: dict[str, str] | None = None
+    addition_budget: str | None = None
+    addition_budgets: dict[str, str] | None = None
 
 
 class SettingsSet(
@@ -55,6 +61,14 @@ SETTING_NAMES: Final = dict(
     zip(ClusterSettings.__struct_encode_fields__, ClusterSettings.__struct_fields__, strict=True)
 )
 """Settings as `SettingsSet.unset` names them, and their fields."""
+SINCE_ENGINE: Final[dict[str, int]] = {
+    "removal_budget": 2,
+    "removal_budgets": 2,
+    "addition_budget": 2,
+    "addition_budgets": 2,
+}
+"""Field of `ClusterSettings` -> the first engine that knows it; others are known to all. Under an older engine a
+setting is passed over by every worker alike, whatever its release."""
 
 
 class EngineSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="engine"):

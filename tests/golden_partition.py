@@ -1,4 +1,7 @@
-"""A golden log and its decisions: `python -m tests.golden_partition` writes them, `--digest` prints their SHA-256."""
+"""Golden logs and their decisions.
+
+`python -m tests.golden_partition [-engine-2]` writes them, `--digest` prints their SHA-256.
+"""
 
 import base64
 import gzip
@@ -7,18 +10,27 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+from schemas.settings import ClusterSettings
 from streams.state.partition import Partition
 from tests.partition_kit import Record, disturbed_log, fold
 
-GOLDEN = Path(__file__).parent / "golden" / "partition.jsonl.gz"
+GOLDEN = {engine: Path(__file__).parent / "golden" / f"partition{engine}.jsonl.gz" for engine in ("", "-engine-2")}
+"""Of engine 1, and of engine 2 with its brakes set."""
 _SEEDS = (11, 12, 13, 14)
+_BRAKING = ClusterSettings(
+    downscale_stabilization_ms=0,
+    removal_budget="40%/2m",
+    removal_budgets={"shop": "2/2m"},
+    addition_budget="50%/1m",
+    addition_budgets={"*": "off"},
+)
 
 
-def read_golden() -> tuple[list[list[Record]], list[bytes]]:
+def read_golden(engine: str = "") -> tuple[list[list[Record]], list[bytes]]:
     """Give the records of each log, and the decisions of all of them."""
     logs: list[list[Record]] = []
     decisions: list[bytes] = []
-    for line in gzip.decompress(GOLDEN.read_bytes()).splitlines():
+    for line in gzip.decompress(GOLDEN[engine].read_bytes()).splitlines():
         item = json.loads(line)
         if "decision" in item:
             decisions.append(base64.b64decode(item["decision"]))
@@ -34,9 +46,10 @@ def decisions_of(logs: list[list[Record]]) -> list[bytes]:
     return [value for log in logs for value in fold(log)[1]]
 
 
-def write() -> None:
-    """Make the file anew."""
-    logs = [disturbed_log(seed, 150).records for seed in _SEEDS]
+def write(engine: str) -> None:
+    """Make the file of an engine anew."""
+    braking = _BRAKING if engine else None
+    logs = [disturbed_log(seed, 150, braking).records for seed in _SEEDS]
     lines = [
         {"offset": record.offset, "timestampMs": record.timestamp_ms, "value": base64.b64encode(record.value).decode()}
         for log in logs
@@ -44,12 +57,12 @@ def write() -> None:
     ]
     lines += [{"decision": base64.b64encode(value).decode()} for value in decisions_of(logs)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    GOLDEN.write_bytes(gzip.compress(text.encode(), mtime=0))
+    GOLDEN[engine].write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def digest() -> str:
     """SHA-256 over decisions made in one go and with a restore after every tenth record."""
-    logs, _ = read_golden()
+    logs = [log for engine in GOLDEN for log in read_golden(engine)[0]]
     total = sha256(b"".join(decisions_of(logs)))
     for log in logs:
         partition = Partition.empty(0)
@@ -67,4 +80,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--digest"]:
         sys.stdout.write(digest() + "\n")
     else:
-        write()
+        for name in sys.argv[1:] or GOLDEN:
+            write(name)

@@ -13,7 +13,7 @@ from schemas.outcomes import Outcome
 from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer, PodUsage, Point, Samples
 from schemas.scales import Heartbeat, ScaleSet, Serving, Target
-from schemas.settings import ClusterSettings, Restart, SettingsSet, WatermarkReset
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.ledger import DecisionRecord
 from streams.state.partition import Partition
 
@@ -117,9 +117,12 @@ def fold(records: list[Record], number: int = 0) -> tuple[Partition, list[bytes]
 class _Disturbed:
     """Draws what happens next; the same for the same seed."""
 
-    def __init__(self, seed: int, records: int) -> None:
+    def __init__(self, seed: int, records: int, braking: ClusterSettings | None = None) -> None:
         self.random = random.Random(seed)
         self.log = LogBuilder()
+        if braking is not None:
+            self.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2)))
+            self.log.add(SettingsSet(cluster="*", settings=braking))
         self.wanted: list[dict[str, Any]] = []
         self.replicas = {app: 3 for app in ("api", "web", "worker")}
         self.generation = dict.fromkeys(self.replicas, 1)
@@ -311,6 +314,9 @@ class _Disturbed:
             self._add(SettingsSet(cluster="eu", settings=settings))
 
 
-def disturbed_log(seed: int, records: int = 120) -> LogBuilder:
-    """A log in which everything happens, in closed loop with the decisions it causes."""
-    return _Disturbed(seed, records).log
+def disturbed_log(seed: int, records: int = 120, braking: ClusterSettings | None = None) -> LogBuilder:
+    """A log in which everything happens, in closed loop with the decisions it causes.
+
+    `braking`: settings of brakes; None: engine 1 without any.
+    """
+    return _Disturbed(seed, records, braking).log

@@ -13,6 +13,7 @@ from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.foresight import Present
     from fleethpa.cli.common.settingwords import Changes
     from fleethpa.cli.common.views import FleetState
 
@@ -33,7 +34,8 @@ def settings(
 
     Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
     sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every,
-    namespace.NAME, source.TYPE.
+    removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
+    addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
     """
     from fleethpa.cli.common.settingwords import Changes, parse_changes, remarks
     from schemas.settings import ClusterSettings
@@ -62,6 +64,7 @@ def _change(
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         _check_known(session, state, cluster, wanted, written["yes"])
+        _check_engine(present, wanted)
         if remove:
             _check_removal(state, cluster, written["yes"])
         held = state.settings.get(cluster, ClusterSettings())
@@ -108,6 +111,24 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
         cause=nearest_cluster(cluster, state.clusters),
         next_step="check the name; add --yes if its observer will be started later",
     )
+
+
+def _check_engine(present: Present, wanted: Changes) -> None:
+    """See that the engine that decides knows the settings: an older one would pass over them.
+
+    Raises:
+        CommandError: it does not (exit 2).
+    """
+    from fleethpa.cli.common.settingwords import needed_engine
+
+    needed = needed_engine(wanted)
+    known = present.engine() if needed > 1 else needed
+    if known < needed:
+        raise usage(
+            f"these settings count from engine {needed} on, and the log records engine {known}",
+            cause="Workers of an older release would pass over them.",
+            next_step=f"when every worker runs this release: fleethpa topics engine {needed}",
+        )
 
 
 def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:

@@ -14,6 +14,8 @@ from schemas.outcomes import Outcome
 ATTEMPTS = 5
 """Reads of the scale for one decision after conflicts, as upstream's retry-on-conflict."""
 
+_CUTTING = frozenset({"MaxStep", "RemovalBudget", "AdditionBudget"})
+"""What may end a move towards minReplicas or maxReplicas before it is there."""
 WriteResult = Literal["applied", "superseded", "stale", "refused", "failed"]
 
 
@@ -117,11 +119,17 @@ def _limit_refusal(
     low, high = decision.min_replicas, decision.max_replicas
     if isinstance(hpa, ObservedHpa):
         low, high = hpa.min_replicas, hpa.max_replicas
-    if not low <= wanted <= high:
+    if not low <= wanted <= high and not _approaches(decision, wanted, current, low, high):
         return f"{wanted} replicas are outside the HPA's limits, which are {low} to {high} now"
     if guards.max_step is not None and abs(wanted - current) > guards.max_step:
         return f"a step from {current} to {wanted} is larger than the cluster's maxStep {guards.max_step}"
     return ""
+
+
+def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:
+    """Tell whether a write that ends outside the limits is a cut step towards them: the next ones go on."""
+    is_cut = not _CUTTING.isdisjoint(decision.constraints_applied)
+    return is_cut and (high < wanted < current or current < wanted < low)
 
 
 def _target(decision: Decision) -> tuple[str, str, str]:

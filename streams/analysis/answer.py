@@ -2,19 +2,25 @@
 
 from msgspec import Struct, structs
 
+from schemas.decisions import Step
 from streams.hpa.evaluation import Evaluation
 from streams.hpa.reconcile import decide
+from streams.state.budget import CONSTRAINT, Way
 from streams.state.decisionrecords import constraints
 from streams.state.guards import overflow
 from streams.state.probe import EvaluationInputs
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What an evaluation gives. `final`: replicas, the current ones where nothing is to change."""
+    """What an evaluation gives.
+
+    `final`: replicas, the current ones where nothing is to change. `brake`: the step of the brake that cut it, if any.
+    """
 
     evaluation: Evaluation
     final: int
     constraints: list[str]
+    brake: Step | None = None
 
     @property
     def current(self) -> int:
@@ -30,11 +36,13 @@ def answer(inputs: EvaluationInputs) -> Answer:
     made = constraints(evaluation)
     current = evaluation.current_replicas or 0
     desired = current if evaluation.desired_replicas is None else evaluation.desired_replicas
+    brake = None
     if evaluation.pending is not None and inputs.mode == "enforce":
         held = _held(inputs, evaluation, desired > current)
         made += held
         desired = current if held else _within_step(inputs, desired, current, made)
-    return Answer(evaluation=evaluation, final=desired, constraints=made)
+        desired, brake = _within_budget(inputs, desired, current, made)
+    return Answer(evaluation=evaluation, final=desired, constraints=made, brake=brake)
 
 
 def _held(inputs: EvaluationInputs, evaluation: Evaluation, up: bool) -> list[str]:
@@ -53,6 +61,16 @@ def _within_step(inputs: EvaluationInputs, desired: int, current: int, made: lis
         return desired
     made.append("MaxStep")
     return current + limit if desired > current else current - limit
+
+
+def _within_budget(inputs: EvaluationInputs, desired: int, current: int, made: list[str]) -> tuple[int, Step | None]:
+    way: Way = "removal" if desired < current else "addition"
+    left = inputs.guards.removal if way == "removal" else inputs.guards.addition
+    if left is None or abs(desired - current) <= left.cap:
+        return desired, None
+    made.append(CONSTRAINT[way])
+    cut = current - left.cap if way == "removal" else current + left.cap
+    return cut, left.step(way, desired, cut)
 
 
 def with_answer(inputs: EvaluationInputs, index: int, changed: object) -> EvaluationInputs:

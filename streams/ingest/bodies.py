@@ -9,13 +9,15 @@ from msgspec import structs
 from schemas import topics
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.budgets import EVERY_NAMESPACE, parse_budget
+from schemas.decisions import ENGINE
 from schemas.entries import Body
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
-from schemas.settings import SETTING_NAMES, EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import SETTING_NAMES, ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
@@ -198,9 +200,28 @@ def _settings(body: SettingsSet) -> None:
         _tolerance(settings.tolerance)
     for namespace in settings.namespaces or {}:
         check_namespace(namespace)
+    _budgets(settings)
     for name in body.unset:
         if name not in SETTING_NAMES:
             raise Refusal("invalid", f"unset {name[:40]!r}: known settings are {', '.join(SETTING_NAMES)}")
+
+
+def _budgets(settings: ClusterSettings) -> None:
+    for field in ("removal_budget", "addition_budget"):
+        text, by_namespace = getattr(settings, field), getattr(settings, f"{field}s") or {}
+        if text is not None:
+            _budget(text, f"settings.{_camel(field)}", whole_cluster=True)
+        for namespace, own in by_namespace.items():
+            if namespace != EVERY_NAMESPACE:
+                check_namespace(namespace)
+            _budget(own, f"settings.{_camel(field)}s[{namespace}]")
+
+
+def _budget(text: str, field: str, *, whole_cluster: bool = False) -> None:
+    try:
+        parse_budget(text, whole_cluster=whole_cluster)
+    except ValueError as error:
+        raise Refusal("invalid", f"{field}: {error}") from error
 
 
 _SETTING_MINIMA = {
@@ -242,6 +263,9 @@ def _whole_partition(body: Body) -> None:
             check_range(body.max_hpas, "maxHpas", 1, MAX_REPLICAS)
         case EngineSet():
             check_range(body.engine, "engine", 1, MAX_REPLICAS)
+            if body.engine > ENGINE:
+                # What only that engine knows, such as its settings, would be lost here on its way into the log.
+                raise Refusal("invalid", f"engine {body.engine}: this ingest has engine {ENGINE}; upgrade it first")
             check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)
         case WatermarkReset():
             check_text(body.topic, "topic")

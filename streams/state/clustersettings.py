@@ -3,10 +3,12 @@
 from msgspec import Struct, structs
 
 from schemas.autoscalers import Mode
+from schemas.budgets import Budget, parse_budget
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.settings import SETTING_NAMES, ClusterSettings, SettingsSet
+from schemas.settings import SETTING_NAMES, SINCE_ENGINE, ClusterSettings, SettingsSet
 from streams.hpa.autoscaler import ControllerSettings
+from streams.state.budget import NO_BUDGETS, Budgets
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
@@ -27,6 +29,15 @@ class Effective(Struct, frozen=True):
     """What showed that a native controller runs; empty: nothing did."""
     max_step: int | None
     hold_on_overflow: bool
+    budgets: Budgets = NO_BUDGETS
+
+
+def known_to(engine: int, settings: ClusterSettings) -> ClusterSettings:
+    """Give the settings that an engine knows; the others do not count while it is in force, and never will."""
+    unknown = [
+        field for field, since in SINCE_ENGINE.items() if since > engine and getattr(settings, field) is not None
+    ]
+    return structs.replace(settings, **dict.fromkeys(unknown)) if unknown else settings
 
 
 def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
@@ -50,6 +61,7 @@ def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
     """Give the effective settings of a cluster."""
     shared, own = known.get(EVERY_CLUSTER, ClusterSettings()), known.get(cluster, ClusterSettings())
+    particular = own
     sources = {**(shared.sources or {}), **(own.sources or {})}
     namespaces = {**(shared.namespaces or {}), **(own.namespaces or {})}
     own = merge(shared, own)
@@ -65,7 +77,27 @@ def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
         native_evidence=(own.native_evidence or "") if own.native_controller == "present" else "",
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
+        budgets=Budgets(
+            _budget(own.removal_budget, whole_cluster=True),
+            _budgets(shared.removal_budgets, particular.removal_budgets),
+            _budget(own.addition_budget, whole_cluster=True),
+            _budgets(shared.addition_budgets, particular.addition_budgets),
+        ),
     )
+
+
+def _budgets(shared: dict[str, str] | None, own: dict[str, str] | None) -> dict[str, Budget | None]:
+    return {namespace: _budget(text) for namespace, text in {**(shared or {}), **(own or {})}.items()}
+
+
+def _budget(text: str | None, *, whole_cluster: bool = False) -> Budget | None:
+    """Read a budget; ingest lets only valid ones pass, and one that is not must not stop the partition."""
+    if text is None:
+        return None
+    try:
+        return parse_budget(text, whole_cluster=whole_cluster)
+    except ValueError:
+        return None
 
 
 def _controller(own: ClusterSettings) -> ControllerSettings:

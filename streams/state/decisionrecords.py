@@ -103,12 +103,13 @@ def values_of(metric: MetricEvaluation) -> tuple[int | None, int | None, int | N
     return calculation.value, None, calculation.proposal, print_double(calculation.ratio)
 
 
-def steps_to(evaluation: Evaluation, final: int) -> list[Step]:
-    """Give the steps, with one for fleethpa's own guards where they changed the number."""
+def steps_to(evaluation: Evaluation, final: int, brake: Step | None = None) -> list[Step]:
+    """Give the steps, with one for fleethpa's own guards where they changed the number, and that of a brake."""
     made, desired = steps(evaluation), evaluation.desired_replicas
-    if desired is not None and final != desired:
-        made.append(Step(step="guard", in_=desired, out=final))
-    return made
+    guarded = final if brake is None else brake.in_
+    if desired is not None and guarded != desired:
+        made.append(Step(step="guard", in_=desired, out=guarded))
+    return made if brake is None else [*made, brake]
 
 
 def steps(evaluation: Evaluation) -> list[Step]:

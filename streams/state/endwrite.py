@@ -9,6 +9,7 @@ from schemas.outcomes import Outcome
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import ReconcileResult, ScaleApplied, ScaleFailed
 from streams.state import decisionrecords
+from streams.state.brakes import give_back
 from streams.state.foldcontext import SILENCE_MS
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
@@ -47,6 +48,8 @@ def end_write(state: State, hpa: Hpa, write: PendingWrite) -> list[Draft]:
     if applied:
         row.written = (write.pending.desired_replicas, write.decision)
         row.moves = with_write(row.moves, state.now_ms, write.pending.current_replicas, write.pending.desired_replicas)
+    elif row.budget:
+        give_back(state, hpa, write)
     if row.due_again:
         row.next_due_ms, row.due_again = state.now_ms, False
     hpa.dirty = True

@@ -11,6 +11,7 @@ from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, 
 from streams.hpa.reconcile import decide
 from streams.hpa.statuses import new_status
 from streams.state import decisionrecords
+from streams.state.brakes import Brakes
 from streams.state.clustersettings import Effective
 from streams.state.decisionrecords import Facts
 from streams.state.gather import observe_metric, observe_scale
@@ -36,6 +37,7 @@ class Evaluator:
 
     __slots__ = (
         "autoscaler",
+        "brakes",
         "change",
         "constraints",
         "evaluated_ms",
@@ -67,6 +69,7 @@ class Evaluator:
         self.constraints: list[str] = []
         self.paused = ""
         self.held = False
+        self.brakes: Brakes | None = Brakes(state, hpa, settings) if settings.budgets.is_set else None
         self.sources: list[str] = []
 
     def run(self) -> Draft:
@@ -79,6 +82,8 @@ class Evaluator:
         status = own_status(self.hpa)
         observation = self._observe()
         self._note_move(observation)
+        if self.brakes is not None:
+            self._begin_brakes(self.brakes, observation)
         if state.probe is not None:
             state.probe(self._inputs(status, observation, restart))
         evaluation = decide(
@@ -88,6 +93,8 @@ class Evaluator:
         self._register(observation, evaluation)
         observed = self._observed(observation, restart)
         wanted, result = self._end(evaluation, status)
+        if self.brakes is not None:
+            self.brakes.end(wanted)
         draft = self._draft(evaluation, result, observed, wanted)
         if follows_native:
             row.shadow_status = result.status
@@ -138,7 +145,15 @@ class Evaluator:
             history=row.history,
             settings=settings.controller,
             period_ms=settings.sync_period_ms,
-            guards=ProbeGuards(settings.frozen, paused_up, paused_down, settings.hold_on_overflow, settings.max_step),
+            guards=ProbeGuards(
+                settings.frozen,
+                paused_up,
+                paused_down,
+                settings.hold_on_overflow,
+                settings.max_step,
+                None if self.brakes is None else self.brakes.left("removal"),
+                None if self.brakes is None else self.brakes.left("addition"),
+            ),
             restart=restart,
             native_moves=tuple(row.native_moves),
             moves=tuple(row.moves),
@@ -244,7 +259,9 @@ class Evaluator:
         self._hold(evaluation, pending)
         if self.held:
             return None, self._kept(pending, status)
-        pending = self._within_step(pending)
+        pending = self._within_budget(self._within_step(pending))
+        if self.held:
+            return None, self._kept(pending, status)
         return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
 
     def _with_refusal(self, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
@@ -299,6 +316,23 @@ class Evaluator:
         desired = current + limit if pending.desired_replicas > current else current - limit
         return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
 
+    def _within_budget(self, pending: Pending) -> Pending:
+        """Limit the change to what the budgets leave; sets `held` and `paused` where that is nothing."""
+        if self.brakes is None:
+            return pending
+        pending, constraint = self.brakes.within(pending)
+        if constraint:
+            self.constraints.append(constraint)
+            self.paused = self.brakes.text
+            self.held = bool(self.paused)
+        return pending
+
+    def _begin_brakes(self, brakes: Brakes, observation: Observation) -> None:
+        scale, row = observation.scale, self.row
+        replicas = scale.spec_replicas if isinstance(scale, Scale) else None
+        before = row.written[0] if row.written is not None else row.seen_replicas
+        brakes.begin(replicas, before, self.standing.mode == "enforce")
+
     # the record
 
     def _draft(
@@ -320,7 +354,9 @@ class Evaluator:
             **facts._asdict(),
             raw_desired_replicas=evaluation.proposal,
             metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
-            steps=decisionrecords.steps_to(evaluation, facts.final_desired_replicas),
+            steps=decisionrecords.steps_to(
+                evaluation, facts.final_desired_replicas, None if self.brakes is None else self.brakes.step
+            ),
             expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
             observed=self._with_version(observed),
             status=result.status if wanted is None else None,

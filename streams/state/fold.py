@@ -7,6 +7,8 @@ that order, so a layer that is read is never behind the one that reads it (docs/
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import ENGINE
@@ -18,13 +20,15 @@ from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state import foldhpas, rates
-from streams.state.clustersettings import take_settings
+from streams.state.clustersettings import known_to, take_settings
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError
 from streams.state.namespace import query_key, target_key
 from streams.state.rows import AgentRow, AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
 
+BRAKES_SINCE = 2
+"""The first engine with budgets and other brakes."""
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
 
@@ -216,7 +220,9 @@ class EntryFold(Folding):
 
     def settings(self, body: SettingsSet) -> None:
         """Settings of a cluster were changed."""
-        take_settings(self.state.row.settings, body)
+        take_settings(
+            self.state.row.settings, structs.replace(body, settings=known_to(self.state.row.engine, body.settings))
+        )
         self.state.settings_changed()
 
     def serving(self, body: Serving) -> None:
@@ -247,8 +253,19 @@ class EntryFold(Folding):
         """From here on another engine decides."""
         if not 1 <= body.engine <= ENGINE:
             raise UnknownEngineError(body.engine, ENGINE)
-        self.state.row.engine = body.engine
+        if body.engine != self.state.row.engine:
+            self._change_engine(body.engine)
         self.state.row.partitions = body.partitions or self.state.row.partitions
+
+    def _change_engine(self, engine: int) -> None:
+        """Decide with another engine; what only the engines after it know is forgotten, as older releases do."""
+        row = self.state.row
+        if row.engine < BRAKES_SINCE <= engine:
+            row.brakes_offset = self.state.offset
+        row.engine = engine
+        row.settings = {cluster: known_to(engine, settings) for cluster, settings in row.settings.items()}
+        self.state.budget.clear(self.state.offset)
+        self.state.settings_changed()
 
     def watermark_reset(self, body: WatermarkReset) -> None:
         """A source topic was deleted and created again."""

@@ -74,6 +74,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         hpa.row.restart_seen = state.row.restart_offset
     uid = made_uid(f"{state.row.number}/{state.offset}/{fold.index}/{hpa.id}")
     changed = hpa.take_object(body, fold.now_ms, uid)
+    hpa.take_annotations(body.hpa["metadata"], state.offset)
     reborn = hpa.row.uid != old_uid or not was_live
     if reborn:
         _register_nothing(fold, hpa)

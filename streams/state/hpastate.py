@@ -16,6 +16,7 @@ from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName, h
 
 _REMEMBERED_UIDS = 16
 _NO_TARGET: TargetName = ("", "", "")
+OWN_ANNOTATIONS = ("fleethpa.io/budget",)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -163,9 +164,24 @@ class Hpa:
             restart_seen=old.restart_seen,
             gone=True,
             last_offset=old.last_offset,
+            budget=old.budget,
         )
         self.autoscaler, self.spec, self.queries, self.shape = None, {}, (), None
         self.awaits, self.target = frozenset(), _NO_TARGET
+
+    def take_annotations(self, metadata: dict[str, Any], offset: int) -> None:
+        """Remember fleethpa's own annotations of the object; a change of them alone is no change of the spec."""
+        row, known = self.row, metadata.get("annotations") or {}
+        own = {name: str(known[name]) for name in OWN_ANNOTATIONS if name in known}
+        if own or row.annotations:
+            row.annotations = own
+        if own:
+            row.annotated_offset = offset
+
+    def annotation(self, name: str, since: int) -> str:
+        """Give an annotation, where the object was last seen with it after log offset `since`; else empty."""
+        row = self.row
+        return row.annotations.get(name, "") if row.annotated_offset > since else ""
 
     def register(self, at: int, selector: str, restart_offset: int = NOTHING_APPLIED) -> None:
         """Record from which offset on the overlap check knows which pod selector (empty: none)."""

@@ -15,6 +15,7 @@ from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
 from streams.state import decisionrecords, rows
+from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
@@ -223,6 +224,8 @@ class Partition:
         offset = self.state.row.offset
         for hpa in self.state.dirty_hpas():
             hpa.trim(self.state.checkpoint_offset)
+            if hpa.row.budget:
+                hpa.row.budget = trimmed(hpa.row.budget, self.state.row.checkpoint_ms, self.state.checkpoint_offset)
             if hpa.shape is not None and not hpa.row.full_digest:
                 hpa.row.full_digest = decisionrecords.digest(hpa.shape)
             hpa.dirty, hpa.applied = False, offset
@@ -299,3 +302,8 @@ def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
             name: HpaId = rows.hpa_of_key(rest)
             state.add(name, Hpa(state.row.number, row, applied_offset(stored[key])))
     state.schedule.rebuild(state.hpas)
+    state.budget.load(
+        [(name, hpa.row.budget) for name, hpa in state.hpas.items() if hpa.row.budget],
+        state.row.offset,
+        state.row.brakes_offset,
+    )

@@ -4,6 +4,7 @@ from typing import Any
 
 from schemas.decisions import InputPosition
 from schemas.keys import HpaId
+from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.decisionrecords import input_position
 from streams.state.gather import plan
@@ -33,6 +34,8 @@ class State:
         """Offset of the newest partition row that is written."""
         self.probe: Probe | None = None
         """Told the inputs of each evaluation of this record; None: nobody asks."""
+        self.budget = BudgetBook()
+        """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
 

@@ -10,16 +10,22 @@ from schemas.keys import HpaId
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import History
 from streams.hpa.observation import Observation
+from streams.state.budget import Left
 
 
 class ProbeGuards(Struct, frozen=True, gc=False):
-    """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one."""
+    """What may prevent a wanted write of an enforced HPA. `paused_*`: the pause's reason, empty without one.
+
+    `removal`, `addition`: what the budgets leave to it; None: no budget bounds it.
+    """
 
     frozen: bool = False
     paused_up: str = ""
     paused_down: str = ""
     hold_on_overflow: bool = True
     max_step: int | None = None
+    removal: Left | None = None
+    addition: Left | None = None
 
 
 class EvaluationInputs(Struct, frozen=True, kw_only=True):

@@ -79,6 +79,23 @@ class PendingWrite(Struct, array_like=True, frozen=True):
     """Time as of which it was wanted: that of its scale event."""
 
 
+class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
+    """What an HPA counted for in its namespace's and cluster's budgets from log offset `offset` on.
+
+    `replicas`: its size. `removed`, `added`: replicas changed (negative: a write failed, they are free again); they
+    count as of `at_ms` (0: as of `time_ms`). `claims_*`: it was cut in this way, and asks for more.
+    """
+
+    offset: int
+    time_ms: int
+    replicas: int
+    removed: int = 0
+    added: int = 0
+    at_ms: int = 0
+    claims_removal: bool = False
+    claims_addition: bool = False
+
+
 class HpaRow(Struct, array_like=True, kw_only=True):
     """The stored state of one HPA."""
 
@@ -142,6 +159,12 @@ class HpaRow(Struct, array_like=True, kw_only=True):
     it: it is what read verbs show."""
     evaluated_ms: int = 0
     """Time as of which the last evaluation decided; 0: none under this spec yet."""
+    budget: list[BudgetEntry] = []
+    """What it counted for in budgets, oldest first; empty while no budget is set."""
+    annotations: dict[str, str] = {}
+    """fleethpa's own annotations of the object, as last seen."""
+    annotated_offset: int = NOTHING_APPLIED
+    """Log offset at which the object was last seen with them."""
 
     @property
     def id(self) -> HpaId:
@@ -361,6 +384,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Log time of the newest tick, which a decider appended."""
     agents: dict[str, AgentRow] = {}
     """Cluster -> its agent."""
+    brakes_offset: int = NOTHING_APPLIED
+    """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

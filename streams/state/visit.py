@@ -1,5 +1,6 @@
 """Visit one HPA at one log record: end its pending write, evaluate it, or remove it."""
 
+from streams.state.brakes import leave_budget
 from streams.state.clustersettings import Effective
 from streams.state.endwrite import end_write
 from streams.state.evaluator import Evaluator
@@ -32,12 +33,16 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
     settings, row = state.settings(hpa.id.cluster), hpa.row
     is_due = state.now_ms >= row.next_due_ms
     if row.deleted and is_due:
+        if row.budget:
+            leave_budget(state, hpa)
         hpa.forget()
         hpa.dirty = True
         state.refresh(hpa)
         return []
     if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
         hpa.parked = is_due
+        if is_due and row.budget:
+            leave_budget(state, hpa)
         if not is_due:
             state.schedule.plan(hpa)
         return []

@@ -17,7 +17,7 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
 from schemas.scales import Heartbeat
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.unit.cli_kit import Cli, Fleet, hpa
 
 GOOD = """
@@ -436,6 +436,21 @@ def test_settings_can_be_taken_away_again(run: Cli, fleet: Fleet, broker: Broker
     assert "east" not in fleet.partition.state.row.settings
 
 
+def test_budgets_are_refused_until_the_engine_that_knows_them_is_recorded(
+    run: Cli, fleet: Fleet, broker: Broker
+) -> None:
+    asked = ("settings", "east", "removal-budget=30%/10m", "removal-budget.shop=5/10m", "removal-budget.*=off", "--yes")
+    refused = run(*asked)
+    assert (refused.exit_code, broker.written) == (2, [])
+    assert "count from engine 2 on, and the log records engine 1" in refused.stderr
+    assert "fleethpa topics engine 2" in refused.stderr
+    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
+    assert run(*asked).exit_code == 0
+    fleet.append(*(body for _, _, body in broker.written), key=WHOLE_PARTITION_KEY)
+    shown = run("settings", "east").stdout
+    assert all(text in shown for text in ("removal-budget  ", "removal-budget.shop", "removal-budget.*", "5/10m"))
+
+
 def test_a_cluster_of_which_only_settings_are_known_can_be_removed(run: Cli, fleet: Fleet, broker: Broker) -> None:
     ghost = SettingsSet(cluster="nosuch", settings=ClusterSettings(tolerance="0.2"))
     fleet.append(ghost, key=WHOLE_PARTITION_KEY)
@@ -463,6 +478,8 @@ def test_the_settings_of_hpas_in_use_are_removed_only_on_purpose(run: Cli, broke
         pytest.param(["settings", "east", "tolerance=5"], 0, "tolerance 5 is 500%", id="a tolerance in percent"),
         pytest.param(["settings", "east", "tolerance=-1"], 2, "expected a number", id="a negative tolerance"),
         pytest.param(["settings", "east", "max-step=0"], 2, "from 1 to", id="no step"),
+        pytest.param(["settings", "east", "removal-budget=5/10m"], 2, "must be a percentage", id="a cluster's count"),
+        pytest.param(["settings", "east", "removal-budget.shop=5"], 2, "write it as 30%/10m", id="a budget"),
         pytest.param(["settings", "east", "max-step=99999999999"], 2, "from 1 to", id="a step beyond 32 bits"),
         pytest.param(["settings", "east", "max-step=²"], 2, "from 1 to", id="a digit that is not a number"),
         pytest.param(["settings", "east", "maxstep=3"], 2, "Did you mean max-step?", id="a near miss"),

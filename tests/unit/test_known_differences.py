@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
-from schemas.entries import Body
+from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import hpa_from_manifest
 from schemas.kubernetes.quantity import QuantityError, parse_milli, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodSet
 from schemas.samples import Answers, MetricAnswer
-from schemas.settings import ClusterSettings, Restart, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, int64
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -278,6 +278,15 @@ def test_differs_guards(guard: Body, wants: int | None, constraint: str) -> None
 
     assert (decision.get("wants"), decision["rawDesiredReplicas"]) == (wants, 4)
     assert constraint in decision["constraintsApplied"]
+
+
+def test_differs_brakes() -> None:
+    engine = Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))
+    budget = SettingsSet(cluster="eu", settings=ClusterSettings(addition_budgets={"shop": "1/10m"}))
+    decision = evaluate(world(engine, ALL, budget), 100)
+
+    assert (decision["wants"], decision["rawDesiredReplicas"]) == (3, 4)
+    assert decision["constraintsApplied"] == ["AdditionBudget"]
 
 
 # --- where upstream's answer would hurt -------------------------------------------------------------------------------

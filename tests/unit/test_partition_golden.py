@@ -11,17 +11,19 @@ from functools import cache
 
 import pytest
 
-from tests.golden_partition import decisions_of, read_golden
+from tests.golden_partition import GOLDEN, decisions_of, read_golden
 
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 
 
-def test_decisions_are_the_golden_bytes() -> None:
-    records, decisions = read_golden()
+@pytest.mark.parametrize("engine", GOLDEN)
+def test_decisions_are_the_golden_bytes(engine: str) -> None:
+    records, decisions = read_golden(engine)
     assert decisions_of(records) == decisions
     assert len(decisions) > 100
     assert any(b'"sameAs"' in decision for decision in decisions)
     assert any(b'"kind":"completion"' in decision for decision in decisions)
+    assert any(b"RemovalBudget" in decision for decision in decisions) == bool(engine)
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])

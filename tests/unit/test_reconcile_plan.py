@@ -128,6 +128,23 @@ def test_other_modes_write_nothing(mode: Any) -> None:
     assert found == End("refused", f"the HPA's mode is {mode}, which writes nothing")
 
 
+@pytest.mark.parametrize("limit", ["MaxStep", "RemovalBudget"])
+def test_a_cut_step_towards_the_limits_may_end_outside_of_them(limit: str) -> None:
+    scale = structs.replace(SCALE, spec_replicas=20)
+    whole = structs.replace(DECISION, current_replicas=20, wants=14)
+    refused = End("refused", "14 replicas are outside the HPA's limits, which are 1 to 10 now")
+    assert planned(whole, scale=scale) == refused
+    cut = structs.replace(whole, constraints_applied=["MaxReplicas", limit])
+    assert planned(cut, scale=scale) == Write(14, "17")
+    away = structs.replace(cut, wants=21)
+    assert isinstance(planned(away, scale=scale), End)
+
+
+def test_a_cut_step_up_towards_the_minimum_is_written() -> None:
+    cut = structs.replace(DECISION, min_replicas=8, wants=5, constraints_applied=["MinReplicas", "AdditionBudget"])
+    assert planned(cut, hpa=structs.replace(HPA, min_replicas=8)) == Write(5, "17")
+
+
 def test_a_decision_without_a_wish_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="0-7-u1 wants no write"):
         planned(structs.replace(DECISION, wants=None))

@@ -128,6 +128,11 @@ class Present:
         """
         return cls({folded.partition.number: folded.rows() for folded in await past.fleet()})
 
+    def engine(self) -> int:
+        """The oldest engine that decides in one of the partitions."""
+        known = [Partition.restore(number, rows).engine for number, rows in self._stored.items()]
+        return min(known, default=1)
+
     def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
         """Say who drives what, before and after, in the partitions that records go to."""
         entries = {

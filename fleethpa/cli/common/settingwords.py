@@ -10,8 +10,9 @@ from typing import Any, Final, get_args
 
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, span
+from schemas.budgets import parse_budget
 from schemas.samples import MetricType
-from schemas.settings import SETTING_NAMES, ClusterSettings
+from schemas.settings import SETTING_NAMES, SINCE_ENGINE, ClusterSettings
 
 UNSET: Final = ("", "default")
 """Values that take a setting away."""
@@ -60,6 +61,14 @@ def _span(shortest_ms: int) -> Callable[[str], int]:
     return parse
 
 
+def _budget(whole_cluster: bool) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        parse_budget(text, whole_cluster=whole_cluster)
+        return text
+
+    return parse
+
+
 _MODE: Final = _choice("off", "shadow", "enforce")
 SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "sync-period": ("sync_period_ms", _span(1)),
@@ -74,8 +83,14 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "max-step": ("max_step", _count),
     "hold-on-overflow": ("hold_on_overflow", _flag),
     "status-every": ("status_every_ms", _span(0)),
+    "removal-budget": ("removal_budget", _budget(whole_cluster=True)),
+    "addition-budget": ("addition_budget", _budget(whole_cluster=True)),
 }
-"""Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…`."""
+"""Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the
+budgets of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
+"""
+BY_NAMESPACE: Final = {"removal-budget": "removal_budgets", "addition-budget": "addition_budgets"}
+"""Settings that a namespace may have of its own, and their fields."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,8 @@ def _setting(name: str) -> tuple[Callable[[str], Any], str | tuple[str, str]]:
     group, dot, member = name.partition(".")
     if dot and group == "namespace" and member:
         return _MODE, ("namespaces", member)
+    if dot and group in BY_NAMESPACE and member:
+        return _budget(whole_cluster=False), (BY_NAMESPACE[group], member)
     if dot and group == "source" and member in get_args(MetricType):
         return _choice("api", "samples"), ("sources", member)
     if name in SETTINGS:
@@ -173,6 +190,12 @@ def remarks(changes: Changes) -> list[str]:
     return []
 
 
+def needed_engine(changes: Changes) -> int:
+    """The first engine that knows all the settings that are to be set."""
+    fields = [*changes.values, *(field for (field, _), value in changes.members.items() if value is not None)]
+    return max((SINCE_ENGINE.get(field, 1) for field in fields), default=1)
+
+
 def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:
     """Settings as they are written on the command line: name and value."""
     rows = []
@@ -182,6 +205,8 @@ def written_settings(settings: ClusterSettings) -> list[tuple[str, str]]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             rows.append((name, written_span(value) if field.endswith("_ms") else text))
     rows += [(f"namespace.{name}", mode) for name, mode in (settings.namespaces or {}).items()]
+    for name, field in BY_NAMESPACE.items():
+        rows += [(f"{name}.{namespace}", text) for namespace, text in (getattr(settings, field) or {}).items()]
     return rows + [(f"source.{name}", source) for name, source in (settings.sources or {}).items()]
 
 

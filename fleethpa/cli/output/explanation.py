@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.cli.output import words
 from fleethpa.cli.output.errortexts import one_line
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from streams.state.moves import Fight
 
 StepRow = tuple[str, str, str]
+BRAKES: Final = {"removalBudget": "more may be removed", "additionBudget": "more may be added"}
+"""Step of a brake -> what happens when it lets go."""
 
 
 def explanation(
@@ -94,11 +96,14 @@ def result(decision: Decision) -> str:
     if not words.scale_is_known(decision):
         return f"NO CHANGE, the replicas are not known: {words.failure(decision)}"
     if before != after:
-        return f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}"
+        return (
+            f"SCALE {'UP' if after > before else 'DOWN'}  {before} → {after}{words.limited(decision)}{_free(decision)}"
+        )
     if decision.constraints_applied == ["StabilizationWindow"] and not decision.error:
         return f"HELD at {after} by {_window(decision)}{_until(decision)}{words.asked_for(decision)}"
     why = words.reason(decision)
-    return f"NO CHANGE  {why}" if why.startswith("at ") else f"NO CHANGE at {after}: {why}"
+    what = f"NO CHANGE  {why}" if why.startswith("at ") else f"NO CHANGE at {after}: {why}"
+    return f"{what}{_free(decision)}"
 
 
 def _window(decision: Decision) -> str:
@@ -111,6 +116,15 @@ def _until(decision: Decision) -> str:
     if not ends:
         return ""
     return f" until {rfc3339(max(ends))} (in {span(max(0, max(ends) - parse_time_ms(decision.time)))})"
+
+
+def _free(decision: Decision) -> str:
+    """When a brake lets go, to put behind the verdict; empty where none holds."""
+    brake = next((step for step in decision.steps if step.step in BRAKES and step.until), None)
+    if brake is None or not brake.until:
+        return ""
+    left = span(max(0, brake.until - parse_time_ms(decision.time)))
+    return f"; {BRAKES[brake.step]} at {rfc3339(brake.until)} (in {left})"
 
 
 def _winner(decision: Decision) -> str:
@@ -180,7 +194,13 @@ def _is_winner(decision: Decision, metric: MetricDecision) -> bool:
 
 
 def _step_name(step: Step) -> str:
-    names = {"bounds": "min/max bounds", "scaleUpPolicy": "scaleUp policy", "scaleDownPolicy": "scaleDown policy"}
+    names = {
+        "bounds": "min/max bounds",
+        "scaleUpPolicy": "scaleUp policy",
+        "scaleDownPolicy": "scaleDown policy",
+        "removalBudget": "removal budget",
+        "additionBudget": "addition budget",
+    }
     return names.get(step.step, step.step)
 
 

@@ -31,6 +31,8 @@ LIMITS: Final = {
     "Frozen": "the freeze of the cluster",
     "Overflow": "the overflow guard",
     "MaxStep": "the max-step setting of the cluster",
+    "RemovalBudget": "the removal budget",
+    "AdditionBudget": "the addition budget",
 }
 
 _ENOUGH: Final = "the metrics ask for the current count"

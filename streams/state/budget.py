@@ -1,0 +1,313 @@
+"""Removal and addition budgets: what decisions of a namespace or cluster may still change within a sliding window.
+
+What an HPA removed, added and asked for is in its own row (`BudgetEntry`), each entry with the log offset at which it
+was made. A `BudgetBook` adds these up per namespace and cluster. It is never stored: after a restore it is made again
+from the rows, and entries of a row that is ahead of the log are read only when the log reaches them, so that what an
+evaluation sees depends on the log alone. Counts are replicas, times are log time in Unix milliseconds.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from schemas.budgets import EVERY_NAMESPACE, LONGEST_MS, Budget
+from schemas.decisions import Step
+from schemas.keys import HpaId
+from streams.state.rows import BudgetEntry
+
+BUCKET_MS = 15_000
+ENTRIES_KEPT_MS = LONGEST_MS + 2 * BUCKET_MS
+CLAIM_PERIODS = 2
+"""An HPA that was cut asks for more until so many sync periods have passed."""
+Way = Literal["removal", "addition"]
+CONSTRAINT: dict[Way, str] = {"removal": "RemovalBudget", "addition": "AdditionBudget"}
+
+
+class Budgets(Struct, frozen=True):
+    """The budgets of a cluster's settings; None: there is none. `namespaces`: by name, `*` for those without own."""
+
+    removal: Budget | None = None
+    removals: dict[str, Budget | None] = {}
+    addition: Budget | None = None
+    additions: dict[str, Budget | None] = {}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any."""
+        return bool(self.removal or self.removals or self.addition or self.additions)
+
+    def of(self, way: Way, namespace: str) -> tuple[Budget | None, Budget | None]:
+        """Give the budgets of a namespace and of the whole cluster."""
+        cluster, own = (self.removal, self.removals) if way == "removal" else (self.addition, self.additions)
+        return own.get(namespace, own.get(EVERY_NAMESPACE)), cluster
+
+
+NO_BUDGETS = Budgets()
+
+
+class Left(Struct, frozen=True, gc=False):
+    """What an HPA may change now, and what bounds it.
+
+    `cap`: replicas. `scope`: the namespace or cluster whose budget is the tighter one. `allowed`, `used`: replicas of
+    that budget within the window. `share`: what of it is this HPA's. `until_ms`: when more is free.
+    """
+
+    cap: int
+    scope: str
+    budget: Budget
+    allowed: int
+    used: int
+    share: int
+    until_ms: int
+
+    def step(self, way: Way, before: int, after: int) -> Step:
+        """Give the decision's step."""
+        detail: dict[str, Any] = {"budget": self.budget.text, "of": self.scope, "allowed": self.allowed}
+        detail |= (
+            {"used": self.used} if self.cap >= self.allowed - self.used else {"used": self.used, "share": self.share}
+        )
+        return Step(step=f"{way}Budget", in_=before, out=after, detail=detail, until=self.until_ms)
+
+    def text(self, way: Way) -> str:
+        """Say why nothing is written at all."""
+        verb = "removed" if way == "removal" else "added"
+        return (
+            f"held: the {way} budget of {self.scope} ({self.budget.text}) allows {self.allowed}, "
+            f"and {self.used} were {verb}"
+        )
+
+
+class _Scope:
+    """Sums of a namespace, or of the part of a cluster that lives in this log partition."""
+
+    __slots__ = ("changed", "claims", "largest", "sizes", "total")
+
+    def __init__(self) -> None:
+        self.sizes: dict[HpaId, int] = {}
+        self.total = 0
+        self.largest: dict[int, int] = {}
+        """Bucket -> the largest total within it, for buckets in which the total changed."""
+        self.changed: dict[Way, dict[int, int]] = {"removal": {}, "addition": {}}
+        """Bucket -> replicas."""
+        self.claims: dict[Way, dict[HpaId, int]] = {"removal": {}, "addition": {}}
+        """HPA -> when it was last cut."""
+
+    def add(self, hpa: HpaId, entry: BudgetEntry) -> None:
+        bucket = entry.time_ms // BUCKET_MS
+        before = self.sizes.get(hpa, 0)
+        if entry.replicas != before:
+            largest = max(self.largest.get(bucket, 0), self.total)
+            self.total += entry.replicas - before
+            self.sizes[hpa] = entry.replicas
+            self.largest[bucket] = max(largest, self.total)
+        at = (entry.at_ms or entry.time_ms) // BUCKET_MS
+        for way, count, claims in (
+            ("removal", entry.removed, entry.claims_removal),
+            ("addition", entry.added, entry.claims_addition),
+        ):
+            if count:
+                self.changed[way][at] = self.changed[way].get(at, 0) + count  # type: ignore[index]
+            if claims:
+                self.claims[way][hpa] = entry.time_ms  # type: ignore[index]
+            else:
+                self.claims[way].pop(hpa, None)  # type: ignore[index]
+
+    def forget(self, now_ms: int) -> None:
+        """Drop buckets that no window reaches."""
+        oldest = (now_ms - ENTRIES_KEPT_MS) // BUCKET_MS - 1
+        for known in (self.largest, *self.changed.values()):
+            if len(known) > 2 * (ENTRIES_KEPT_MS // BUCKET_MS):
+                for bucket in [each for each in known if each < oldest]:
+                    del known[bucket]
+
+    def base(self, first: int) -> int:
+        """Give the most replicas that it had since the bucket `first`."""
+        return max(self.total, max((count for bucket, count in self.largest.items() if bucket >= first), default=0))
+
+    def used(self, way: Way, first: int) -> int:
+        """Give what was changed since the bucket `first`."""
+        return max(0, sum(count for bucket, count in self.changed[way].items() if bucket >= first))
+
+    def oldest(self, way: Way, first: int) -> int | None:
+        """Give the oldest bucket of the window in which something changed."""
+        return min((each for each, count in self.changed[way].items() if each >= first and count > 0), default=None)
+
+
+class BudgetBook:
+    """The sums of all namespaces and clusters of one log partition."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[str, _Scope] = {}
+        self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
+        """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
+
+    def load(self, rows: list[tuple[HpaId, list[BudgetEntry]]], offset: int, began: int) -> None:
+        """Make the sums again from the rows of all HPAs, as of log offset `offset`.
+
+        `began`: entries of this offset and older ones do not count: they are from an earlier time under this engine.
+        """
+        entries = [
+            (entry.offset, hpa, index, entry)
+            for hpa, known in rows
+            for index, entry in enumerate(known)
+            if entry.offset > began
+        ]
+        for each in sorted(entries, key=lambda item: item[:3]):
+            if each[0] <= offset:
+                self._add(each[1], each[3])
+            else:
+                heappush(self._coming, each)
+
+    def add(self, hpa: HpaId, entry: BudgetEntry) -> None:
+        """Count what an HPA has just changed or asked for."""
+        self._advance(entry.offset, hpa)
+        self._add(hpa, entry)
+
+    def _advance(self, offset: int, hpa: HpaId) -> None:
+        """Count the entries of rows ahead of the log that come before the visit of an HPA at an offset."""
+        while self._coming and self._coming[0][:2] < (offset, hpa):
+            _, other, _, entry = heappop(self._coming)
+            self._add(other, entry)
+
+    def _add(self, hpa: HpaId, entry: BudgetEntry) -> None:
+        for scope in (self._scope(hpa.cluster), self._scope(hpa.namespace_key)):
+            scope.add(hpa, entry)
+            scope.forget(entry.time_ms)
+
+    def _scope(self, key: str) -> _Scope:
+        known = self._scopes.get(key)
+        if known is None:
+            known = self._scopes[key] = _Scope()
+        return known
+
+    def clear(self, offset: int) -> None:
+        """Forget everything up to a log offset: another engine decides from there on."""
+        self._scopes.clear()
+        self._coming = [each for each in self._coming if each[0] > offset]
+        heapify(self._coming)
+
+    def left(
+        self,
+        way: Way,
+        hpa: HpaId,
+        own: list[BudgetEntry],
+        *,
+        budgets: Budgets,
+        now_ms: int,
+        offset: int,
+        period_ms: int,
+    ) -> Left | None:
+        """Say what an HPA may remove or add now; None: no budget bounds it.
+
+        First every HPA gets its share by size. What others leave is shared, from the next period on, among those that
+        were cut and still ask.
+
+        Args:
+            own: the HPA's own entries.
+            offset: of the record that is applied.
+            period_ms: the sync period.
+        """
+        self._advance(offset, hpa)
+        found: Left | None = None
+        keys = (hpa.namespace_key, hpa.cluster)
+        names = (f"namespace {hpa.namespace_key}", f"cluster {hpa.cluster}")
+        for key, name, budget in zip(keys, names, budgets.of(way, hpa.namespace), strict=True):
+            if budget is None:
+                continue
+            here = _left(self._scope(key), way, hpa, own, name=name, budget=budget, now_ms=now_ms, period_ms=period_ms)
+            if found is None or here.cap < found.cap:
+                found = here
+        return found
+
+
+def _left(
+    scope: _Scope,
+    way: Way,
+    hpa: HpaId,
+    own: list[BudgetEntry],
+    *,
+    name: str,
+    budget: Budget,
+    now_ms: int,
+    period_ms: int,
+) -> Left:
+    # One bucket more than the window has: what lies in the oldest one may be younger than the window.
+    first = (now_ms - budget.window_ms) // BUCKET_MS
+    used = scope.used(way, first)
+    # Additions are a share of what was there before them: else each one would allow the next.
+    base = max(1, scope.base(first) if way == "removal" else scope.total - used)
+    allowed = budget.allowed(base)
+    left = max(0, allowed - used)
+    own_used = sum(_count(entry, way) for entry in own if (entry.at_ms or entry.time_ms) // BUCKET_MS >= first)
+    size = scope.sizes.get(hpa, 0)
+    weight = size + max(0, own_used) if way == "removal" else max(1, size)
+    share = max(1, -(-allowed * weight // base))
+    portion = max(0, share - own_used)
+    since_ms = now_ms - CLAIM_PERIODS * period_ms
+    claims = scope.claims[way]
+    if claims.get(hpa, -1) >= since_ms:
+        others = sum(scope.sizes.get(each, 0) for each, at in claims.items() if each != hpa and at >= since_ms)
+        portion = max(portion, -(-left * size // max(1, size + others)))
+    cap = min(left, portion)
+    until_ms = now_ms + period_ms
+    oldest = scope.oldest(way, first)
+    if cap == left and oldest is not None:
+        until_ms = (oldest + 1) * BUCKET_MS + _whole_buckets(budget.window_ms)
+    return Left(cap, name, budget, allowed, used, share, until_ms)
+
+
+def _whole_buckets(window_ms: int) -> int:
+    return -(-window_ms // BUCKET_MS) * BUCKET_MS
+
+
+def _count(entry: BudgetEntry, way: Way) -> int:
+    return entry.removed if way == "removal" else entry.added
+
+
+def changed_entry(
+    last: BudgetEntry | None, *, offset: int, now_ms: int, replicas: int, removed: int, added: int, claim: Way | None
+) -> BudgetEntry | None:
+    """Give the entry of an evaluation; None: nothing is different from the one before.
+
+    Args:
+        last: the HPA's newest entry.
+        replicas: that count for the size of its namespace and cluster.
+        removed: replicas removed since the evaluation before, by this decision and by other hands.
+        added: the same of added ones.
+        claim: it was cut in this way and asks for more.
+    """
+    entry = BudgetEntry(
+        offset,
+        now_ms,
+        replicas,
+        removed,
+        added,
+        claims_removal=claim == "removal",
+        claims_addition=claim == "addition",
+    )
+    if removed or added or claim or last is None:
+        return entry if replicas or removed or added or claim else None
+    same = (last.replicas, last.claims_removal, last.claims_addition) == (replicas, False, False)
+    return None if same else entry
+
+
+def given_back(last: BudgetEntry, *, offset: int, now_ms: int, removed: int, added: int, at_ms: int) -> BudgetEntry:
+    """Give the entry of a write that failed: what it had reserved at `at_ms` is free again."""
+    return structs.replace(last, offset=offset, time_ms=now_ms, removed=-removed, added=-added, at_ms=at_ms)
+
+
+def trimmed(entries: list[BudgetEntry], oldest_ms: int, oldest_offset: int) -> list[BudgetEntry]:
+    """Drop entries that no evaluation after a checkpoint reads; the newest dropped one would say the size, so it stays.
+
+    Args:
+        oldest_ms: log time of the checkpoint before this one.
+        oldest_offset: its log offset.
+    """
+    first_ms = oldest_ms - ENTRIES_KEPT_MS
+    kept = 0
+    while (
+        kept + 1 < len(entries) and entries[kept + 1].time_ms < first_ms and entries[kept + 1].offset <= oldest_offset
+    ):
+        kept += 1
+    return entries[kept:]
