@@ -1,6 +1,6 @@
 """What differs between a decision as recorded and as made again: the first step, field and number."""
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 def _text(value: Any) -> str:
-    if value is _NOTHING:
+    if value is NOTHING:
         return "nothing"
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 200 else text[:197] + "…"
@@ -54,7 +54,8 @@ class _Nothing:
         return "nothing"
 
 
-_NOTHING = _Nothing()
+NOTHING: Final = _Nothing()
+"""Stands for a field that one of the two does not have."""
 
 
 def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> list[Difference]:
@@ -89,7 +90,7 @@ def _compare(path: str, recorded: Any, recomputed: Any) -> list[Difference]:
             found
             for name in names
             for found in _compare(
-                f"{path}.{name}" if path else name, recorded.get(name, _NOTHING), recomputed.get(name, _NOTHING)
+                f"{path}.{name}" if path else name, recorded.get(name, NOTHING), recomputed.get(name, NOTHING)
             )
         ]
     if isinstance(recorded, list) and isinstance(recomputed, list) and path:
@@ -99,8 +100,8 @@ def _compare(path: str, recorded: Any, recomputed: Any) -> list[Difference]:
             for at in range(longest)
             for found in _compare(
                 f"{path}[{_label(recorded, recomputed, at)}]",
-                recorded[at] if at < len(recorded) else _NOTHING,
-                recomputed[at] if at < len(recomputed) else _NOTHING,
+                recorded[at] if at < len(recorded) else NOTHING,
+                recomputed[at] if at < len(recomputed) else NOTHING,
             )
         ]
     if type(recorded) is type(recomputed) and recorded == recomputed:

@@ -8,7 +8,8 @@ from streams.archive.segments import BAD_JSON, ArchivedRecord, ArchiveError
 from streams.history.decisioncheck import Checker, FaultError, Report, log_offset_of
 from streams.history.lookahead import Lookahead
 from streams.history.past import Past
-from streams.state.partition import Partition
+from streams.state.logerrors import StateError
+from streams.state.partition import Partition, stored_anew
 
 ReportProgress = Callable[[int, int], None]
 """Told of (log records, decisions) checked since the last time."""
@@ -119,9 +120,21 @@ class _Run:
             self.report.snapshots += 1
         checker.partition = Partition.restore(number, self.rows)
 
+    def _anew(self, rows: dict[bytes, bytes], offset: int) -> dict[bytes, bytes]:
+        """Rows in the layout of this version: an older one may have written the snapshot."""
+        try:
+            return stored_anew(self.report.partition, rows)
+        except StateError as error:
+            raise FaultError(
+                f"snapshot of log partition {self.report.partition} at offset {offset}: {error}"
+            ) from error
+
     def _compare_rows(self, stored: dict[bytes, bytes], offset: int) -> None:
-        for key in sorted(stored.keys() | self.rows.keys()):
-            if stored.get(key) != self.rows.get(key):
+        if stored == self.rows:
+            return
+        ours, theirs = (self._anew(rows, offset) for rows in (self.rows, stored))
+        for key in sorted(ours.keys() | theirs.keys()):
+            if theirs.get(key) != ours.get(key):
                 raise FaultError(
                     f"snapshot of log partition {self.report.partition} at offset {offset}: row "
                     f"{key.decode(errors='replace')} is not what the log gives"

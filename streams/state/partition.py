@@ -252,6 +252,24 @@ class Partition:
         namespace.dirty = set()
 
 
+def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Give stored rows as this version stores them: an older one may have laid out the same state differently.
+
+    Raises:
+        StateError: the rows are damaged, or one of them is ahead of the partition's own row.
+    """
+    partition = Partition.restore(number, stored)
+    state = partition.state
+    if ahead := [key for key, value in stored.items() if applied_offset(value) > state.row.offset]:
+        raise StateError(f"state row {ahead[0].decode(errors='replace')} is ahead of its partition")
+    for hpa in state.hpas.values():
+        hpa.dirty = True
+    for namespace in state.namespaces.values():
+        namespace.dirty = set(range(len(namespace.applied)))
+    state.row.manifest.clear()  # every row is written now, in the order of this version
+    return dict(partition.checkpoint())
+
+
 def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
     own = stored.get(rows.partition_key(number))
     row = PartitionRow(number=number)

@@ -1,8 +1,11 @@
 """Verification over archives: what is right is found right, and the first wrong record is named."""
 
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -12,8 +15,13 @@ from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
 from streams.history.parallel import ReplayPool
 from streams.history.verification import checkpoints_of, verify, verify_partition
+from streams.state.rowcopies import applied_offset
+from streams.state.rows import HpaRow, decode_row, encode_row, row_kind
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
+
+OLDER = Path(__file__).parents[1] / "data" / "archives" / "rows-in-one-part.tar.gz"
+"""An archive of the time when each namespace was one row."""
 
 
 async def verified(root: Path, since_ms: int | None = None, jobs: int = 1) -> list[Report]:
@@ -61,3 +69,43 @@ async def test_a_late_window_starts_from_a_snapshot(tmp_path: Path) -> None:
     assert [report.fault for report in late] == ["", ""]
     assert all(0 < b.log_records < a.log_records / 2 for a, b in zip(whole, late, strict=True))
     assert all(report.start > 0 for report in late)
+
+
+async def test_an_archive_whose_rows_an_older_version_laid_out_is_found_right(tmp_path: Path) -> None:
+    with tarfile.open(OLDER) as file:
+        file.extractall(tmp_path, filter="data")
+    reports = await verified(tmp_path / "archive")
+    assert [report.fault for report in reports] == ["", "", "", ""]
+    assert all(report.snapshots == 2 for report in reports)
+
+
+def _stored_hpas(rows: dict[bytes, bytes], change: Callable[[bytes, bytes], bytes]) -> dict[bytes, bytes]:
+    return {key: change(key, value) if row_kind(key)[0] == "h" else value for key, value in rows.items()}
+
+
+def _with_another_uid(key: bytes, value: bytes) -> bytes:
+    row = decode_row(key, value)
+    assert isinstance(row, HpaRow)
+    return encode_row(applied_offset(value), structs.replace(row, uid="another"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(_with_another_uid, "is not what the log gives", id="another content"),
+        pytest.param(lambda key, value: b"\x7f" + value[1:], "is ahead of its partition", id="a later offset"),
+        pytest.param(lambda key, value: value[:-3], "cannot be read", id="torn"),
+    ],
+)
+async def test_rows_that_differ_in_more_than_their_layout_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes, bytes], bytes], said: str
+) -> None:
+    write_archive(tmp_path)
+    whole = ArchivePast.snapshot_at
+
+    def changed(self: ArchivePast, partition: int, offset: int) -> dict[bytes, bytes] | None:
+        found = whole(self, partition, offset)
+        return None if found is None else _stored_hpas(found, change)
+
+    monkeypatch.setattr(ArchivePast, "snapshot_at", changed)
+    assert all(said in report.fault for report in await verified(tmp_path))
