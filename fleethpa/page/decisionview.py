@@ -18,7 +18,7 @@ from fleethpa.cli.common.finding import find_decision
 from fleethpa.cli.output.formats import API_VERSION, to_json
 from fleethpa.page.hpaview import decision_part
 from schemas.codec import encode
-from streams.history.differences import differences
+from streams.history.differences import NOTHING, differences
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 
@@ -86,4 +86,6 @@ def compared(one: Recorded, other: Recorded) -> list[tuple[str, str, str]]:
 
 
 def _shown(value: Any) -> str:
+    if value is NOTHING:
+        return "-"
     return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, Locator, Playwright, expect
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -34,6 +34,15 @@ def launched(playwright: Playwright) -> Browser:
     path = chromium()
     assert path is not None, "no Chromium here (Debian: apt-get install chromium)"
     return playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+
+
+def in_view(found: Locator) -> None:
+    """It is visible without scrolling at 1280 by 800."""
+    expect(found).to_be_visible()
+    box = found.bounding_box()
+    assert box is not None
+    assert box["y"] >= 0
+    assert box["y"] + min(box["height"], 24) <= 800, f"{box['y']:.0f} px down"
 
 
 @contextmanager

@@ -5,20 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
+from tests.page.browsing import in_view
 from tests.page.conftest import TroubledStack
 
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
-
-
-def in_view(found: Locator) -> None:
-    """It is visible without scrolling at 1280 by 800."""
-    expect(found).to_be_visible()
-    box = found.bounding_box()
-    assert box is not None
-    assert box["y"] >= 0
-    assert box["y"] + min(box["height"], 24) <= 800, f"{box['y']:.0f} px down"
 
 
 def open_hpa(page: Page, stack: TroubledStack, name: str) -> None:

@@ -17,7 +17,7 @@ from fleethpa.cli.common.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pageserver import PageServer
 from schemas.autoscalers import AutoscalerList, Command
-from tests.page.browsing import serving
+from tests.page.browsing import in_view, serving
 from tests.page.screenshots import views
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page_kit import LOCAL, over
@@ -135,6 +135,8 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     expect(page.get_by_text("The same as a command: fleethpa backtest")).to_be_visible()
     report = page.frame_locator("iframe.report")
     expect(report.locator("h2", has_text="east/shop/checkout")).to_be_visible(timeout=60_000)
+    in_view(report.locator("td", has_text="replica-hours").first)
+    in_view(report.locator("td", has_text="time above target").first)
     expect(report.locator("svg").first).to_be_visible()
     expect(report.locator("td", has_text="replica-hours").first).to_be_visible()
     expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
