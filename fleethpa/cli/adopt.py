@@ -25,6 +25,8 @@ import click
 
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 from fleethpa.cli.common.handover import (
     NativeHpas,
     Place,
@@ -36,12 +38,17 @@ from fleethpa.cli.common.handover import (
 )
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
+from fleethpa.cli.output.formats import to_yaml
 from fleethpa.cli.output.words import counted
+from reconciler.core.objectbodies import is_canary
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
+from streams.analysis.revisions import differences
+from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.foresight import Present
     from fleethpa.cli.common.views import FleetState
     from fleethpa.cli.common.writer import Writer
 
@@ -78,10 +85,6 @@ def adopt(session: Session, /, place: str, folder: str, mode: Any, **written: An
 
 
 async def _adopt(session: Session, place: Place, folder: Path, mode: Any, written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.fleetstate import read_state
-    from fleethpa.cli.common.foresight import Present
-    from fleethpa.cli.common.writer import open_writer
-
     async with native_hpas(session, place.cluster) as api:
         natives = await api.listed(place)
         async with session.past() as past:
@@ -99,7 +102,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, writte
             _describe(session, plan, folder, mode)
             return code
         confirm(session, concerns, written["yes"], f"adopt {place}")
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             move = _Move(session, api, folder, mode, written)
             await move.record_gone(writer, plan.gone)
             for batch in batches(list(plan.adopted.items())):
@@ -127,8 +130,6 @@ def _nothing_to_adopt(session: Session, state: FleetState, place: Place, plan: A
 
 def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], mode: str) -> AdoptPlan:
     """Say which native HPAs are adopted, and why others are not. `natives`: what the API server has in that place."""
-    from reconciler.core.objectbodies import is_canary
-
     plan = AdoptPlan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
         if is_canary(native):
@@ -172,8 +173,6 @@ def _owned(hpa: HpaId, native: Json) -> CommandError | None:
 
 def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
     """Why fleethpa would not scale an HPA that it adopts to enforce."""
-    from streams.state.clustersettings import effective
-
     if effective(state.settings, hpa.cluster).frozen:
         why, step = f"cluster {hpa.cluster} is frozen", f"fleethpa settings {hpa.cluster} frozen="
     else:
@@ -200,7 +199,6 @@ def _looked_ahead(
     written: dict[str, Any],
 ) -> list[Concern]:
     """Leave out what would be refused, and say what the user must agree to."""
-    from fleethpa.cli.common.foresight import concerns, refusal_errors
 
     def writes() -> tuple[list[PlannedRecord], list[PlannedRecord]]:
         started = [_start(session, hpa, native, mode, written) for hpa, native in plan.adopted.items()]
@@ -227,9 +225,6 @@ def _named(adopted: Iterable[HpaId]) -> str:
 
 def _replaced(state: FleetState, adopted: Mapping[HpaId, Json]) -> list[str]:
     """Say which central HPAs have a spec of their own that the native one's replaces."""
-    from schemas.kubernetes.hpa import semantically_equal_spec
-    from streams.analysis.revisions import differences
-
     found = []
     for hpa, native in adopted.items():
         view = state.hpas.get(hpa)
@@ -297,8 +292,6 @@ def _file(folder: Path, hpa: HpaId) -> Path:
 
 
 def _save(file: Path, native: Json) -> None:
-    from fleethpa.cli.output.formats import to_yaml
-
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(to_yaml(exported(native)) + "\n")
@@ -318,8 +311,6 @@ def exported(native: Json) -> Json:
 
 
 def _start(session: Session, hpa: HpaId, native: Json, mode: Any, written: dict[str, Any]) -> PlannedRecord:
-    from schemas.autoscalers import AutoscalerSet
-
     body = AutoscalerSet(
         hpa=exported(native),
         origin="central",

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, USAGE, CommandError, usage
+from fleethpa.cli.common.finding import matching_clusters
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.foresight import Present, concerns
 from fleethpa.cli.common.manifestfiles import (
     FieldValidation,
     FileManifest,
     Input,
+    check_hpa,
     read_input,
     validate_option,
     warn_about_fields,
@@ -19,10 +23,11 @@ from fleethpa.cli.common.manifestfiles import (
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.foresight import Foresight, Present
+    from fleethpa.cli.common.foresight import Foresight
     from fleethpa.cli.common.views import FleetState, HpaView
     from streams.state.ownership import Claim
 
@@ -67,10 +72,6 @@ def apply(
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found", cause=found)
 
     async def work() -> int:
-        from fleethpa.cli.common.fleetstate import read_state
-        from fleethpa.cli.common.foresight import Present, concerns
-        from fleethpa.cli.common.writer import open_writer
-
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
         targets = _clusters(state, clusters, session.config.contexts)
@@ -84,7 +85,7 @@ def apply(
         if not plan.writes:
             return code
         confirm(session, found, written["yes"], "apply")
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             code = max(code, await write_all(session, writer, plan.writes, written["wait"]))
         for text in foresight.handed_over():
             session.note(text)
@@ -95,8 +96,6 @@ def apply(
 
 
 def _clusters(state: FleetState, globs: str | None, contexts: tuple[str, ...]) -> list[str]:
-    from fleethpa.cli.common.finding import matching_clusters
-
     named = cluster_globs(globs)
     found = matching_clusters(state, named, contexts)
     if named or len(found) == 1:
@@ -153,8 +152,6 @@ def _plan(
 
 
 def _checked(manifest: FileManifest, namespace: str, plan: ApplyPlan) -> dict[str, Any] | None:
-    from fleethpa.cli.common.manifestfiles import check_hpa
-
     body, errors = check_hpa(manifest, namespace)
     if not errors:
         return body
@@ -178,8 +175,6 @@ def _warn_fixed_replicas(read: Input, body: dict[str, Any], namespace: str, plan
 def _plan_one(
     session: Session, plan: ApplyPlan, state: FleetState, hpa: HpaId, body: dict[str, Any], mode: Any, reason: str
 ) -> None:
-    from schemas.autoscalers import AutoscalerSet
-
     before = state.hpas.get(hpa)
     held = before if before is not None and before.origin == "central" else None
     changes = _changes(held, body)

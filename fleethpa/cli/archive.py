@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fleethpa.cli.common.auditkey import private_path
+from fleethpa.cli.common.brokerconnection import client_settings
 from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
+from fleethpa.cli.common.parts import announce, stop_on_signals
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import parse_duration_ms
+from streams.archive.archiver import SegmentLimits
+from streams.archive.segments import ArchiveError
+from streams.archive.signing import read_private
+from streams.state.logerrors import CoreError
 
 if TYPE_CHECKING:
     from schemas.connection import KafkaSettings
@@ -71,7 +78,6 @@ def archive(
 
     It continues where it stopped, even after kill -9. SIGTERM closes the open segments.
     """
-    from streams.archive.archiver import SegmentLimits
     from streams.archive.follow import ArchiveConfig
 
     config = ArchiveConfig(
@@ -100,14 +106,10 @@ def archive(
 
 
 def _settings(session: Session) -> KafkaSettings:
-    from fleethpa.cli.common.brokerconnection import client_settings
-
     return client_settings(session.config)
 
 
 def _key(named: str | None) -> Path | None:
-    from fleethpa.cli.common.auditkey import private_path
-
     path = Path(named) if named else private_path()
     if path.exists():
         _check_key(path)
@@ -118,9 +120,6 @@ def _key(named: str | None) -> Path | None:
 
 
 def _check_key(path: Path) -> None:
-    from streams.archive.segments import ArchiveError
-    from streams.archive.signing import read_private
-
     try:
         read_private(path)
     except ArchiveError as error:
@@ -130,10 +129,7 @@ def _check_key(path: Path) -> None:
 async def _run(session: Session, config: ArchiveConfig) -> Archived:
     from aiokafka.errors import KafkaError
 
-    from fleethpa.cli.common.parts import announce, stop_on_signals
     from streams.archive.follow import run_archive
-    from streams.archive.segments import ArchiveError
-    from streams.state.logerrors import CoreError
 
     stop = stop_on_signals()
     session.note(f"archiving to {config.root}{', signing checkpoints' if config.key else ''}")

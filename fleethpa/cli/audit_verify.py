@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from fleethpa.cli.common.auditkey import private_path, public_path
+from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.sources import jobs_for, log_length, past_of, progress
 from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.times import rfc3339
+from streams.archive.segments import ArchiveError
+from streams.archive.signing import make_key, read_public
+from streams.history.parallel import ReplayPool
+from streams.history.verification import checkpoints_of, verify, verify_partition
 
 if TYPE_CHECKING:
     from streams.archive.signing import Heads
@@ -31,11 +41,6 @@ def audit_verify(
     session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
 ) -> int:
     """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
-    from fleethpa.cli.common.filters import moment
-    from fleethpa.cli.common.sources import jobs_for, log_length, past_of, progress
-    from streams.history.parallel import ReplayPool
-    from streams.history.verification import verify, verify_partition
-
     past = past_of(session, checked=False)
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
@@ -57,9 +62,6 @@ def audit_verify(
 
 
 def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
-    from fleethpa.cli.common.brokerconnection import connecting
-    from streams.archive.segments import ArchiveError
-
     async def run() -> tuple[list[Report], str]:
         async with connecting(session.config.servers):
             try:
@@ -72,9 +74,6 @@ def _checked(session: Session, work: Any) -> tuple[list[Report], str]:
 
 def _heads(session: Session, public_key: str | None, folder: str | None) -> tuple[list[Heads], str]:
     """The signed checkpoints to hold the records to, and what is wrong with them."""
-    from streams.archive.segments import ArchiveError
-    from streams.history.verification import checkpoints_of
-
     root = folder or (session.source if session.source != "kafka" else "")
     if public_key and not root:
         raise usage(
@@ -96,9 +95,6 @@ def _heads(session: Session, public_key: str | None, folder: str | None) -> tupl
 
 
 def _check_key(file: str) -> None:
-    from streams.archive.segments import ArchiveError
-    from streams.archive.signing import read_public
-
     cause = "It is the file that `fleethpa audit keygen` wrote beside the private key with which the archive is signed."
     if not Path(file).exists():
         raise usage(f"--public-key {file}: no such file", cause=cause)
@@ -111,9 +107,6 @@ def _check_key(file: str) -> None:
 def _document(
     past: Past, reports: list[Report], heads: list[Heads], faults: list[str], since_ms: int | None
 ) -> dict[str, Any]:
-    import msgspec
-
-    from fleethpa.cli.output.times import rfc3339
 
     faults = [*faults, *(report.fault for report in reports if report.fault)]
     total = {name: sum(getattr(report, name) for report in reports) for name in ("log_records", "decisions")}
@@ -177,9 +170,6 @@ def _changes(changes: list[dict[str, Any]]) -> str:
 @command_options()
 def audit_keygen(session: Session, key: str | None, output: str) -> None:
     """Create the Ed25519 key with which `fleethpa archive` signs checkpoints; verifiers get the .pub file."""
-    from fleethpa.cli.common.auditkey import private_path, public_path
-    from streams.archive.signing import make_key
-
     private = Path(key) if key else private_path()
     public = public_path(private)
     try:

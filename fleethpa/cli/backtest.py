@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.backtesting import Window, notes, run_all, wishes
+from fleethpa.cli.common.failif import parse_fail_if
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.filters import closed_window
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output import backtestpage as pages
+from fleethpa.cli.output.backtesthtml import report
+from fleethpa.cli.output.backtestpage import Reported
+from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.backtesting import Window, Wish
+    from fleethpa.cli.common.backtesting import Wish
     from fleethpa.cli.common.failif import FailIf
-    from fleethpa.cli.output.backtestpage import Reported
     from streams.analysis.hpabacktest import Backtest
 
 _WIDEST = 120
@@ -69,8 +76,6 @@ def backtest(
     samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
     met, for use in CI.
     """
-    from fleethpa.cli.common.failif import parse_fail_if
-
     if not files and not settings:
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     if html and not Path(html).absolute().parent.is_dir():
@@ -99,9 +104,6 @@ def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidati
 
 
 def _window(session: Session, since: str, until: str | None) -> Window:
-    from fleethpa.cli.common.backtesting import Window
-    from fleethpa.cli.common.filters import closed_window
-
     begin, end = closed_window(since, until, session.now_ms())
     return Window(begin, end)
 
@@ -114,9 +116,6 @@ async def _results(
     window: Window,
     model: Any,
 ) -> tuple[list[Wish], list[Backtest]]:
-    from fleethpa.cli.common.backtesting import run_all, wishes
-    from fleethpa.cli.common.fleetstate import read_state
-
     async with session.past() as past:
         state = await read_state(past)
         found = wishes(read, settings, selection, state.hpas.values())
@@ -130,9 +129,6 @@ def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
 
 
 def _reports(found: list[Wish], results: list[Backtest]) -> list[Reported]:
-    from fleethpa.cli.common.backtesting import notes
-    from fleethpa.cli.output.backtestpage import Reported
-
     return [Reported(result, wish.changes, notes(result)) for wish, result in zip(found, results, strict=True)]
 
 
@@ -145,9 +141,6 @@ def _show(
     output: str,
     emit: list[Wish] | None,
 ) -> None:
-    from fleethpa.cli.output import backtestpage as pages
-    from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
-
     if output != "table":
         whole = {
             "apiVersion": API_VERSION,
@@ -179,8 +172,6 @@ def _manifest(wish: Wish) -> dict[str, Any]:
 
 
 def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
-    from fleethpa.cli.output.backtesthtml import report
-
     try:
         Path(path).write_text(report(reports, failed), encoding="utf-8")
     except OSError as error:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import click
+import asyncio
 
+import click
+import yaml
+
+from fleethpa.cli.common.access import Access, review, wanted
+from fleethpa.cli.common.doctoring import access_check
 from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.findings import line, listing, tell_sum
+from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import render
+from reconciler.clusters.rbac import manifests
+from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
 
 @click.group(cls=SuggestingGroup)
@@ -23,12 +32,6 @@ def clusters() -> None:
 @command_options()
 def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: str, output: str) -> int:
     """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing."""
-    import asyncio
-
-    from fleethpa.cli.common.access import Access, review, wanted
-    from fleethpa.cli.common.doctoring import access_check
-    from fleethpa.cli.common.findings import line, listing, tell_sum
-    from fleethpa.cli.common.parts import member_clusters
 
     known = {each.name: each for each in member_clusters(session.config)}
     if missing := [name for name in names if name not in known]:
@@ -82,10 +85,6 @@ def rbac(
 
     A custom resource that is scaled needs rights of its own: name it with --for, such as widgets.example.com.
     """
-    import yaml
-
-    from reconciler.clusters.rbac import manifests
-    from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
     names = [("--namespace", each) for each in namespaces]
     names += [("--service-account", service_account), ("--service-account-namespace", home)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.main import cli
 
 
 @click.command()
@@ -12,9 +14,6 @@ from fleethpa.cli.common.session import Session, command_options
 @command_options()
 def completion(session: Session, shell: str) -> None:
     """Print the completion script of SHELL; add `source <(fleethpa completion bash)` to ~/.bashrc."""
-    from click.shell_completion import get_completion_class
-
-    from fleethpa.cli.main import cli
 
     kind = get_completion_class(shell)
     if kind is None:

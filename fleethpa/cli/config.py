@@ -11,6 +11,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import Listing, render
 from fleethpa.cli.output.table import Column
+from schemas.connection import MASK
 
 _SHOWN: Final = ("kafkaConfig", "kubeconfig", "contexts", "author")
 
@@ -47,8 +48,6 @@ def view(session: Session, show_origin: bool, output: str) -> None:
 
 
 def _settings(session: Session) -> list[Setting]:
-    from schemas.connection import MASK
-
     found = session.config
     values = {"kafkaConfig": found.kafka_config, "kubeconfig": found.kubeconfig, "author": found.author}
     values["contexts"] = ",".join(found.contexts)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
-
-if TYPE_CHECKING:
-    from schemas.autoscalers import Command
+from schemas.autoscalers import Command
 
 
 @click.command()
@@ -29,8 +28,6 @@ def pause(
     session: Session, /, scope: Scope, lasting: str | None, scale_in: bool, scale_out: bool, **written: Any
 ) -> int:
     """Stop writing replicas; decisions are still made and recorded. `pause --all` stops the whole fleet at once."""
-    from schemas.autoscalers import Command
-
     if scale_in and scale_out:
         raise usage(
             "--scale-in and --scale-out exclude each other", cause="Without either, both directions are paused."
@@ -59,8 +56,6 @@ def pause(
 @command_options()
 def resume(session: Session, /, scope: Scope, **written: Any) -> int:
     """End a pause of the same scope."""
-    from schemas.autoscalers import Command
-
     command = Command(command="resume", author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, "resumed", written)
 
@@ -73,15 +68,11 @@ def resume(session: Session, /, scope: Scope, **written: Any) -> int:
 @command_options()
 def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
-    from schemas.autoscalers import Command
-
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, f"set to {wanted}", written)
 
 
 def _issue(session: Session, scope: Scope, command: Command, words: str, written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.writer import open_writer
-
     scope.check(command.command)
 
     async def work() -> int:
@@ -94,7 +85,7 @@ def _issue(session: Session, scope: Scope, command: Command, words: str, written
         if not writes:
             return code
         confirm(session, concerns, written["yes"], command.command)
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             return max(code, await write_all(session, writer, writes, written["wait"]))
 
     return session.run(work())
@@ -104,8 +95,6 @@ async def _looked_ahead(
     session: Session, scope: Scope, command: Command, writes: list[PlannedRecord]
 ) -> tuple[int, list[PlannedRecord], list[Concern]]:
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
-    from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
-
     async with session.past() as past:
         present = await Present.read(past)
     foresight = present.foresee(writes)

@@ -9,10 +9,14 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.finding import chosen
+from fleethpa.cli.common.fleetstate import fleet_now
+from fleethpa.cli.common.foresight import Present, concerns
 from fleethpa.cli.common.manifestfiles import read_input
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, Ref, Selection
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from schemas.autoscalers import AutoscalerDeleted
 
 
 @click.command()
@@ -48,9 +52,6 @@ def delete(
     wanted = Selection(refs, selection.namespace, selection.clusters, selection.labels, selection.selector)
 
     async def work() -> int:
-        from fleethpa.cli.common.foresight import Present, concerns
-        from fleethpa.cli.common.writer import open_writer
-
         writes = await _writes(session, wanted, ignore_not_found, written["reason"])
         if not writes:
             session.note(f"Nothing to delete: no HPA found in {wanted}.")
@@ -64,7 +65,7 @@ def delete(
         confirm(session, found, written["yes"], "delete")
         for text in foresight.handed_over():
             session.note(text)
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             return await write_all(session, writer, writes, written["wait"])
 
     return session.run(work())
@@ -76,10 +77,6 @@ def _refs(filenames: tuple[str, ...], selection: Selection) -> list[Ref]:
 
 
 async def _writes(session: Session, wanted: Selection, ignore_not_found: bool, reason: str) -> list[PlannedRecord]:
-    from fleethpa.cli.common.finding import chosen
-    from fleethpa.cli.common.fleetstate import fleet_now
-    from schemas.autoscalers import AutoscalerDeleted
-
     state = await fleet_now(session)
     if ignore_not_found:
         views = [view for hpa, view in state.hpas.items() if wanted.matches(hpa, view.labels)]

@@ -8,18 +8,18 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
 from fleethpa.cli.common.nextsteps import completed
+from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.session import Session, command_options
-
-if TYPE_CHECKING:
-    from fleethpa.demo.reports import DemoReport
-    from fleethpa.demo.screen import Screen
-    from fleethpa.demo.stack import Stack
+from fleethpa.cli.common.sources import open_past
+from fleethpa.demo.demoarchive import Archiving
+from fleethpa.demo.reports import DemoReport, until
+from fleethpa.demo.screen import Screen, wants_live
+from fleethpa.demo.stack import Stack, StackPlan
 
 NEXT = (
     "make dev                              the same stack for your own commands, kubectl included",
@@ -41,10 +41,7 @@ def demo(session: Session, folder: str) -> int:
 async def _demo(session: Session, folder: Path) -> int:
     from fleethpa.demo.acts import ACTS
     from fleethpa.demo.closingquestions import asked
-    from fleethpa.demo.demoarchive import Archiving
     from fleethpa.demo.scene import HPAS, SETTINGS, demo_fleet
-    from fleethpa.demo.screen import Screen, wants_live
-    from fleethpa.demo.stack import Stack, StackPlan
 
     began, fleet = time.monotonic(), demo_fleet()
     plan = StackPlan(folder, fleet=fleet, settings=SETTINGS, environ=dict(os.environ))
@@ -71,9 +68,6 @@ async def _demo(session: Session, folder: Path) -> int:
 @asynccontextmanager
 async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
     """Follow the decisions and the clusters of a stack, and tell them on the screen."""
-    from fleethpa.cli.common.parts import member_clusters
-    from fleethpa.cli.common.sources import open_past
-    from fleethpa.demo.reports import DemoReport
     from fleethpa.demo.scene import HPAS
     from reconciler.clusters.client import ClusterClient
 
@@ -94,7 +88,6 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
 
 async def _until_calm(told: DemoReport) -> None:
     """Wait until every HPA has real metrics and what it wants."""
-    from fleethpa.demo.reports import until
 
     def calm() -> bool:
         newest = [told.since(0, hpa)[-1:] for hpa in told.hpas]

@@ -8,10 +8,12 @@ from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.decisionids import short_ids
 from fleethpa.cli.common.decisionlists import last_of, with_newest
+from fleethpa.cli.common.finding import chosen
 from fleethpa.cli.common.fleetstate import read_state, remark
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, travel_option
 from fleethpa.cli.common.views import HpaView
+from fleethpa.cli.kubectl.hpadescription import describe as kubectl_describe
 from fleethpa.cli.output import words
 from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.possible import possible
@@ -27,7 +29,6 @@ from streams.history.recorded import Recorded
 @command_options(reads=True)
 def describe(session: Session, selection: Selection) -> None:
     """Show HPAs as `kubectl describe hpa` does, then mode, inputs and last decisions."""
-    from fleethpa.cli.common.finding import chosen
 
     async def work() -> list[tuple[HpaView, list[Recorded]]]:
         async with session.past() as past:
@@ -45,8 +46,6 @@ def describe(session: Session, selection: Selection) -> None:
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
-    from fleethpa.cli.kubectl.hpadescription import describe as kubectl_describe
-
     head = kubectl_describe(possible(view.hpa)).rstrip("\n").splitlines()
     return [
         *head,

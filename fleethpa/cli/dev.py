@@ -7,17 +7,16 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from fleethpa.cli.common.failures import OK, usage
 from fleethpa.cli.common.nextsteps import program
+from fleethpa.cli.common.parts import stop_on_signals
 from fleethpa.cli.common.session import Session, command_options
-
-if TYPE_CHECKING:
-    from fleethpa.demo.stack import Stack, StackPlan
-
+from fleethpa.demo.stack import SHADOW_SETTINGS, Stack, StackPlan
+from reconciler.clusters.clustererrors import ConfigError
 
 USUAL_PAGE_PORT: Final = 7080
 
@@ -60,7 +59,6 @@ def _page_port() -> int:
 
 
 def _plan(session: Session, context: str | None, folder: Path, control_port: int) -> StackPlan:
-    from fleethpa.demo.stack import SHADOW_SETTINGS, StackPlan
     from fleethpa.simulator.simulatedfleet import default_fleet
 
     kafka_config = str(session.options.get("kafka_config") or "")
@@ -93,7 +91,6 @@ def _brokers_of(session: Session, kafka_config: str) -> str:
 
 def _contexts(kubeconfig: str) -> list[str]:
     from reconciler.clusters.client import clusters_of
-    from reconciler.clusters.clustererrors import ConfigError
 
     try:
         return [cluster.context for cluster in clusters_of(kubeconfig)]
@@ -104,9 +101,6 @@ def _contexts(kubeconfig: str) -> list[str]:
 
 
 async def _serve(session: Session, plan: StackPlan) -> int:
-    from fleethpa.cli.common.parts import stop_on_signals
-    from fleethpa.demo.stack import Stack
-
     stop = stop_on_signals()
     began = time.monotonic()
     session.note("starting: broker, clusters, ingest, observer, decider, reconciler …")

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.finding import matching_clusters
+from fleethpa.cli.common.fleetstate import fleet_now
 from fleethpa.cli.common.manifestfiles import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render
 from fleethpa.cli.output.specdiff import sorted_spec, spec_diff
 from fleethpa.cli.output.table import Column, paint
+from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
+from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
-    from schemas.keys import HpaId
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,6 @@ class ManifestDifference:
     @property
     def changes(self) -> list[str]:
         """What differs, in words."""
-        from streams.analysis.revisions import differences
-
         return differences(self.before or {}, self.after)
 
 
@@ -63,9 +64,6 @@ def diff(
 
     The order of metrics does not matter, and a field that is left out has its default.
     """
-    from fleethpa.cli.common.finding import matching_clusters
-    from fleethpa.cli.common.fleetstate import fleet_now
-
     read = read_input(filenames, validate)
     warn_about_fields(session, read)
     if not read.hpas:
@@ -95,8 +93,6 @@ def diff(
 def _differences(
     state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...]
 ) -> list[ManifestDifference]:
-    from schemas.keys import HpaId
-
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     ids = [HpaId(cluster, namespace, name) for cluster in clusters]
     there = [hpa for hpa in ids if hpa in state.hpas]

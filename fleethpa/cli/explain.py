@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.explaining import Again, document, evaluated_again, troubles_of
+from fleethpa.cli.common.finding import find_decision, name_and_moment
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.explanation import explanation
+from fleethpa.cli.output.formats import one
 from streams.history.recorded import Recorded
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.clustertroubles import ClusterTrouble
-    from fleethpa.cli.common.explaining import Again
 
 
 @click.command()
@@ -34,10 +37,6 @@ def explain(
     which may be short. Decisions that changed nothing are explained too. What would have changed the answer is found
     by evaluating the decision again, from the log, with other values.
     """
-    from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
-    from fleethpa.cli.common.finding import find_decision, name_and_moment
-    from fleethpa.cli.output.explanation import explanation
-
     name, at_ms = name_and_moment(session, what, at)
 
     async def work() -> tuple[Recorded, Recorded | None, Again, list[ClusterTrouble]]:
@@ -66,7 +65,4 @@ def explain(
 
 
 def _document(again: Again, output: str) -> str:
-    from fleethpa.cli.common.explaining import document
-    from fleethpa.cli.output.formats import one
-
     return one("Decision", document(again), output)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.exporting import PARTITION_KEYS, Export
 from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.filters import Filter
+from fleethpa.cli.common.filters import window as window_of
+from fleethpa.cli.common.finding import check_known
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
-
-if TYPE_CHECKING:
-    from fleethpa.cli.common.exporting import Export
-    from fleethpa.cli.common.filters import Filter
 
 
 @click.group(cls=SuggestingGroup)
@@ -44,11 +44,6 @@ def export_decisions(
     partition_by: str | None,
 ) -> int:
     """Write decisions as rows with all their fields; of all HPAs, unless some are named."""
-    from dataclasses import replace
-
-    from fleethpa.cli.common.exporting import Export
-    from fleethpa.cli.common.filters import Filter
-    from fleethpa.cli.common.filters import window as window_of
 
     window = window_of(since, until, session.now_ms())
     given = click.get_current_context().params.get("namespace") or selection.refs
@@ -70,8 +65,6 @@ def export_decisions(
 
 
 def _keys(text: str | None) -> tuple[str, ...]:
-    from fleethpa.cli.common.exporting import PARTITION_KEYS
-
     keys = tuple(part for part in (text or "").split(",") if part)
     if odd := [key for key in keys if key not in PARTITION_KEYS]:
         raise usage(f"--partition-by {odd[0]!r} is unknown", cause=f"Known are {', '.join(PARTITION_KEYS)}.")
@@ -79,8 +72,6 @@ def _keys(text: str | None) -> tuple[str, ...]:
 
 
 async def _write(session: Session, wanted: Filter, made: Export) -> None:
-    from fleethpa.cli.common.finding import check_known
-
     async with session.past() as past:
         for number in range(await past.partitions()):
             async with aclosing(past.decisions(number, wanted.since_ms, wanted.until_ms)) as decisions:

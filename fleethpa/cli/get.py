@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -10,11 +12,16 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.decisionlists import decided
 from fleethpa.cli.common.failures import OK, PARTIAL, CommandError, usage
+from fleethpa.cli.common.finding import chosen, no_such_cluster, nothing_found
+from fleethpa.cli.common.fleetstate import fleet_now, read_state, remark
 from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.common.selection import TYPE_WORDS, Selection
 from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
+from fleethpa.cli.output.clustertable import cluster_listing
 from fleethpa.cli.output.formats import render
+from fleethpa.cli.output.hpatable import beyond, hpa_listing, visible
 from fleethpa.cli.output.table import Widths
 from fleethpa.cli.output.words import counted
 
@@ -87,11 +94,6 @@ def get_hpa(
 
     On a narrow terminal REFERENCE, AGE, MINPODS and MAXPODS are left out, in this order; -o wide shows all.
     """
-    from fleethpa.cli.common.decisionlists import decided
-    from fleethpa.cli.common.finding import chosen, nothing_found
-    from fleethpa.cli.common.fleetstate import read_state, remark
-    from fleethpa.cli.output.hpatable import beyond, hpa_listing
-
     if watch and session.at_ms is not None:
         raise usage("--at and --watch exclude each other", cause="The past does not change.")
 
@@ -150,11 +152,6 @@ async def _watch(
     show: Callable[[list[HpaView]], str],
     before: list[HpaView],
 ) -> None:
-    import asyncio
-    import time
-
-    from fleethpa.cli.common.fleetstate import read_state
-    from fleethpa.cli.output.hpatable import visible
 
     seen = {view.id: visible(view) for view in before}
     while True:
@@ -189,10 +186,6 @@ def _cluster_troubles(session: Session, state: FleetState, views: list[HpaView])
 @command_options(reads=True)
 def get_clusters(session: Session, names: tuple[str, ...], no_headers: bool, output: str) -> int:
     """List clusters: state, last report of the observer, modes and problems."""
-    from fleethpa.cli.common.finding import no_such_cluster
-    from fleethpa.cli.common.fleetstate import fleet_now
-    from fleethpa.cli.output.clustertable import cluster_listing
-
     state = session.run(fleet_now(session), brief=True)
     views = [view for name, view in state.clusters.items() if not names or name in names]
     if missing := [name for name in names if name not in state.clusters]:

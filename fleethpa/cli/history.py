@@ -8,6 +8,7 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.revisionlog import (
     change_text,
     manifest_of,
@@ -42,8 +43,6 @@ def history(
     An HPA that was deleted is found by its full name, or by a part that names no other HPA. With --revision it
     prints one of the specs, as `fleethpa apply -f -` takes it; `fleethpa rollback` goes back to it.
     """
-    from fleethpa.cli.common.filters import moment
-
     since_ms = moment(since, session.now_ms(), "--since")
     if revision is not None and output in ("name", "csv", "jsonl"):
         raise usage(f"--revision prints a manifest, not {output}", cause="Use -o yaml or -o json.")

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from msgspec import to_builtins
 
+from fleethpa.cli.common.brokerconnection import client_settings, connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.cli.output.formats import one
+from streams.ingest.mapping import MappingError, load_mapping
 
 if TYPE_CHECKING:
     from streams.ingest.mapping import Mapping
@@ -41,9 +45,6 @@ def check(
       fleethpa ingest check record.json
       kcat -C -t otlp_metrics -c 1 | fleethpa ingest check --header content-type=application/x-protobuf
     """
-    from msgspec import to_builtins
-
-    from fleethpa.cli.output.formats import one
     from streams.ingest.preview import check_record
 
     report = check_record(message.read(), _headers(headers), _mapping(mapping), topic)
@@ -85,7 +86,6 @@ def reset(session: Session, topic: str, partition: int, reason: str, yes: bool) 
     Stop ingest first. The reset is recorded in the log, so that records of the new topic are not mistaken for
     duplicates.
     """
-    from fleethpa.cli.common.brokerconnection import client_settings, connecting
     from streams.ingest.ingesterrors import IngestError
     from streams.ingest.reset import reset_source
 
@@ -117,8 +117,6 @@ def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 def _mapping(path: str | None) -> Mapping | None:
-    from streams.ingest.mapping import MappingError, load_mapping
-
     if path is None:
         return None
     try:

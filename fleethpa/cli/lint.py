@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.linting import lint as check
 from fleethpa.cli.common.manifestfiles import FieldValidation, read_input, validate_option
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE
 from fleethpa.cli.common.session import Session, command_options, output_option
@@ -40,8 +42,6 @@ def lint(
     Manifests of the targets, if they are in the input, are checked too: for requests that a utilization needs, and for
     a count that would be reset.
     """
-    from fleethpa.cli.common.linting import lint as check
-
     read = read_input(filenames, validate)
     if not read.hpas:
         raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
@@ -56,8 +56,6 @@ def lint(
 
 
 def _listing(found: list[Finding]) -> Listing[Finding]:
-    from dataclasses import asdict
-
     columns: tuple[Column[Finding], ...] = (
         Column("LEVEL", lambda f: f.level),
         Column("NAMESPACE", lambda f: f.namespace),

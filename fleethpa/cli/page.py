@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common.failures import OK, unreadable_text, usage
+from fleethpa.cli.common.parts import stop_on_signals
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.sources import archive_past
+from fleethpa.page.livereader import LiveReader
 
 if TYPE_CHECKING:
     from fleethpa.page.guarding import Guard
@@ -48,8 +51,6 @@ def page(
     if session.source == "kafka":
         session.config.kafka()
     else:
-        from fleethpa.cli.common.sources import archive_past
-
         archive_past(session.source)
     return session.run(_serve(session, guard, host, port))
 
@@ -89,8 +90,6 @@ def _token(path: str) -> str:
 async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
     from aiohttp import web
 
-    from fleethpa.cli.common.parts import stop_on_signals
-    from fleethpa.page.livereader import LiveReader
     from fleethpa.page.pageserver import PageServer
 
     servers = session.config.servers

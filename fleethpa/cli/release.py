@@ -104,7 +104,6 @@ def release(session: Session, /, place: str, include_held: bool, native_wait: st
 
 async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:
     from fleethpa.cli.common.fleetstate import fleet_now
-    from fleethpa.cli.common.writer import open_writer
 
     async with native_hpas(session, place.cluster) as api:
         state = await fleet_now(session)
@@ -128,7 +127,7 @@ async def _release(session: Session, place: Place, include_held: bool, native_s:
             return code
         confirm(session, concerns, written["yes"], f"release {place}")
         hand = _HandOver(session, api, plan, written, native_s)
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             for batch in batches(plan.released):
                 if (ended := await hand.over(writer, batch)) != OK:
                     return ended

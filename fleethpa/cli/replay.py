@@ -6,11 +6,21 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
+import orjson
 
+from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.filters import window as window_of
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.sources import jobs_for, past_of, progress
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import rfc3339
+from schemas.decisions import ENGINE
+from schemas.keys import parse_hpa_id, partition_for
+from streams.archive.segments import ArchiveError
+from streams.history.parallel import ReplayPool
+from streams.history.rerun import ReplayTask, replay_partition
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -42,9 +52,6 @@ def replay(
     output: str,
 ) -> int:
     """Re-derive recorded decisions from the log; exit 1 and show the first difference if one differs."""
-    from fleethpa.cli.common.filters import window as window_of
-    from fleethpa.cli.common.sources import past_of
-
     past, wanted = past_of(session, checked=False), _hpa(hpa)
     window = window_of(since, until, session.now_ms())
     began = time.monotonic()
@@ -64,12 +71,6 @@ def replay(
 def _reports(
     session: Session, past: Past, window: tuple[int | None, int | None], wanted: HpaId | None, jobs: int | None
 ) -> list[ReplayReport]:
-    from fleethpa.cli.common.brokerconnection import connecting
-    from fleethpa.cli.common.sources import jobs_for, progress
-    from streams.archive.segments import ArchiveError
-    from streams.history.parallel import ReplayPool
-    from streams.history.rerun import ReplayTask, replay_partition
-
     pool = ReplayPool(replay_partition, jobs or jobs_for(past))
 
     async def work() -> list[ReplayReport]:
@@ -84,8 +85,6 @@ def _reports(
 
 
 def _hpa(text: str | None) -> HpaId | None:
-    from schemas.keys import parse_hpa_id
-
     try:
         return parse_hpa_id(text) if text else None
     except ValueError as error:
@@ -93,8 +92,6 @@ def _hpa(text: str | None) -> HpaId | None:
 
 
 def _partitions(count: int, hpa: HpaId | None) -> list[int]:
-    from schemas.keys import partition_for
-
     return list(range(count)) if hpa is None else [partition_for(hpa.namespace_key, count)]
 
 
@@ -112,9 +109,6 @@ def _nothing(hpa: str | None, window: tuple[int | None, int | None]) -> CommandE
 def _document(
     source: str, reports: list[Any], window: tuple[int | None, int | None], hpa: str | None
 ) -> dict[str, Any]:
-    import msgspec
-
-    from schemas.decisions import ENGINE
 
     divergences = sorted((d for report in reports for d in report.divergences), key=lambda d: (d.time_ms, d.id))
     return {
@@ -175,8 +169,6 @@ def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
 
 
 def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:
-    import orjson
-
     more = f" (and {each['fields'] - 1} more fields)" if each["fields"] > 1 else ""
     shown = [orjson.dumps(each[name]).decode() for name in ("recorded", "recomputed")]
     counts = [

@@ -14,6 +14,9 @@ from fleethpa.cli.common.revisionlog import manifest_of, read_revisions, revisio
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
+from schemas.autoscalers import AutoscalerSet
+from schemas.kubernetes.hpa import semantically_equal_spec
+from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -33,7 +36,6 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
 
     Its mode, labels and pauses stay. It is a change like any other: a new revision, with your name and --reason.
     """
-    from fleethpa.cli.common.writer import open_writer
 
     async def work() -> int:
         state, hpa, found = await read_revisions(session, selection)
@@ -45,7 +47,7 @@ def rollback(session: Session, /, selection: Selection, number: int | None, **wr
             return 0
         if written["dry_run"]:
             return dry_run(session, [write])
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             return await write_all(session, writer, [write], written["wait"])
 
     return session.run(work())
@@ -74,10 +76,6 @@ def _central(state: FleetState, hpa: HpaId) -> HpaView:
 
 def _write(session: Session, view: HpaView, number: int, spec: dict[str, Any], reason: str) -> PlannedRecord | None:
     """The record that brings a spec back; None: it is the current one."""
-    from schemas.autoscalers import AutoscalerSet
-    from schemas.kubernetes.hpa import semantically_equal_spec
-    from streams.analysis.revisions import differences
-
     if semantically_equal_spec(view.spec, spec):
         return None
     manifest = manifest_of(view.id, spec)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import gc
 import sys
+from asyncio import Event
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.parts import announce, member_clusters, run_together
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.cli.common.supervisor import Child, Supervisor
+from runtime.jsonlog import set_up_logging
+from streams.decider.deciderconfig import DeciderConfig
+from streams.ingest.ingestconfig import IngestConfig
+from streams.ingest.mapping import MappingError, load_mapping
 
 R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -122,9 +130,7 @@ def run_agent(session: Session, /, **options: Any) -> int:
 @command_options()
 def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
     """Read the log and decide. Any fault ends the process; restart it to recover."""
-    from runtime.jsonlog import set_up_logging
     from streams.decider import app
-    from streams.decider.deciderconfig import DeciderConfig
 
     if archive and not rebuild:
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")
@@ -177,9 +183,6 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 
 
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
-    from fleethpa.cli.common.parts import run_together
-    from runtime.jsonlog import set_up_logging
-
     set_up_logging(level)
     session.run(run_together(parts))
     return OK
@@ -187,8 +190,6 @@ def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
 
 def ingest_part(session: Session, /, **options: Any) -> Any:
     """Make the ingest part."""
-    from fleethpa.cli.common.parts import announce
-    from streams.ingest.ingestconfig import IngestConfig
     from streams.ingest.ingestworker import run_ingest as start
 
     changes: dict[str, Any] = {}
@@ -209,10 +210,6 @@ def ingest_part(session: Session, /, **options: Any) -> Any:
 
 
 def _mapping(path: str) -> Any:
-    from pathlib import Path
-
-    from fleethpa.cli.common.failures import usage
-    from streams.ingest.mapping import MappingError, load_mapping
 
     try:
         return load_mapping(Path(path).read_text(encoding="utf-8"), path)
@@ -222,7 +219,6 @@ def _mapping(path: str) -> Any:
 
 def observer_part(session: Session, /, **options: Any) -> Any:
     """Make the observer part."""
-    from fleethpa.cli.common.parts import announce
     from reconciler.apply.reconcilerconfig import ObserverConfig
     from reconciler.observer.observerprocess import run_observer as start
 
@@ -242,7 +238,6 @@ def observer_part(session: Session, /, **options: Any) -> Any:
 
 def reconciler_part(session: Session, /, **options: Any) -> Any:
     """Make the reconciler part."""
-    from fleethpa.cli.common.parts import announce
     from reconciler.apply.reconcilerconfig import ReconcilerConfig
     from reconciler.apply.reconcilerprocess import run_reconciler as start
 
@@ -286,10 +281,6 @@ def agent_part(session: Session, /, **options: Any) -> Any:
 
 def decider_part(session: Session, /, **options: Any) -> Any:
     """Make the decider part: a child process, kept running."""
-    from asyncio import Event
-    from pathlib import Path
-
-    from fleethpa.cli.common.supervisor import Child, Supervisor
 
     def tell(child: Child) -> None:
         print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)
@@ -323,9 +314,6 @@ def decider_arguments(session: Session) -> list[str]:
 
 
 def _members(session: Session, options: dict[str, Any]) -> Any:
-    from dataclasses import replace
-
-    from fleethpa.cli.common.parts import member_clusters
 
     config = session.config
     if options.get("contexts"):

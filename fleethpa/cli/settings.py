@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from fleethpa.cli.common.settingwords import Changes
+from fleethpa.cli.common.settingwords import parse_changes
+from fleethpa.cli.common.settingwords import remarks
+from schemas.settings import ClusterSettings
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.foresight import Present
+from fleethpa.cli.common.foresight import concerns
+from schemas.settings import SettingsSet
+from fleethpa.cli.common.finding import nearest_cluster
+from fleethpa.cli.common.finding import no_such_cluster
+from fleethpa.cli.common.settingwords import needed_engine
+import msgspec
+from fleethpa.cli.common.fleetstate import fleet_now
+from fleethpa.cli.common.settingwords import written_settings
+from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.table import layout
+from streams.state.clustersettings import merge
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +30,6 @@ from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.foresight import Present
-    from fleethpa.cli.common.settingwords import Changes
     from fleethpa.cli.common.views import FleetState
 
 
@@ -37,9 +52,6 @@ def settings(
     removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
     addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
     """
-    from fleethpa.cli.common.settingwords import Changes, parse_changes, remarks
-    from schemas.settings import ClusterSettings
-
     if remove and changes:
         raise usage("--remove excludes changes", cause="--remove removes all settings.")
     if not (remove or changes):
@@ -55,11 +67,6 @@ def settings(
 def _change(
     session: Session, cluster: str, wanted: Changes, subject: str, remove: bool, written: dict[str, Any]
 ) -> int:
-    from fleethpa.cli.common.fleetstate import read_state
-    from fleethpa.cli.common.foresight import Present, concerns
-    from fleethpa.cli.common.writer import open_writer
-    from schemas.settings import ClusterSettings, SettingsSet
-
     async def work() -> int:
         async with session.past() as past:
             state, present = await read_state(past), await Present.read(past)
@@ -85,7 +92,7 @@ def _change(
             confirm(session, found, written["yes"], "settings")
         else:
             show(session, found)
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             return await write_all(session, writer, writes, written["wait"])
 
     return session.run(work())
@@ -97,8 +104,6 @@ def _check_known(session: Session, state: FleetState, cluster: str, wanted: Chan
     Raises:
         CommandError: nobody said yes to settings of an unknown cluster (exit 2), or there is nothing to take away (4).
     """
-    from fleethpa.cli.common.finding import nearest_cluster, no_such_cluster
-
     if cluster == EVERY_CLUSTER or cluster in state.clusters or cluster in session.config.contexts:
         return
     if not (wanted.values or any(wanted.members.values())):
@@ -119,8 +124,6 @@ def _check_engine(present: Present, wanted: Changes) -> None:
     Raises:
         CommandError: it does not (exit 2).
     """
-    from fleethpa.cli.common.settingwords import needed_engine
-
     needed = needed_engine(wanted)
     known = present.engine() if needed > 1 else needed
     if known < needed:
@@ -149,15 +152,6 @@ def _check_removal(state: FleetState, cluster: str, yes: bool) -> None:
 
 
 def _show(session: Session, cluster: str, output: str) -> int:
-    import msgspec
-
-    from fleethpa.cli.common.finding import no_such_cluster
-    from fleethpa.cli.common.fleetstate import fleet_now
-    from fleethpa.cli.common.settingwords import written_settings
-    from fleethpa.cli.output.formats import one
-    from fleethpa.cli.output.table import layout
-    from schemas.settings import ClusterSettings
-    from streams.state.clustersettings import merge
 
     state = session.run(fleet_now(session))
     if cluster != EVERY_CLUSTER and cluster not in state.clusters:

@@ -6,14 +6,20 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.backtesting import Window, events_by_hpa
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, not_found
+from fleethpa.cli.common.filters import closed_window
+from fleethpa.cli.common.finding import chosen
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render
 from fleethpa.cli.output.table import Column, layout, paint
 from fleethpa.cli.output.times import rfc3339
+from streams.analysis.shadowreport import shadow_report as compare
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -44,8 +50,6 @@ def shadow_report(
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
     controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
     """
-    from fleethpa.cli.common.filters import closed_window
-
     begin, end = closed_window(since, until, session.now_ms())
     reports = session.run(_reports(session, selection, begin, end))
     if output == "table":
@@ -56,11 +60,6 @@ def shadow_report(
 
 
 async def _reports(session: Session, selection: Selection, begin: int, end: int) -> list[ShadowReport]:
-    from fleethpa.cli.common.backtesting import Window, events_by_hpa
-    from fleethpa.cli.common.finding import chosen
-    from fleethpa.cli.common.fleetstate import read_state
-    from streams.analysis.shadowreport import shadow_report as compare
-
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         count = await past.partitions()
@@ -144,8 +143,6 @@ def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
 
 
 def _document(report: ShadowReport) -> dict[str, Any]:
-    import msgspec
-
     made: dict[str, Any] = msgspec.to_builtins(report)
     made.pop("hpa")
     head = {"cluster": report.hpa.cluster, "namespace": report.hpa.namespace, "name": report.hpa.name}

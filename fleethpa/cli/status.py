@@ -10,6 +10,8 @@ import click
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.finding import chosen, nothing_found
+from fleethpa.cli.common.fleetstate import read_state, remark
 from fleethpa.cli.common.problems import Problem, by_cause
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
@@ -32,8 +34,6 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
     Exit 1 where one has not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
     with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
     """
-    from fleethpa.cli.common.finding import chosen, nothing_found
-    from fleethpa.cli.common.fleetstate import read_state, remark
 
     async def work() -> int:
         shown: list[str] = []

@@ -6,13 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+import yaml
 
 from fleethpa.cli.common.brokerconnection import client_settings, connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
+from runtime.acls import Component, acl_commands
+from schemas.decisions import ENGINE
+from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
+from streams.state.rows import PartitionRow, Row, decode_row, partition_key
 
 if TYPE_CHECKING:
     from runtime.topicadmin import TopicDifference, WantedTopic
@@ -99,8 +104,6 @@ def check(session: Session, /, fix: bool, **options: Any) -> int:
 @command_options()
 def acls(session: Session, /, component: str | None, principal: str) -> int:
     """Print the smallest set of permissions of each component, as arguments of kafka-acls.sh."""
-    from runtime.acls import Component, acl_commands
-
     for name in get_args(Component):
         if component in (None, name):
             session.out(f"# {name}")
@@ -117,8 +120,6 @@ def engine(session: Session, /, number: int | None, **written: Any) -> int:
 
     Do it once after `topics init`, and after an upgrade when every worker runs the new release.
     """
-    from schemas.decisions import ENGINE
-
     if number is None:
         return _show_engine(session)
     if number > ENGINE:
@@ -127,9 +128,6 @@ def engine(session: Session, /, number: int | None, **written: Any) -> int:
 
 
 def _show_engine(session: Session) -> int:
-    from schemas.decisions import ENGINE
-    from streams.state.rows import PartitionRow, Row, decode_row, partition_key
-
     async def own_rows() -> list[Row]:
         async with session.past() as past:
             stored = [(number, await past.newest_rows(number)) for number in range(await past.partitions())]
@@ -145,11 +143,8 @@ def _show_engine(session: Session) -> int:
 
 
 def _record_engine(session: Session, number: int, written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.writer import open_writer
-    from schemas.settings import EngineSet
-
     async def work() -> int:
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             body = EngineSet(
                 engine=number, partitions=writer.partitions, author=session.config.author, reason=written["reason"]
             )
@@ -165,8 +160,6 @@ def _record_engine(session: Session, number: int, written: dict[str, Any]) -> in
 
 def _print_manifests(session: Session, options: dict[str, Any]) -> int:
     """Print the topics as manifests; no broker is asked."""
-    import yaml
-
     from runtime.topicadmin import strimzi, wanted_beside
 
     want = wanted_beside({}, options["partitions"], options["replication_factor"])

@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.backtesting import Window
 from fleethpa.cli.common.failures import OK, not_found
+from fleethpa.cli.common.filters import closed_window
+from fleethpa.cli.common.finding import no_such_hpa
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.sources import telling
+from fleethpa.cli.common.tuninglimits import parse_within
+from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory, Progress, run
+from fleethpa.cli.output import tuningpage as pages
+from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
+from fleethpa.cli.output.tuningpage import Tuned
+from streams.history.parallel import cores
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory
     from fleethpa.cli.common.views import HpaView
-    from fleethpa.cli.output.tuningpage import Tuned
     from streams.analysis.tuning import Objective
 
 
@@ -59,10 +68,6 @@ def tune(
     no more overload. cost: fewer replica-hours, overload for up to 0.5 % more of the time. safety: less overload with
     no more replica-hours. The same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
-    from fleethpa.cli.common.filters import closed_window
-    from fleethpa.cli.common.tuninglimits import parse_within
-    from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory
-
     within = parse_within(limits)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
@@ -73,13 +78,6 @@ def tune(
 
 
 async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory, asked: Asked) -> list[Tuned]:
-    from fleethpa.cli.common.backtesting import Window
-    from fleethpa.cli.common.fleetstate import read_state
-    from fleethpa.cli.common.sources import telling
-    from fleethpa.cli.common.tuningruns import InFile, Progress, run
-    from fleethpa.cli.output.tuningpage import Tuned
-    from streams.history.parallel import cores
-
     if isinstance(kept, InFile):
         asked = kept.asked
     async with session.past() as past:
@@ -95,8 +93,6 @@ async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory
 
 
 def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:
-    from fleethpa.cli.common.finding import no_such_hpa
-
     if missing := selection.missing(view.id for view in views):
         raise no_such_hpa(missing[0], [view.id for view in views], selection.namespace)
     chosen = [view for view in views if selection.matches(view.id, view.labels)]
@@ -106,9 +102,6 @@ def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:
 
 
 def _show(session: Session, found: list[Tuned], output: str, *, emit: bool) -> None:
-    from fleethpa.cli.output import tuningpage as pages
-    from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
-
     if output != "table":
         items = [pages.document(each) for each in found]
         session.out(machine({"apiVersion": API_VERSION, "kind": "TuningList", "items": items}, output))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from fleethpa.cli.common.decisionids import asked_id
+from fleethpa.cli.common.deriving import derived_again, document, text
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.sources import past_of
 from fleethpa.cli.output.formats import one
 
 
@@ -19,9 +21,6 @@ def verify(session: Session, id_: str, output: str) -> int:
 
     ID may be short, as lists of decisions print it.
     """
-    from fleethpa.cli.common.deriving import derived_again, document, text
-    from fleethpa.cli.common.sources import past_of
-
     asked = asked_id(id_)
     if asked is None:
         raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")

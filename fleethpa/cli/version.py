@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version as installed
 
 import click
 
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output.formats import one
+from schemas.decisions import ENGINE
 
 UPSTREAM = "v1.37.1"
 """Release of Kubernetes whose HPA controller the engine equals."""
@@ -17,10 +20,6 @@ UPSTREAM = "v1.37.1"
 @command_options()
 def version(session: Session, output: str) -> None:
     """Print the versions of fleethpa, its engine, the upstream controller that it equals, and Python."""
-    from importlib.metadata import version as installed
-
-    from fleethpa.cli.output.formats import one
-    from schemas.decisions import ENGINE
 
     facts = {
         "fleethpa": installed("fleet-hpa"),

@@ -8,6 +8,7 @@ import click
 
 from fleethpa.cli.common.changes import changed_spec, checked, with_metrics
 from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.finding import find_decision, name_and_moment
 from fleethpa.cli.common.manifestfiles import (
     FieldValidation,
     Input,
@@ -18,6 +19,15 @@ from fleethpa.cli.common.manifestfiles import (
 )
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.kubectl.ages import UNKNOWN
+from fleethpa.cli.output import words
+from fleethpa.cli.output.errortexts import one_line
+from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.table import layout
+from streams.analysis.answer import answer
+from streams.analysis.candidate import CandidateError, candidate
+from streams.history.evaluationinputs import evaluation_of
+from streams.history.past import LogGoneError
+from streams.state.guards import left_its_type
 
 if TYPE_CHECKING:
     from streams.analysis.answer import Answer
@@ -73,22 +83,16 @@ def what_if(
     spec = _candidate(read, files, inputs) if files else inputs.spec
     changed, said = _changed(inputs, spec, settings, values)
     said = [*files, *settings, *said]
-    from streams.analysis.answer import answer
 
     before, after = answer(inputs), answer(changed)
     if output == "table":
         session.out("\n".join(_lines(inputs, recorded, before, after, said)))
         return
-    from fleethpa.cli.output.formats import one
 
     session.out(one("WhatIf", _document(inputs, recorded, before, after, settings, values), output))
 
 
 async def _inputs(session: Session, what: str, namespace: str | None) -> tuple[Recorded, EvaluationInputs]:
-    from fleethpa.cli.common.finding import find_decision, name_and_moment
-    from streams.history.evaluationinputs import evaluation_of
-    from streams.history.past import LogGoneError
-
     name, at_ms = name_and_moment(session, what)
     async with session.past() as past:
         found, _ = await find_decision(past, name, namespace, at_ms=at_ms)
@@ -125,8 +129,6 @@ def _candidate(read: Input, files: tuple[str, ...], inputs: EvaluationInputs) ->
 def _changed(
     inputs: EvaluationInputs, spec: dict[str, Any], settings: tuple[str, ...], values: tuple[str, ...]
 ) -> tuple[EvaluationInputs, list[str]]:
-    from streams.analysis.candidate import CandidateError, candidate
-
     changed, said = with_metrics(inputs, values)
     if settings:
         metadata = {"name": inputs.hpa.name, "namespace": inputs.hpa.namespace}
@@ -142,10 +144,6 @@ def _changed(
 def _lines(
     inputs: EvaluationInputs, recorded: Recorded, before: Answer, after: Answer, changes: list[str]
 ) -> list[str]:
-    from fleethpa.cli.output import words
-    from fleethpa.cli.output.errortexts import one_line
-    from fleethpa.cli.output.table import layout
-
     selected = words.short(after.evaluation.selected_metric) or "-"
     rows = [("METRIC", "RECORDED", "WHAT IF", "NOTE")]
     known = {metric.spec.name: metric for metric in before.evaluation.metrics}
@@ -170,8 +168,6 @@ def _counts(made: Answer) -> str:
 
 def _overflowed(inputs: EvaluationInputs, metric: MetricEvaluation) -> str:
     """That the arithmetic left its integer type, and what becomes of it; empty: it did not."""
-    from streams.state.guards import left_its_type
-
     if not left_its_type(metric.calculation):
         return ""
     if inputs.guards.hold_on_overflow:
@@ -184,8 +180,6 @@ def _proposal(metric: Any) -> str:
 
 
 def _note(metric: Any) -> str:
-    from fleethpa.cli.output import words
-
     made = metric.calculation
     return f"ratio {made.ratio:.3f}" + (f": {words.note(made.kept)}" if made.kept else "")
 

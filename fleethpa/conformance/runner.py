@@ -18,6 +18,7 @@ import orjson
 from msgspec import Struct
 
 from fleethpa.conformance import recording
+from fleethpa.conformance.api import API_CHECKS, EXPLANATIONS
 from fleethpa.conformance.compare import AnswerDifference, broken
 from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
@@ -189,7 +190,6 @@ def _check_case(kind: str, case: Json) -> tuple[int, list[AnswerDifference], str
     """Give ticks, unexplained differences, and the class of what is explained."""
     if kind in CHECKS:
         return *next(CHECKS[kind]([case])), None
-    from fleethpa.conformance.api import API_CHECKS, EXPLANATIONS
 
     differences = next(API_CHECKS[kind]([case]))
     reason = EXPLANATIONS[kind](case) if differences and kind in EXPLANATIONS else None
@@ -208,8 +208,6 @@ def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
 
 def _check_api(path: Path, kind: str, lines: list[bytes], limit: int | None, show: int) -> _Part:
     """Check an API kind whose lines refer to each other, in one go."""
-    from fleethpa.conformance.api import API_CHECKS
-
     if kind not in API_KINDS or kind not in API_CHECKS:
         raise UnknownFileKindError(f"{path}: cases of kind {kind} cannot be checked")
     cases = [_decode(path, number, line) for number, line in enumerate(lines, 1)]

@@ -8,7 +8,18 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
+from fleethpa.cli.common.changes import changed_spec, checked
+from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.finding import find_decision
+from fleethpa.cli.common.sources import archive_past
+from fleethpa.cli.output.backtestpage import Reported, page
+from fleethpa.cli.output.explanation import explanation
 from fleethpa.demo.scene import EAST
+from streams.analysis.counterfactual import counterfactuals
+from streams.analysis.openloop import open_loop
+from streams.archive.segments import ArchiveError
+from streams.history.evaluationinputs import Evaluated, evaluation_of
 
 if TYPE_CHECKING:
     from fleethpa.demo.reports import DemoReport
@@ -20,10 +31,6 @@ _WIDEST: Final = 100
 
 async def asked(told: DemoReport, root: Path) -> None:
     """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
-    from fleethpa.cli.common.failures import CommandError
-    from fleethpa.cli.common.sources import archive_past
-    from streams.archive.segments import ArchiveError
-
     past = archive_past(str(root))
     try:
         await _explained(told, past)
@@ -33,11 +40,6 @@ async def asked(told: DemoReport, root: Path) -> None:
 
 
 async def _explained(told: DemoReport, past: Past) -> None:
-    from fleethpa.cli.common.finding import find_decision
-    from fleethpa.cli.output.explanation import explanation
-    from streams.analysis.counterfactual import counterfactuals
-    from streams.history.evaluationinputs import evaluation_of
-
     what = f"`fleethpa explain {EAST} --change --from {past.name}`: why, and what would have changed it."
     told.screen.act(7, "Any decision can be asked why", what)
     found, ending = await find_decision(past, str(EAST), None, change=True)
@@ -52,12 +54,6 @@ async def _explained(told: DemoReport, past: Past) -> None:
 
 
 async def _tried(told: DemoReport, past: Past) -> None:
-    from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
-    from fleethpa.cli.common.changes import changed_spec, checked
-    from fleethpa.cli.output.backtestpage import Reported, page
-    from streams.analysis.openloop import open_loop
-    from streams.history.evaluationinputs import Evaluated
-
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
     told.screen.act(8, "Another spec is tried on what has just happened", what)
     async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleethpa.cli.common.supervisor import Child, Supervisor
+from streams.archive.segments import ArchiveError
+from streams.history.archivepast import ArchivePast
+from streams.history.parallel import ReplayPool
+from streams.history.verification import verify, verify_partition
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.configuration import Config
@@ -38,11 +42,6 @@ class Archiving:
 
     async def verified(self, told: DemoReport) -> None:
         """End the archive as it is and make every decision in it again."""
-        from streams.archive.segments import ArchiveError
-        from streams.history.archivepast import ArchivePast
-        from streams.history.parallel import ReplayPool
-        from streams.history.verification import verify, verify_partition
-
         told.screen.act(
             6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
         )

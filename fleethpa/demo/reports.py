@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import number
 from fleethpa.demo.screen import Screen, Seen
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from schemas.keys import HpaId
 from streams.history.past import Past
 from streams.history.recorded import Recorded
@@ -52,8 +53,6 @@ class DemoReport:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, hpa: HpaId) -> None:
-        from reconciler.clusters.clustererrors import ApiError, UnreachableError
-
         seen = self.screen.pictures.setdefault(str(hpa), Seen())
         path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"
         try:

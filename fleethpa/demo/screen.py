@@ -8,6 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fleethpa.cli.common.session import use_color
 from fleethpa.cli.output.table import clean
 
 _BAR_WIDTH: Final = 10
@@ -36,9 +42,6 @@ class Screen:
 
     def __enter__(self) -> Screen:
         if self.live:
-            from rich.console import Console
-            from rich.live import Live
-
             self._console = Console(highlight=False)
             self._display = Live(
                 get_renderable=self._table, console=self._console, refresh_per_second=4, transient=True
@@ -54,7 +57,6 @@ class Screen:
         if self._console is None:
             print(text, flush=True)
             return
-        from rich.text import Text
 
         self._console.print(Text(text, style=style))
 
@@ -85,9 +87,6 @@ class Screen:
         self._say(text, style)
 
     def _table(self) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table(box=None, padding=(0, 2, 0, 0), expand=False)
         table.add_column("HPA", no_wrap=True, min_width=max(map(len, self.pictures), default=3))
         table.add_column("REPLICAS", no_wrap=True, min_width=8)
@@ -110,6 +109,4 @@ def _bar(seen: Seen) -> str:
 
 def wants_live(choice: Mapping[str, Any]) -> bool:
     """Whether stdout is a terminal that takes colours and moving parts."""
-    from fleethpa.cli.common.session import use_color
-
     return bool(sys.stdout.isatty()) and use_color(str(choice.get("color") or "auto"), sys.stdout)

@@ -19,8 +19,14 @@ from fleethpa.cli.common import devruntime
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.devruntime import DevStack
 from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.sources import open_past
 from fleethpa.cli.common.supervisor import Child, Supervisor
+from fleethpa.cli.common.writer import open_writer
+from fleethpa.simulator.broker import EmbeddedBroker
+from schemas.decisions import ENGINE
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.topics import TOPICS
 
 if TYPE_CHECKING:
     from fleethpa.simulator.simulatedfleet import Fleet
@@ -109,9 +115,6 @@ class Stack:
         self._publish()
 
     def _broker(self) -> str:
-        from fleethpa.simulator.broker import EmbeddedBroker
-        from schemas.topics import TOPICS
-
         broker = EmbeddedBroker()
         bootstrap = broker.start()
         self._exit.callback(broker.stop)
@@ -127,9 +130,6 @@ class Stack:
         return str(plan.fleet.write_kubeconfig(plan.folder.resolve() / "kubeconfig"))
 
     async def _write_settings(self) -> None:
-        from fleethpa.cli.common.writer import open_writer
-        from schemas.decisions import ENGINE
-
         async with open_writer(self.config) as writer:
             engine = EngineSet(engine=ENGINE, partitions=writer.partitions, author=AUTHOR, reason="first start")
             settings = SettingsSet(cluster="*", settings=self._plan.settings, author=AUTHOR, reason="development stack")
@@ -187,9 +187,6 @@ class Stack:
             raise self._not_ready(f"the stack was not ready within {timeout_s:.0f}s") from error
 
     async def _until_evaluated(self, hpas: int) -> None:
-        from fleethpa.cli.common.fleetstate import read_state
-        from fleethpa.cli.common.sources import open_past
-
         async with open_past("kafka", self.config) as past:
             while True:
                 state = await read_state(past)

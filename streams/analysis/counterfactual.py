@@ -7,7 +7,7 @@ milli nearer to the recorded one still gives the recorded answer.
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from streams.analysis.answer import Answer, answer
 from streams.analysis.unlimited import without
@@ -272,8 +272,6 @@ def _first(low: int, high: int, test: Callable[[int], bool]) -> int:
 
 def _release(inputs: EvaluationInputs, recorded: Answer) -> Release | None:
     """When the recommendation that holds the count no longer counts, and the answer then."""
-    from msgspec import structs
-
     normalization = recorded.evaluation.normalization
     if (
         normalization is None

@@ -7,7 +7,7 @@ candidate wants has an effect, so nothing is assumed.
 
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from streams.analysis.answer import Answer, answer
 from streams.analysis.candidate import Candidate
@@ -102,6 +102,4 @@ class Memory:
 
 
 def _with_history(inputs: EvaluationInputs, history: History) -> EvaluationInputs:
-    from msgspec import structs
-
     return structs.replace(inputs, history=history)

@@ -362,7 +362,9 @@ def test_help_imports_nothing_heavy_and_starts_fast() -> None:
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     best = min(_cpu_s([sys.executable, "-c", code]) for _ in range(3))
-    assert best < 0.45  # the budget is 0.3 s on an idle machine; a shared one has colder caches
+    # The budget is 0.3 s on an idle machine; a busy one is measured by what Python and three libraries need there.
+    libraries = min(_cpu_s([sys.executable, "-c", "import asyncio, click, msgspec"]) for _ in range(3))
+    assert best < max(0.3, 3.5 * libraries)
 
 
 def _cpu_s(arguments: list[str]) -> float:

@@ -139,7 +139,7 @@ def test_a_backtest_of_more_than_can_be_held_reads_the_log_again(ask: Any, monke
             async for event in events:
                 yield event
 
-    monkeypatch.setattr("streams.history.evaluationinputs.events_between", counted)
+    monkeypatch.setattr("fleethpa.cli.common.backtesting.events_between", counted)
     monkeypatch.setattr("fleethpa.cli.common.backtesting.MOST_HELD", most)
     assert ask(*arguments).stdout == at_once
     assert readings > SMALL.partitions

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.rbac import custom_rules, enforcing_rules, observing_rules, rule_lines
+from reconciler.core.objectbodies import DERIVED_KINDS, target_of
+
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient, ClusterConfig
 
@@ -47,8 +51,6 @@ class Access:
     @property
     def missing_rules(self) -> list[str]:
         """The rules that give what is lacking, as lines to paste below `rules:`."""
-        from reconciler.clusters.rbac import rule_lines
-
         return rule_lines(map(str, self.denied))
 
     @property
@@ -66,15 +68,11 @@ class Access:
 
 def wanted(*, enforce: bool) -> list[Permission]:
     """The permissions of `fleethpa clusters rbac`."""
-    from reconciler.clusters.rbac import enforcing_rules, observing_rules
-
     return _permissions(observing_rules() + (enforcing_rules() if enforce else []))
 
 
 def wanted_custom(resource: str, *, enforce: bool) -> list[Permission]:
     """The permissions for a custom resource that is scaled (`widgets.example.com`)."""
-    from reconciler.clusters.rbac import custom_rules
-
     return _permissions(custom_rules(resource, enforce=enforce))
 
 
@@ -93,7 +91,6 @@ async def review(
 ) -> Access:
     """Ask a cluster for its version, about these permissions and those for the custom resources that HPAs scale."""
     from reconciler.clusters.client import ClusterClient
-    from reconciler.clusters.clustererrors import ClusterError
 
     client, gate = ClusterClient(cluster), asyncio.Semaphore(_AT_ONCE)
 
@@ -116,9 +113,7 @@ async def review(
 
 async def _custom_resources(client: ClusterClient, namespace: str) -> list[str]:
     """The custom resources that HPAs scale, as `widgets.example.com`; none where HPAs may not be listed."""
-    from reconciler.clusters.clustererrors import ApiError
     from reconciler.clusters.discovery import Discovery
-    from reconciler.core.objectbodies import DERIVED_KINDS, target_of
 
     scope = f"namespaces/{namespace}/" if namespace else ""
     try:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import CommandError, not_found, usage
+from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.manifestfiles import Input, check_hpa
+from fleethpa.cli.output.backtestpage import minutes
 from schemas.keys import HpaId, partition_for
+from streams.analysis.candidate import CandidateError, candidate
+from streams.analysis.hpabacktest import backtest
+from streams.analysis.revisions import differences
+from streams.history.evaluationinputs import events_between, hpa_of
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.selection import Selection
@@ -38,8 +44,6 @@ class Wish:
     @property
     def changes(self) -> list[str]:
         """What the candidate changes in the deployed spec."""
-        from streams.analysis.revisions import differences
-
         return differences(self.deployed, self.body["spec"])
 
 
@@ -91,8 +95,6 @@ def _of_files(read: Input, selection: Selection, views: list[HpaView]) -> list[W
 
 
 def _of_settings(settings: tuple[str, ...], selection: Selection, views: list[HpaView]) -> list[Wish]:
-    from fleethpa.cli.common.finding import no_such_hpa
-
     chosen = [view for view in views if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):
         raise no_such_hpa(missing[0], [view.id for view in views], selection.namespace)
@@ -129,8 +131,6 @@ async def _held(
     past: Past, hpas: list[HpaId], number: int, window: Window, native: bool
 ) -> dict[HpaId, list[HpaEvent]]:
     """The events of the first of some HPAs: of as many as can be held."""
-    from streams.history.evaluationinputs import events_between, hpa_of
-
     found: dict[HpaId, list[HpaEvent]] = {hpa: [] for hpa in hpas}
     held = 0
     between = events_between(past, number, window.since_ms, window.until_ms, found.__contains__, native=native)
@@ -238,9 +238,6 @@ def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) ->
     Raises:
         CommandError: one cannot be tried on the recording (exit 2), or nothing was recorded (exit 4).
     """
-    from streams.analysis.candidate import CandidateError, candidate
-    from streams.analysis.hpabacktest import backtest
-
     results = []
     for wish in found:
         if not events[wish.hpa]:
@@ -257,8 +254,6 @@ def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) ->
 
 def notes(result: Backtest) -> list[str]:
     """What to keep in mind about this result, beside what the model can never know."""
-    from fleethpa.cli.output.backtestpage import minutes
-
     said = []
     recorded = result.recorded
     if recorded.at_max_minutes and recorded.worst_overload > 1:

@@ -13,6 +13,8 @@ from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import alike
 from schemas.kubernetes.hpa import metric_name, metric_source
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from streams.analysis.varied import total_of, varied
+from streams.hpa.observation import PodSamples
 
 if TYPE_CHECKING:
     from streams.analysis.varied import Varied
@@ -143,8 +145,6 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
     Raises:
         CommandError: no such metric, or the metric has no value in this evaluation (exit 2).
     """
-    from streams.analysis.varied import varied
-
     said = []
     for text in settings:
         name, value = split(text, "--metric")
@@ -173,8 +173,6 @@ def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> 
     if relative := _RELATIVE.fullmatch(value):
         share = Fraction(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
         return max(0, round(number.now * (1 + share)))
-    from streams.analysis.varied import total_of
-    from streams.hpa.observation import PodSamples
 
     if percent := _PERCENT.fullmatch(value):
         if number.spec.calculation != "utilization":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import click
+
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.session import SHARED, Session
 
 _LIMIT_S: Final = 2.0
 
@@ -18,10 +22,6 @@ def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def _known(context: click.Context) -> list[str]:
-    import asyncio
-
-    from fleethpa.cli.common.fleetstate import read_state
-    from fleethpa.cli.common.session import SHARED, Session
 
     options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
     session = Session((context.find_root().obj or {}) | options)

@@ -11,12 +11,17 @@ import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fleethpa.cli.common.failures import CommandError, unreadable_text, usage
-
-if TYPE_CHECKING:
-    from schemas.connection import KafkaSettings
+from schemas.connection import (
+    ENVIRONMENT_PREFIX,
+    KafkaSettings,
+    SettingsError,
+    environment_given,
+    gather,
+    properties_given,
+)
 
 KEYS: Final = ("brokers", "kafkaConfig", "kubeconfig", "contexts", "author")
 ORIGINS: Final = {"flag": "--brokers", "environment": "FLEETHPA_BROKERS or FLEETHPA_KAFKA_BOOTSTRAP_SERVERS"}
@@ -79,8 +84,6 @@ class Config:
         return self._gathered()[1]
 
     def _gathered(self) -> tuple[KafkaSettings, dict[str, str]]:
-        from schemas.connection import KafkaSettings, SettingsError, environment_given, gather, properties_given
-
         properties = _read_text(self.kafka_config, "--kafka-config") if self.kafka_config else ""
         try:
             by_properties, by_environment = properties_given(properties), environment_given(os.environ)
@@ -102,8 +105,6 @@ class Config:
         Raises:
             CommandError: one is not; names where it came from (exit 2).
         """
-        from schemas.connection import KafkaSettings, SettingsError
-
         if not brokers:
             return
         try:
@@ -192,8 +193,6 @@ def _from_flags(flags: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    from schemas.connection import ENVIRONMENT_PREFIX
-
     return _given(
         {
             "brokers": environ.get("FLEETHPA_BROKERS") or environ.get(f"{ENVIRONMENT_PREFIX}BOOTSTRAP_SERVERS"),

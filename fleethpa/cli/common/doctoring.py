@@ -6,12 +6,18 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
+from fleethpa.cli.common.access import review, wanted
+from fleethpa.cli.common.brokerconnection import client_settings
 from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.findings import CheckResult
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.problems import by_cause
+from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
+from streams.state.logerrors import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.access import Access
@@ -30,9 +36,6 @@ SHOWN: Final = 20
 
 async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[CheckResult]:
     """Look at the areas, in order; without Kafka only at the member clusters."""
-    from fleethpa.cli.common.fleetstate import read_state
-    from streams.state.logerrors import CoreError, UnknownEngineError
-
     state: FleetState | None = None
     if set(areas) - {"access"}:
         began = time.monotonic()
@@ -74,7 +77,6 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
 async def _topics(session: Session) -> list[CheckResult]:
     from aiokafka.errors import IncompatibleBrokerVersion, KafkaError
 
-    from fleethpa.cli.common.brokerconnection import client_settings
     from runtime.topicadmin import check_beside
 
     try:
@@ -150,7 +152,6 @@ async def _words(session: Session) -> tuple[Heard, Unread] | CheckResult:
     """Read what each part said last; a warning where this user may not."""
     from aiokafka.errors import KafkaError
 
-    from fleethpa.cli.common.brokerconnection import client_settings
     from fleethpa.cli.common.heartbeats import heard_lately, unread
 
     settings = client_settings(session.config)
@@ -184,8 +185,6 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
 
 
 def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
-    from fleethpa.cli.output.errortexts import one_line
-
     name, troubles = cluster.name, cluster.troubles
     for trouble in troubles:
         level: Literal["failure", "warning"] = "failure" if trouble.is_grave else "warning"
@@ -222,9 +221,6 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
 
 
 async def _access(session: Session, state: FleetState | None) -> AsyncIterator[CheckResult]:
-    from fleethpa.cli.common.access import review, wanted
-    from fleethpa.cli.common.parts import member_clusters
-
     if not session.config.kubeconfig:
         yield CheckResult("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from fleethpa.cli.output.formats import to_json_line
+from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId
 from streams.history.recorded import Recorded
 
@@ -117,8 +118,6 @@ def _cell(kind: str, value: Any) -> Any:
 
 
 def _rfc3339(time_ms: int) -> str:
-    from fleethpa.cli.output.times import rfc3339
-
     return rfc3339(time_ms)
 
 

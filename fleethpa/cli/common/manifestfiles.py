@@ -14,7 +14,10 @@ import click
 
 from fleethpa.cli.common.failures import unreadable_text, usage
 from fleethpa.cli.common.session import Session
+from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
 from schemas.kubernetes.manifests import ManifestSyntaxError, load_manifests
+from schemas.kubernetes.strictfields import strict_errors
+from schemas.kubernetes.validation import validate_create
 
 if TYPE_CHECKING:
     from schemas.kubernetes.strictfields import StrictError
@@ -99,9 +102,6 @@ def warn_about_fields(session: Session, read: Input) -> None:
 
 def field_problems(manifest: FileManifest) -> list[StrictError]:
     """The unknown and duplicate fields of an HPA; empty for one that `check_hpa` finds to be unreadable."""
-    from schemas.kubernetes.hpa import ManifestError
-    from schemas.kubernetes.strictfields import strict_errors
-
     try:
         return strict_errors(manifest.body, manifest.duplicates)
     except ManifestError:
@@ -110,9 +110,6 @@ def field_problems(manifest: FileManifest) -> list[StrictError]:
 
 def check_hpa(manifest: FileManifest, namespace: str) -> tuple[dict[str, Any], list[str]]:
     """Return the defaulted autoscaling/v2 object of a manifest, and every error of it, in the API server's words."""
-    from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
-    from schemas.kubernetes.validation import validate_create
-
     metadata = _metadata(manifest.body)
     whole = manifest.body | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}
     strict = field_problems(manifest) if manifest.validate == "strict" else []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from reconciler.clusters.clustererrors import ConfigError
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterConfig
@@ -28,7 +29,6 @@ def member_clusters(config: Config, in_cluster_name: str = "") -> tuple[ClusterC
         CommandError: the kubeconfig cannot be used, or none is known (exit 2).
     """
     from reconciler.clusters.client import ClusterConfig, clusters_of
-    from reconciler.clusters.clustererrors import ConfigError
 
     if in_cluster_name:
         return (ClusterConfig(in_cluster_name),)

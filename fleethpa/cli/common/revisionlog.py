@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleethpa.cli.common.failures import CommandError, not_found, usage
+from fleethpa.cli.common.finding import no_such_hpa, sole_id
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.times import rfc3339
+from schemas.keys import partition_for
+from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
+from streams.analysis.revisions import history
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
@@ -27,8 +34,6 @@ async def read_revisions(
     Raises:
         CommandError: no such HPA (exit 4), several, or a source that cannot be read.
     """
-    from fleethpa.cli.common.fleetstate import read_state
-
     if len(selection.refs) > 1:
         named = ", ".join(map(str, selection.refs))
         raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
@@ -47,9 +52,6 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
     Raises:
         ArchiveError, CoreError: the source cannot be read.
     """
-    from schemas.keys import partition_for
-    from streams.analysis.revisions import history
-
     found: list[Revision] = []
     number = partition_for(hpa.namespace_key, await past.partitions())
     partition = await past.restored(number, before_ms=since_ms)
@@ -64,8 +66,6 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
 
 def _meant(state: FleetState, selection: Selection) -> HpaId:
     """The only HPA that is meant: among those that exist, else among those that were deleted."""
-    from fleethpa.cli.common.finding import no_such_hpa, sole_id
-
     for known in (state.hpas, sorted(state.forgotten)):
         if found := [hpa for hpa in known if selection.matches(hpa)]:
             return sole_id(found, str(selection))
@@ -90,8 +90,6 @@ def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tup
     Raises:
         CommandError: there is none (exit 4).
     """
-    from schemas.kubernetes.hpa import semantically_equal_spec
-
     for each in reversed(found):
         if each.spec is not None and not semantically_equal_spec(each.spec, current):
             return each, each.spec
@@ -122,8 +120,6 @@ def change_text(revision: Revision) -> str:
 
 def revision_document(hpa: HpaId, each: Revision) -> Json:
     """A change as machine formats show it."""
-    import msgspec
-
     made: Json = msgspec.to_builtins(each)
     head = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
     return head | made | {"time": rfc3339(each.time)}

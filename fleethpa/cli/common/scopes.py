@@ -11,6 +11,8 @@ import click
 from msgspec import structs
 
 from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.finding import chosen, matching_clusters
+from fleethpa.cli.common.fleetstate import fleet_now
 from fleethpa.cli.common.selection import (
     DEFAULT_NAMESPACE,
     Selection,
@@ -22,6 +24,7 @@ from fleethpa.cli.common.selection import (
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.writing import PlannedRecord
 from schemas.keys import EVERY_CLUSTER
+from schemas.settings import ClusterSettings, SettingsSet
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
@@ -73,9 +76,6 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
     Raises:
         CommandError: a name or a glob means nothing that is known (exit 4).
     """
-    from fleethpa.cli.common.finding import matching_clusters
-    from fleethpa.cli.common.fleetstate import fleet_now
-
     if scope.everything and command.command != "mode":
         # The stop button reads nothing first.
         return [PlannedRecord(f"fleet {words}", structs.replace(command, cluster=EVERY_CLUSTER), EVERY_CLUSTER)]
@@ -93,8 +93,6 @@ async def writes_of(session: Session, scope: Scope, command: Command, words: str
 
 
 def _of_hpas(state: FleetState, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
-    from fleethpa.cli.common.finding import chosen
-
     refs = tuple(parse_ref(name) for name in scope.names)
     selection = Selection(refs, scope.namespace or DEFAULT_NAMESPACE, scope.clusters)
     return [
@@ -121,7 +119,6 @@ def _of_namespaces(
 
 def _default_mode(state: FleetState, clusters: list[str], command: Command, words: str) -> list[PlannedRecord]:
     """The mode of whole clusters is their setting; the fleet's holds where a cluster has none of its own."""
-    from schemas.settings import ClusterSettings, SettingsSet
 
     def write(name: str) -> PlannedRecord:
         settings = ClusterSettings(default_mode=command.mode)

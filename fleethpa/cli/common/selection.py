@@ -12,6 +12,7 @@ import click
 
 from fleethpa.cli.common.failures import usage
 from schemas.keys import HpaId
+from schemas.kubernetes.selectors import SelectorError, parse_selector
 
 R = TypeVar("R")
 DEFAULT_NAMESPACE: Final = "default"
@@ -157,8 +158,6 @@ def label_test(text: str) -> Callable[[Mapping[str, str]], bool]:
     Raises:
         CommandError: it cannot be read (exit 2).
     """
-    from schemas.kubernetes.selectors import SelectorError, parse_selector
-
     try:
         selector = parse_selector(text)
     except SelectorError as error:

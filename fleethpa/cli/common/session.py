@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import time
@@ -17,8 +18,11 @@ from fleethpa.cli.common.configuration import Config, load
 from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
+from fleethpa.cli.output.jsonpath import PREFIX, check
+from fleethpa.cli.output.times import parse_duration_ms
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.writer import Writer
     from streams.history.past import Past
 
 P = ParamSpec("P")
@@ -56,7 +60,6 @@ class Session:
         text = self.options.get("timeout")
         if not text:
             return None
-        from fleethpa.cli.output.times import parse_duration_ms
 
         found_ms = parse_duration_ms(text, "--timeout")
         if not found_ms:
@@ -98,13 +101,14 @@ class Session:
     @functools.cached_property
     def _archive_clock_ms(self) -> int:
         from fleethpa.cli.common.sources import archive_past
-        from fleethpa.cli.common.unreadable import unreadable
         from streams.archive.segments import ArchiveError
 
         past = archive_past(self.source)
         try:
             return past.newest_ms() or time.time_ns() // 1_000_000
         except ArchiveError as error:
+            from fleethpa.cli.common.unreadable import unreadable
+
             raise unreadable(error, self) or error from error
 
     @property
@@ -155,7 +159,6 @@ class Session:
             CommandError: the time is over (exit 124).
         """
         import asyncio
-        import gc
 
         if not brief:
             gc.enable()
@@ -201,6 +204,18 @@ class Session:
                 return
             async with reading(self, past):
                 yield past
+
+    @asynccontextmanager
+    async def writer(self) -> AsyncIterator[Writer]:
+        """Open a writer to the public topics.
+
+        Raises:
+            CommandError: the brokers cannot be reached, or the topics do not exist (exit 3).
+        """
+        from fleethpa.cli.common.writer import open_writer
+
+        async with open_writer(self.config) as writer:
+            yield writer
 
 
 def use_color(choice: str, stream: Any) -> bool:
@@ -297,8 +312,6 @@ class OutputFormat(click.Choice[str]):
         return "json" in self.choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from fleethpa.cli.output.jsonpath import PREFIX, check
-
         if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
             return super().convert(value, param, ctx)
         check(value.removeprefix(PREFIX))

@@ -11,8 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleethpa.cli.common.brokerconnection import client_settings, connecting, missing_topic
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.session import Session
+from streams.archive.layout import LOG, open_archive
+from streams.archive.segmentreader import PartitionReader
+from streams.archive.segments import ArchiveError, MissingTopicError
+from streams.history.archivepast import ArchivePast
+from streams.history.parallel import cores
 
 _SMALL_RECORDS = 10_000
 EVERY_S = 10.0
@@ -21,7 +27,6 @@ LIVE_EVERY_S = 1.0
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.configuration import Config
-    from streams.history.archivepast import ArchivePast
     from streams.history.past import Past
 
 
@@ -35,7 +40,6 @@ def past_of(session: Session, *, checked: bool = True) -> Past:
     """
     if session.source != "kafka":
         return archive_past(session.source, session.at_ms, checked=checked)
-    from fleethpa.cli.common.brokerconnection import client_settings
     from streams.history.kafkapast import KafkaPast
 
     return KafkaPast(client_settings(session.config), session.at_ms)
@@ -47,9 +51,6 @@ def archive_past(folder: str, at_ms: int | None = None, *, checked: bool = True)
     Raises:
         CommandError: it is not an archive (exit 2).
     """
-    from streams.archive.segments import ArchiveError
-    from streams.history.archivepast import ArchivePast
-
     past = ArchivePast(Path(folder), checked, at_ms)
     try:
         past.check_folder()
@@ -68,8 +69,6 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
     if source != "kafka":
         yield archive_past(source, at_ms)
         return
-    from fleethpa.cli.common.brokerconnection import client_settings, connecting, missing_topic
-    from streams.archive.segments import MissingTopicError
     from streams.history.kafkapast import KafkaPast
 
     settings = client_settings(config)
@@ -84,12 +83,6 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
 
 def jobs_for(past: Past) -> int:
     """How many processes the work on a past is worth: starting one costs more than replaying a small archive."""
-    from streams.archive.layout import LOG, open_archive
-    from streams.archive.segmentreader import PartitionReader
-    from streams.archive.segments import ArchiveError
-    from streams.history.archivepast import ArchivePast
-    from streams.history.parallel import cores
-
     if not isinstance(past, ArchivePast):
         return cores()
     try:

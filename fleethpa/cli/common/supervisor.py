@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -113,6 +114,4 @@ class Supervisor:
 
 def _die_with_parent() -> None:
     """Ask the kernel to end this child when its parent is gone, however that ended."""
-    import ctypes
-
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

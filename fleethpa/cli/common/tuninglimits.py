@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fleethpa.cli.common.failures import CommandError, usage
-
-if TYPE_CHECKING:
-    from streams.analysis.tuning import Within
+from streams.analysis.tuning import Within
 
 _FIELDS: Final = {
     "target": "target",
@@ -26,8 +24,6 @@ def parse_within(text: str | None) -> Within:
     Raises:
         CommandError: an unknown field, or not a range (exit 2).
     """
-    from streams.analysis.tuning import Within
-
     found: dict[str, tuple[float | None, float | None]] = {}
     for part in (text or "").split(",") if text else ():
         name, _, value = part.strip().partition("=")

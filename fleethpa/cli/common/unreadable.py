@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleethpa.cli.common.brokerconnection import missing_topic
 from fleethpa.cli.common.failures import USAGE, CommandError, usage
+from schemas.codec import WireError
+from streams.archive.segments import ArchiveError, MissingTopicError
+from streams.history.past import LogGoneError
+from streams.state.logerrors import CoreError
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.session import Session
@@ -12,12 +17,6 @@ if TYPE_CHECKING:
 
 def unreadable(error: Exception, session: Session) -> CommandError | None:
     """Say what an error of reading the source that `--from` names means for the user; None: it is no such error."""
-    from fleethpa.cli.common.brokerconnection import missing_topic
-    from schemas.codec import WireError
-    from streams.archive.segments import ArchiveError, MissingTopicError
-    from streams.history.past import LogGoneError
-    from streams.state.logerrors import CoreError
-
     if isinstance(error, LogGoneError):
         return CommandError(str(error), code=USAGE)
     if isinstance(error, MissingTopicError):

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fleethpa.cli.common.brokerconnection import client_settings, connecting, partition_counts
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import unreachable
 from runtime.publicrecords import Publisher
@@ -102,7 +103,6 @@ async def open_writer(config: Config) -> AsyncIterator[Writer]:
     """
     from aiokafka import TopicPartition
 
-    from fleethpa.cli.common.brokerconnection import client_settings, connecting, partition_counts
     from runtime import kafkaclients
 
     settings = client_settings(config)

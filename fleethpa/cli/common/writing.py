@@ -13,6 +13,9 @@ import click
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.times import parse_duration_ms
+from schemas.topics import AUTOSCALERS, SETTINGS
+from streams.ingest.bodies import SourcePlace, normalize
+from streams.ingest.pieces import Refusal
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.writer import Fate, SentRecord, Writer
@@ -136,9 +139,6 @@ def check_writes(writes: Sequence[PlannedRecord]) -> None:
     Raises:
         CommandError: one would be rejected (exit 2).
     """
-    from schemas.topics import AUTOSCALERS, SETTINGS
-    from streams.ingest.bodies import SourcePlace, normalize
-    from streams.ingest.pieces import Refusal
 
     def refuse(refusal: Refusal) -> None:
         raise refusal

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from fleethpa.cli.output.stepplot import step_plot
 from fleethpa.cli.output.times import rfc3339, span
+from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.measures import total
+from streams.analysis.scores import by_hours
 
 if TYPE_CHECKING:
     from streams.analysis.hpabacktest import Backtest
@@ -170,8 +175,6 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 def unknown(model: str) -> Sequence[str]:
     """What the model cannot know."""
-    from streams.analysis.closedloop import UNKNOWN
-
     return UNKNOWN if model == "closed" else OPEN_UNKNOWN
 
 
@@ -182,9 +185,6 @@ def caution(model: str) -> list[str]:
 
 def totals(results: Sequence[Backtest]) -> list[tuple[str, ...]]:
     """The rows of all HPAs together; none where there is only one."""
-    from streams.analysis.measures import total
-    from streams.analysis.scores import by_hours
-
     if len(results) < 2:
         return []
     rows = table_rows(total(r.recorded for r in results), total(r.candidate for r in results))
@@ -201,8 +201,6 @@ def summary(results: Sequence[Backtest], failed: Sequence[str]) -> list[str]:
 
 def document(reported: Reported) -> dict[str, Any]:
     """One HPA for machine formats."""
-    import msgspec
-
     result = reported.result
     made: dict[str, Any] = {
         "cluster": result.hpa.cluster,

@@ -10,6 +10,7 @@ from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.metricline import metric_line
 from fleethpa.cli.output.table import clean, layout, paint
 from fleethpa.cli.output.times import age, rfc3339, shown, span
+from fleethpa.cli.output.would import lines as would_lines
 from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms
 
@@ -269,7 +270,5 @@ def _tail(decision: Decision, would: Counterfactuals | None) -> list[str]:
     lines[0] = lines[0].rstrip() + f"      Recompute: fleethpa verify {decision.id}"
     lines += [f"Event    {kind} {reason}: {message}" for kind, reason, message in decision.events]
     if would is not None:
-        from fleethpa.cli.output.would import lines as would_lines
-
         lines += would_lines(would)
     return lines

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
+from fleethpa.cli.output.jsonpath import PREFIX, jsonpath
 from fleethpa.cli.output.table import Column, Widths, table
 
 T = TypeVar("T")
@@ -77,8 +78,6 @@ def one(kind: str, body: dict[str, Any], output: str) -> str:
 
 def machine(whole: dict[str, Any], output: str) -> str:
     """A whole document in a machine format (`json`, `jsonl`, `yaml` or `jsonpath=…`)."""
-    from fleethpa.cli.output.jsonpath import PREFIX, jsonpath
-
     if output.startswith(PREFIX):
         # A command ends its output with a newline; a template that does so too means the same one.
         return jsonpath(output.removeprefix(PREFIX), whole).removesuffix("\n")

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from fleethpa.cli.output.times import rfc3339, span
+from streams.analysis.closedloop import UNKNOWN
+from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import HpaView
@@ -52,8 +56,6 @@ def page(tuned: Tuned) -> list[str]:
 
 def differing(found: Tuning) -> list[str]:
     """What the proposal changes in the deployed spec."""
-    from streams.analysis.revisions import differences
-
     return differences(found.deployed, found.spec)
 
 
@@ -131,8 +133,6 @@ def ranking(found: Sequence[Tuned]) -> list[str]:
 
 def caution() -> list[str]:
     """The closing lines of every report."""
-    from streams.analysis.closedloop import UNKNOWN
-
     return [
         "A proposal cannot know:",
         "  - whether the future is like the past: loads, releases and dependencies change",
@@ -154,8 +154,6 @@ def manifest(tuned: Tuned) -> dict[str, Any] | None:
 
 def document(tuned: Tuned) -> dict[str, Any]:
     """One HPA for machine formats."""
-    import msgspec
-
     hpa, found = tuned.view.id, tuned.found
     made: dict[str, Any] = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
     if found is None:
