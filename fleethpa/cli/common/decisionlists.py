@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,8 +22,10 @@ from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import shown
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
-from streams.history.past import Past
 from streams.history.recorded import Recorded
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
 
 DEFAULT_LAST: Final = 50
 RECENT_MS: Final = 15 * 60_000

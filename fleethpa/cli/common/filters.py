@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
@@ -15,7 +15,9 @@ from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
 from schemas.decisions import Limit
 from schemas.kubernetes.gotimes import parse_time_ms
-from streams.history.recorded import Recorded
+
+if TYPE_CHECKING:
+    from streams.history.recorded import Recorded
 
 R = TypeVar("R")
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}

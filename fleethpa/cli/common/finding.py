@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.common.decisionids import AskedId, asked_id, only
 from fleethpa.cli.common.failures import CommandError, not_found, usage
@@ -17,8 +17,10 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
-from streams.history.past import Past
-from streams.history.recorded import Recorded
+
+if TYPE_CHECKING:
+    from streams.history.past import Past
+    from streams.history.recorded import Recorded
 
 _MOST_LABELS: Final = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import not_found, usage
@@ -15,15 +15,17 @@ from fleethpa.cli.output.times import rfc3339, span
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.archive.segments import ArchiveError
-from streams.history.past import Folded, Past
 from streams.state.clustersettings import merge
 from streams.state.guards import standing
-from streams.state.hpastate import Hpa
 from streams.state.logerrors import CoreError
 from streams.state.moves import Move
-from streams.state.namespace import Namespace
-from streams.state.partitionstate import State
 from streams.state.rows import PartitionRow, Pause, ServedRow, decode_row, partition_key
+
+if TYPE_CHECKING:
+    from streams.history.past import Folded, Past
+    from streams.state.hpastate import Hpa
+    from streams.state.namespace import Namespace
+    from streams.state.partitionstate import State
 
 ALL: Final = "*"
 LIVE_GAP_MS: Final = 15_000

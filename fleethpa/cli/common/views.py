@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fleethpa.cli.common.clustertroubles import ClusterTrouble, troubles_of
 from fleethpa.cli.common.problems import Problem, problems_of
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.history.recorded import Recorded
 from streams.state.moves import Fight, Move, fight_now
-from streams.state.namespace import Namespace
 from streams.state.rows import PartitionRow, ReportRow, ServedRow
+
+if TYPE_CHECKING:
+    from streams.history.recorded import Recorded
+    from streams.state.namespace import Namespace
 
 INGEST_QUIET_MS: Final = 20_000
 """Ingest appends at least one record in 5 s to every partition of the log."""
