@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.backtesting import MOST_REDUCED, Window, readers_by_hpa
 from fleethpa.cli.common.failures import OK, CommandError, not_found, usage
+from fleethpa.cli.common.filters import closed_window
+from fleethpa.cli.common.finding import chosen
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output import regretpage as pages
+from fleethpa.cli.output.formats import machine
+from streams.analysis.regret import RegretReader
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.backtesting import Window
     from streams.analysis.regret import Regret
 
 
@@ -34,11 +40,6 @@ def regret(
     The causes add up to the whole. Nothing about latency or money is in the log: a price is used only where --price
     gives one.
     """
-    from fleethpa.cli.common.backtesting import Window
-    from fleethpa.cli.common.filters import closed_window
-    from fleethpa.cli.output import regretpage as pages
-    from fleethpa.cli.output.formats import machine
-
     per_hour = parse_price(price)
     begin, end = closed_window(since, until, session.now_ms())
     found = session.run(_regrets(session, selection, Window(begin, end)))
@@ -71,11 +72,6 @@ def _no_price(text: str) -> CommandError:
 
 
 async def _regrets(session: Session, selection: Selection, window: Window) -> list[Regret]:
-    from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
-    from fleethpa.cli.common.finding import chosen
-    from fleethpa.cli.common.fleetstate import read_state
-    from streams.analysis.regret import RegretReader
-
     async with session.past() as past:
         views = chosen(await read_state(past), selection)
         count = await past.partitions()

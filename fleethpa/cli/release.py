@@ -28,13 +28,18 @@ import click
 
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
+from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.handover import NativeHpas, Place, batches, deletion_of, native_hpas, parse_place
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
 from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.words import counted
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
+from streams.analysis.revisions import differences
+from streams.state.clustersettings import effective
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -103,8 +108,6 @@ def release(session: Session, /, place: str, include_held: bool, native_wait: st
 
 
 async def _release(session: Session, place: Place, include_held: bool, native_s: float, written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.fleetstate import fleet_now
-
     async with native_hpas(session, place.cluster) as api:
         state = await fleet_now(session)
         views = [view for hpa, view in state.hpas.items() if place.holds(hpa) and view.origin == "central"]
@@ -152,8 +155,6 @@ def _check_controller(state: FleetState, cluster: str) -> None:
     Raises:
         CommandError: it was set or proven that the cluster has no native controller (exit 1).
     """
-    from streams.state.clustersettings import effective
-
     if effective(state.settings, cluster).native_absent:
         raise CommandError(
             f"cluster {cluster} has no native HPA controller, so nothing would scale what is released",
@@ -211,9 +212,6 @@ def _conflict(
     view: HpaView, native: Json | None, drivers: Mapping[tuple[str, str, str, str], list[HpaId]]
 ) -> CommandError | None:
     """What another native HPA has against it."""
-    from schemas.kubernetes.hpa import semantically_equal_spec
-    from streams.analysis.revisions import differences
-
     others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
     if others:
         return CommandError(
@@ -233,8 +231,6 @@ def _conflict(
 
 def _held(state: FleetState, view: HpaView) -> str:
     """Why fleethpa does not scale an HPA now; empty: it does. The pause of an earlier release does not count."""
-    from streams.state.clustersettings import effective
-
     if view.refused:
         return f"refused: {view.refused}"
     if view.mode != "enforce":
@@ -412,8 +408,6 @@ class _HandOver:
         return any(text.startswith(f"{view.id} ") for text in self._plan.held)
 
     def _pause(self, view: HpaView) -> PlannedRecord:
-        from schemas.autoscalers import Command
-
         # Log time and this machine's may differ.
         until = max(self._session.now_ms(), view.clock_ms) + STOPPED_MS
         body = Command(
@@ -422,8 +416,6 @@ class _HandOver:
         return _about(view.id, f"hpa {view.id} paused for a minute", body)
 
     async def _still_writing(self, partitions: set[int], meant: set[HpaId]) -> list[HpaId]:
-        from fleethpa.cli.common.fleetstate import read_state
-
         async with self._session.past() as past:
             state = await read_state(past, sorted(partitions))
         return [hpa for hpa, view in state.hpas.items() if hpa in meant and view.is_writing]
@@ -445,8 +437,6 @@ class _HandOver:
                 await self._api.carry_status(view.id, native, carried)
 
     def _created(self, view: HpaView, natives: Mapping[HpaId, Json]) -> PlannedRecord:
-        from schemas.autoscalers import AutoscalerSet
-
         body = AutoscalerSet(hpa=natives[view.id], author=self._author, reason=self._reason)
         return _about(view.id, f"native HPA {view.id} created", body)
 
@@ -462,8 +452,6 @@ class _HandOver:
 
     def _ended(self, view: HpaView) -> PlannedRecord:
         """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
-        from schemas.autoscalers import AutoscalerDeleted, Command
-
         name, author, reason = view.id.name, self._author, self._reason
         deleted = AutoscalerDeleted(name=name, origin="central", author=author, reason=reason)
         return _about(
@@ -475,8 +463,6 @@ class _HandOver:
         )
 
     async def _take_back(self, writer: Writer, unseen: Sequence[HpaId], natives: Mapping[HpaId, Json]) -> None:
-        from schemas.autoscalers import Command
-
         reason = "no native controller looked at it"
         writes = []
         for hpa in unseen:

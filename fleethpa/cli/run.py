@@ -254,7 +254,6 @@ def reconciler_part(session: Session, /, **options: Any) -> Any:
 
 def agent_part(session: Session, /, **options: Any) -> Any:
     """Make the agent part."""
-    from fleethpa.cli.common.parts import announce
     from reconciler.agent.agentconfig import AgentConfig
     from reconciler.agent.agentprocess import run_agent as start
 

@@ -16,7 +16,8 @@ from schemas.keys import HpaId, partition_for
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.hpabacktest import backtest
 from streams.analysis.revisions import differences
-from streams.history.evaluationinputs import events_between, hpa_of
+from streams.archive.layout import LOG
+from streams.history.evaluationinputs import Evaluated, events_between, hpa_of
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.selection import Selection
@@ -180,8 +181,6 @@ async def _read(
     past: Past, hpas: list[HpaId], number: int, window: Window, reader: Callable[[HpaId], R], most: int
 ) -> dict[HpaId, R]:
     """Readers of the first of some HPAs: of as many as can be held."""
-    from streams.history.evaluationinputs import Evaluated, events_between
-
     found = {hpa: reader(hpa) for hpa in hpas}
     counts = dict.fromkeys(hpas, 0)
     held = 0
@@ -223,8 +222,6 @@ async def run_all(past: Past, found: list[Wish], count: int, window: Window, mod
 
 async def _log_records_due(past: Past, hpas: set[HpaId], count: int, window: Window) -> int:
     """About how many log records a backtest reads: those of the window, in the partitions of the HPAs."""
-    from streams.archive.layout import LOG
-
     due = 0
     for number in sorted({partition_for(hpa.namespace_key, count) for hpa in hpas}):
         first = await past.offset_at(LOG, number, window.since_ms)

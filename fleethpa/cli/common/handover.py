@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.session import Session
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from schemas.autoscalers import AutoscalerDeleted
 from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
 
 if TYPE_CHECKING:
     from reconciler.clusters.client import ClusterClient
-    from schemas.autoscalers import AutoscalerDeleted
 
 T = TypeVar("T")
 
@@ -96,8 +98,6 @@ class NativeHpas:
 
     async def get(self, hpa: HpaId) -> Json | None:
         """Give one object; None: there is none. Raises as `listed`."""
-        from reconciler.clusters.clustererrors import ApiError
-
         try:
             return await self._ask("GET", _path(hpa), f"read the native HPA {hpa}")
         except CommandError as error:
@@ -107,8 +107,6 @@ class NativeHpas:
 
     async def try_to_create(self, hpa: HpaId, manifest: Json) -> str:
         """Say why the API server would refuse an object, webhooks and quotas included; empty: it would take it."""
-        from reconciler.clusters.clustererrors import ApiError
-
         try:
             await self._client.request("POST", f"{_collection(hpa.namespace)}?dryRun=All", body=manifest)
         except ApiError as error:
@@ -119,8 +117,6 @@ class NativeHpas:
 
     async def create(self, hpa: HpaId, manifest: Json) -> Json:
         """Create an object; one of this name that is there already is returned as it is. Raises as `listed`."""
-        from reconciler.clusters.clustererrors import ApiError
-
         try:
             return await self._ask("POST", _collection(hpa.namespace), f"create the native HPA {hpa}", manifest)
         except CommandError as error:
@@ -138,8 +134,6 @@ class NativeHpas:
         Raises:
             CommandError: it could not be written (exit 1 or 3).
         """
-        from reconciler.clusters.clustererrors import ApiError
-
         for attempt in range(_CONFLICTS):
             own = native.get("status") or {}
             conditions = {each["type"]: each for each in (*carried["conditions"], *(own.get("conditions") or ()))}
@@ -161,8 +155,6 @@ class NativeHpas:
         Raises:
             CommandError: it could not be deleted (exit 3).
         """
-        from reconciler.clusters.clustererrors import ApiError, ClusterError
-
         body = {"preconditions": {"uid": native["metadata"]["uid"]}}
         try:
             await self._client.request("DELETE", _path(hpa), body=body)
@@ -173,8 +165,6 @@ class NativeHpas:
             raise _not_deleted(hpa, error) from error
 
     async def _ask(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
-        from reconciler.clusters.clustererrors import ApiError
-
         try:
             if body is None:
                 return await self._client.get(path)
@@ -186,8 +176,6 @@ class NativeHpas:
             raise self._no_answer(error) from error
 
     def _no_answer(self, error: Exception) -> Exception:
-        from reconciler.clusters.clustererrors import ClusterError
-
         if not isinstance(error, ClusterError):
             return error
         return unreachable(f"cluster {self.cluster} does not answer: {error}", next_step="check --kubeconfig")
@@ -217,7 +205,6 @@ async def native_hpas(session: Session, cluster: str) -> AsyncIterator[NativeHpa
 
 def open_client(session: Session, cluster: str) -> ClusterClient:
     """Make the client of a cluster; raises as `native_hpas`."""
-    from fleethpa.cli.common.parts import member_clusters
     from reconciler.clusters.client import ClusterClient
 
     clusters = {each.name: each for each in member_clusters(session.config)}
@@ -230,8 +217,6 @@ def open_client(session: Session, cluster: str) -> ClusterClient:
 
 def deletion_of(native: Mapping[str, Any], author: str, reason: str) -> AutoscalerDeleted:
     """Say in the log that a native object was deleted, so that nothing depends on how soon an observer sees it."""
-    from schemas.autoscalers import AutoscalerDeleted
-
     metadata = native["metadata"]
     return AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], author=author, reason=reason)
 

@@ -116,8 +116,6 @@ async def log_length(past: Past, since_ms: int | None = None) -> int:
 
     A damaged archive is no concern of the progress: the work itself says what is wrong.
     """
-    from streams.archive.segments import ArchiveError
-
     try:
         return await past.log_length(since_ms)
     except ArchiveError:

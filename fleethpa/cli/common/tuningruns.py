@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
+from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
 from fleethpa.cli.common.failures import CommandError, usage
 from schemas.keys import HpaId
 from streams.analysis.condensing import Condensed
@@ -170,8 +171,6 @@ async def _findings(
     past: Past, wanted: set[HpaId], window: Window, asked: Asked, pool: Executor, jobs: int
 ) -> AsyncGenerator[Finding, None]:
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
-    from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
-
     loop = asyncio.get_running_loop()
     running: set[asyncio.Future[Finding]] = set()
     count = await past.partitions()

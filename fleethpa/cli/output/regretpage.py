@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
+from fleethpa.cli.output.formats import API_VERSION
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import rfc3339
+from streams.analysis.regret import CARRIED_MS, CAUSES, MILLI_REPLICA_HOUR_MS, added, rounded
 
 if TYPE_CHECKING:
     from streams.analysis.regret import Cause, Parts, Regret
@@ -39,8 +43,6 @@ class Printed(NamedTuple):
 
 def printed(regret: Regret) -> Printed:
     """Round one HPA's regret so that its causes still add up."""
-    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS, rounded
-
     return Printed(
         rounded(regret.too_many, MILLI_REPLICA_HOUR_MS),
         rounded(regret.too_few, MILLI_REPLICA_HOUR_MS),
@@ -50,8 +52,6 @@ def printed(regret: Regret) -> Printed:
 
 def fleet(several: Sequence[Printed]) -> Printed:
     """Several HPAs together: the sums of what is printed for each."""
-    from streams.analysis.regret import added
-
     return Printed(
         added(each.too_many for each in several),
         added(each.too_few for each in several),
@@ -85,8 +85,6 @@ def _named(found: Sequence[Regret]) -> str:
 
 
 def _cause_rows(whole: Printed, price: Decimal | None) -> list[tuple[str, ...]]:
-    from streams.analysis.regret import CAUSES
-
     head = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
     rows: list[tuple[str, ...]] = [(*head, "COST") if price is not None else head]
     by_size = sorted(CAUSES, key=lambda cause: -whole.too_many.parts[cause])
@@ -138,14 +136,10 @@ def _milli(amount: int) -> str:
 
 
 def _hours(replica_ms: int) -> str:
-    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS
-
     return _milli((2 * replica_ms + MILLI_REPLICA_HOUR_MS) // (2 * MILLI_REPLICA_HOUR_MS))
 
 
 def _notes(judged_ms: int, carried_ms: int, unknown_ms: int) -> list[str]:
-    from streams.analysis.regret import CARRIED_MS
-
     said = [
         "the oracle knows the load ahead, fills its pods up to what they carry, and starts them with no delay",
         f"judged: {judged_ms / 3_600_000:,.1f} hours of HPAs",
@@ -163,8 +157,6 @@ def _notes(judged_ms: int, carried_ms: int, unknown_ms: int) -> list[str]:
 
 def document(found: Sequence[Regret], price: Decimal | None) -> dict[str, Any]:
     """The report for machine formats: amounts are whole thousandths, and causes add up to totals."""
-    from fleethpa.cli.output.formats import API_VERSION
-
     amounts = [printed(each) for each in found]
     return {
         "apiVersion": API_VERSION,
@@ -176,9 +168,6 @@ def document(found: Sequence[Regret], price: Decimal | None) -> dict[str, Any]:
 
 
 def _item(regret: Regret, own: Printed, price: Decimal | None) -> dict[str, Any]:
-    import msgspec
-
-    from streams.analysis.regret import MILLI_REPLICA_HOUR_MS
 
     return {
         "cluster": regret.hpa.cluster,
@@ -197,8 +186,6 @@ def _item(regret: Regret, own: Printed, price: Decimal | None) -> dict[str, Any]
 
 
 def _amounts(own: Printed, price: Decimal | None) -> dict[str, Any]:
-    from streams.analysis.regret import CAUSES
-
     def named(many: int, few: int, minutes: int) -> dict[str, Any]:
         made: dict[str, Any] = {
             "tooManyMilliReplicaHours": many,

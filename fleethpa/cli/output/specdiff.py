@@ -6,14 +6,13 @@ import difflib
 from typing import Any
 
 from fleethpa.cli.output.formats import to_yaml
+from streams.analysis.candidate import metric_key
 
 Spec = dict[str, Any]
 
 
 def sorted_spec(spec: Spec) -> Spec:
     """The spec, its metrics in an order that does not depend on how they were written."""
-    from streams.analysis.candidate import metric_key
-
     made = {name: spec[name] for name in sorted(spec)}
     return made | ({"metrics": sorted(spec["metrics"], key=metric_key)} if spec.get("metrics") else {})
 
