@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from fleethpa.cli.common.settingwords import Changes
-from fleethpa.cli.common.settingwords import parse_changes
-from fleethpa.cli.common.settingwords import remarks
-from schemas.settings import ClusterSettings
-from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.foresight import Present
-from fleethpa.cli.common.foresight import concerns
-from schemas.settings import SettingsSet
-from fleethpa.cli.common.finding import nearest_cluster
-from fleethpa.cli.common.finding import no_such_cluster
-from fleethpa.cli.common.settingwords import needed_engine
-import msgspec
-from fleethpa.cli.common.fleetstate import fleet_now
-from fleethpa.cli.common.settingwords import written_settings
-from fleethpa.cli.output.formats import one
-from fleethpa.cli.output.table import layout
-from streams.state.clustersettings import merge
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.finding import nearest_cluster, no_such_cluster
+from fleethpa.cli.common.fleetstate import fleet_now, read_state
+from fleethpa.cli.common.foresight import Present, concerns
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.settingwords import Changes, needed_engine, parse_changes, remarks, written_settings
 from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.output.formats import one
+from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
+from schemas.settings import ClusterSettings, SettingsSet
+from streams.state.clustersettings import merge
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
