@@ -56,6 +56,7 @@ REQUEST_S: Final = 5.0
 _ENDED_S: Final = 30.0
 """How long a last write may take: longer than it takes to expire."""
 _TRACKED: Final = (
+    "fleethpa.io/",
     "argocd.argoproj.io/",
     "kustomize.toolkit.fluxcd.io/",
     "helm.toolkit.fluxcd.io/",

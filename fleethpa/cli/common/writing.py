@@ -51,6 +51,19 @@ class PlannedRecord:
         return (self.body, *self.also)
 
 
+def change_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--reason`, `--author`, `--dry-run`, `--yes`."""
+    decorated = function
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask before several HPAs change or one is left to nobody."),
+        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
+        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
+        click.option("--reason", default="", help="Why; recorded together with your name."),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
 def write_options(function: Callable[..., R]) -> Callable[..., R]:
     """`--reason`, `--author`, `--dry-run`, `--yes`, `--wait`."""
 
@@ -59,18 +72,8 @@ def write_options(function: Callable[..., R]) -> Callable[..., R]:
         parse_duration_ms(kwargs["wait"], "--wait")  # before anything is read, and in a dry run too
         return function(*args, **kwargs)
 
-    decorated: Callable[..., R] = wrapper
-    for option in (
-        click.option(
-            "--wait", default="5s", show_default=True, help="How long to wait until it is recorded (0s: do not wait)."
-        ),
-        click.option("--yes", is_flag=True, help="Do not ask before several HPAs change or one is left to nobody."),
-        click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
-        click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
-        click.option("--reason", default="", help="Why; recorded together with your name."),
-    ):
-        decorated = option(decorated)
-    return decorated
+    help_ = "How long to wait until it is recorded (0s: do not wait)."
+    return change_options(click.option("--wait", default="5s", show_default=True, help=help_)(wrapper))
 
 
 def confirm(session: Session, concerns: Sequence[Concern], yes: bool, verb: str) -> None:

@@ -1,0 +1,699 @@
+"""`fleethpa rollout`: a changed spec goes out in waves of clusters, each judged by recorded decisions.
+
+Where it stands is read off the log: every HPA that was changed carries the plan (`fleethpa.cli.common.rollouts`), and a
+wave is judged by the decisions recorded in its time. So a rollout whose command has ended changes nothing any more, and
+anybody can continue it (`resume`) or take it back (`abort`). A wave that fails takes back all waves so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from msgspec import structs
+
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.manifestfiles import (
+    FieldValidation,
+    Input,
+    read_input,
+    validate_option,
+    warn_about_fields,
+)
+from fleethpa.cli.common.rollouts import (
+    RolloutMark,
+    StagedRollout,
+    digest,
+    in_order,
+    manifest_part,
+    marked,
+    members,
+    part_of,
+    rollouts_in,
+    waves_of,
+)
+from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, show, write_all
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column, layout
+from fleethpa.cli.output.times import parse_duration_ms, rfc3339, shown, span
+from fleethpa.cli.output.words import counted
+from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.failif import FailIf
+    from fleethpa.cli.common.views import FleetState, HpaView
+    from fleethpa.cli.common.writer import Writer
+    from streams.analysis.wavemeasures import EvaluatedMoment, WaveMeasures
+    from streams.history.past import Past
+
+DEFAULT_GATES: Final = ("replicas_removed>30%", "at_max>+20%", "failing>+10%")
+RECORDED: Final = "30s"
+"""How long a wave's records may take to be in the log."""
+LATE_MS: Final = 60_000
+"""Where log time stands still, a wave's time is over so long after its end by the clock of this machine."""
+CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale_events", "direction_flips"})
+"""Measures that only grow, so that a wave need not be waited for once one of them is above its limit."""
+
+
+class Rollouts(SuggestingGroup):
+    """`rollout` itself begins one, its subcommands look after those that were begun."""
+
+
+@click.group(cls=Rollouts, invoke_without_command=True)
+@click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="Manifests of changed HPAs.")
+@click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, in this order: 'canary-*,prod-*'.")
+@click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")
+@click.option(
+    "--wave",
+    "sizes",
+    default="1,25%,100%",
+    show_default=True,
+    metavar="N|N%,…",
+    help="How many clusters have the spec after each wave.",
+)
+@click.option("--wait", default="15m", show_default=True, metavar="DURATION", help="How long each wave is watched.")
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help=f"Revert when this is met [default: {', '.join(DEFAULT_GATES)}].",
+)
+@validate_option
+@change_options
+@command_options()
+@click.pass_context
+def rollout(
+    context: click.Context,
+    session: Session,
+    /,
+    filenames: tuple[str, ...],
+    clusters: str | None,
+    namespace: str | None,
+    sizes: str,
+    wait: str,
+    conditions: tuple[str, ...],
+    validate: FieldValidation,
+    **written: Any,
+) -> int | None:
+    """Change central HPAs in waves of clusters; revert all of them when a wave fails.
+
+    Conditions: replicas_removed, recommended_removal (what the metrics asked for, before windows), at_max and failing
+    are percentages; scale_events and direction_flips are per HPA. With a sign they are compared with the same HPAs
+    before the wave: 'at_max>+20%', 'scale_events>+2'.
+
+    A rollout that is interrupted changes nothing any more: see `rollout status`, `rollout resume`, `rollout abort`.
+    """
+    from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
+
+    if context.invoked_subcommand is not None:
+        return None
+    if not filenames:
+        raise usage("roll out what?", cause="Name manifests.", next_step="fleethpa rollout -f hpa.yaml -C 'prod-*'")
+    globs = cluster_globs(clusters)
+    if not globs:
+        raise usage("roll out to which clusters?", cause="The waves are made of them.", next_step="add -C 'prod-*'")
+    wait_ms = parse_duration_ms(wait, "--wait")
+    waves_of(("any",), sizes)  # whether it can be read, before anything else is
+    gates = list(conditions or DEFAULT_GATES)
+    for text in gates:
+        parse_fail_if(text, WAVE_MEASURES)
+    read = read_input(filenames, validate)
+    if not read.hpas:
+        raise usage(f"-f {' '.join(filenames)}: no HorizontalPodAutoscaler found")
+    warn_about_fields(session, read)
+    return session.run(_begin(session, read, globs, namespace, sizes, wait_ms, gates, written))
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="[ROLLOUT]", required=False)
+@click.option("--no-headers", is_flag=True, help="Leave out the header.")
+@output_option()
+@command_options(reads=True)
+def status(session: Session, /, rollout_id: str | None, no_headers: bool, output: str) -> int:
+    """List rollouts, or show how each wave of one fared."""
+    return session.run(_status(session, rollout_id, no_headers, output))
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@change_options
+@command_options()
+def resume(session: Session, /, rollout_id: str, **written: Any) -> int:
+    """Continue a rollout whose command has ended: judge the newest wave by what was recorded, then begin the next."""
+    return session.run(_resume(session, rollout_id, written))
+
+
+@rollout.command()
+@click.argument("rollout_id", metavar="ROLLOUT")
+@change_options
+@command_options()
+def abort(session: Session, /, rollout_id: str, **written: Any) -> int:
+    """Give all HPAs of a rollout their earlier spec again; a command that is watching it ends."""
+    return session.run(_abort(session, rollout_id, written))
+
+
+# --- beginning --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RolloutPlan:
+    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it."""
+
+    parts: dict[HpaId, Json] = field(default_factory=dict)
+    unchanged: list[HpaId] = field(default_factory=list)
+    missing: list[HpaId] = field(default_factory=list)
+    waves: list[list[str]] = field(default_factory=list)
+
+
+async def _begin(
+    session: Session,
+    read: Input,
+    globs: tuple[str, ...],
+    namespace: str | None,
+    sizes: str,
+    wait_ms: int,
+    gates: list[str],
+    written: dict[str, Any],
+) -> int:
+    from fleethpa.cli.common.finding import matching_clusters
+    from fleethpa.cli.common.fleetstate import fleet_now
+
+    state = await fleet_now(session)
+    names = in_order(matching_clusters(state, globs, session.config.contexts), globs)
+    plan = rollout_plan(state, read, names, namespace, sizes)
+    for hpa in plan.missing:
+        session.warn(f"{hpa} is not a central HPA, and takes no part. Next: fleethpa get hpa {hpa}")
+    if not plan.parts:
+        return _nothing_to_do(session, plan)
+    _check_others(state, plan, session.now_ms())
+    mark = RolloutMark(
+        id=secrets.token_hex(3),
+        waves=plan.waves,
+        hpas=sorted({f"{hpa.namespace}/{hpa.name}" for hpa in plan.parts}),
+        wave=1,
+        begun_ms=0,
+        wait_ms=wait_ms,
+        fail_if=gates,
+        spec_digest={f"{hpa.namespace}/{hpa.name}": digest(part["spec"]) for hpa, part in plan.parts.items()},
+        author=session.config.author,
+        reason=written["reason"],
+    )
+    concerns = _concerns(state, plan, mark)
+    if written["dry_run"]:
+        show(session, concerns)
+        for number, clusters in enumerate(plan.waves, 1):
+            session.out(f"{_wave(mark, number)}: {_listed(clusters)} (dry run)")
+        return OK
+    confirm(session, concerns, written["yes"], "rollout")
+    session.out(f"rollout {mark.id} begins")
+    examples = {f"{hpa.namespace}/{hpa.name}": part for hpa, part in plan.parts.items()}
+    return await _Drive(session, mark, examples, written).run(1)
+
+
+def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
+    if not plan.unchanged:
+        raise not_found(
+            "no central HPA has these names there",
+            cause="A rollout changes HPAs that live in fleethpa.",
+            next_step="fleethpa apply -f …, or fleethpa adopt",
+        )
+    session.out(f"nothing to roll out: {counted(len(plan.unchanged), 'HPA')} unchanged")
+    return OK
+
+
+def rollout_plan(
+    state: FleetState, read: Input, clusters: Sequence[str], namespace: str | None, sizes: str
+) -> RolloutPlan:
+    """Say which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
+
+    Raises:
+        CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
+    """
+    from fleethpa.cli.common.manifestfiles import check_hpa
+    from schemas.kubernetes.hpa import semantically_equal_spec
+
+    plan = RolloutPlan()
+    for manifest in read.hpas:
+        scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
+        if namespace and manifest.namespace not in ("", namespace):
+            cause = f"It says {manifest.namespace}, -n says {namespace}."
+            raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
+        body, errors = check_hpa(manifest, scope)
+        if errors:
+            raise usage(
+                f'The HorizontalPodAutoscaler "{manifest.name}" is invalid ({manifest.source})', cause="\n".join(errors)
+            )
+        metadata = body["metadata"]
+        part = part_of(metadata.get("labels") or {}, metadata.get("annotations") or {}, body["spec"])
+        for cluster in clusters:
+            hpa = HpaId(cluster, scope, manifest.name)
+            view = state.hpas.get(hpa)
+            if view is None or view.origin != "central":
+                plan.missing.append(hpa)
+            elif view.spec.get("scaleTargetRef") != part["spec"]["scaleTargetRef"]:
+                raise usage(
+                    f"{hpa}: a rollout does not change what an HPA scales",
+                    cause="Its spec.scaleTargetRef differs from the manifest's.",
+                    next_step="fleethpa apply -f …",
+                )
+            elif semantically_equal_spec(view.spec, part["spec"]):
+                plan.unchanged.append(hpa)
+            else:
+                plan.parts[hpa] = part
+    changed = {hpa.cluster for hpa in plan.parts}
+    plan.waves = waves_of([name for name in clusters if name in changed], sizes) if changed else []
+    return plan
+
+
+def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
+    """See that no other rollout is at work on these HPAs.
+
+    Raises:
+        CommandError: one is (exit 1).
+    """
+    for other in rollouts_in(state).values():
+        held = [hpa for hpa in other.running() if hpa in plan.parts]
+        if held and other.state(now_ms) in ("watching", "waiting", "reverting"):
+            raise CommandError(
+                f"rollout {other.id} by {other.plan.author} is at work on {_listed(list(map(str, held)))}",
+                cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
+                next_step=f"fleethpa rollout status {other.id}   |   fleethpa rollout abort {other.id}",
+                code=ANSWER_IS_NO,
+            )
+
+
+def _concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
+    from streams.analysis.revisions import differences
+
+    changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
+    told = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
+    clusters = counted(sum(map(len, plan.waves)), "cluster")
+    return [
+        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {told}"),
+        Concern(
+            f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
+        ),
+    ]
+
+
+# --- driving ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WaveResult:
+    """How a wave ended: `failed` has the condition that was met, `stopped` why nothing more can be done here."""
+
+    said: str
+    failed: str = ""
+    stopped: str = ""
+
+
+class _Drive:
+    """Begins waves and watches them, until the last is over or one fails."""
+
+    def __init__(
+        self, session: Session, plan: RolloutMark, examples: Mapping[str, Json], written: dict[str, Any]
+    ) -> None:
+        self._session, self._plan, self._examples = session, plan, examples
+        self._author = session.config.author
+        self._reason: str = written["reason"] or plan.reason
+
+    async def run(self, first: int) -> int:
+        """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""
+        from fleethpa.cli.common.writer import open_writer
+
+        plan, session = self._plan, self._session
+        session.note(f"If this is interrupted: fleethpa rollout resume {plan.id}, or fleethpa rollout abort {plan.id}")
+        async with open_writer(session.config) as writer:
+            for wave in range(first, len(plan.waves) + 1):
+                if (code := await self._begin(writer, wave)) != OK:
+                    return code
+                result = await self._watch(wave)
+                if result.stopped:
+                    session.tell(self._stopped(result))
+                    return ANSWER_IS_NO
+                if result.failed:
+                    session.out(f"{_wave(plan, wave)} failed: {result.failed}")
+                    return await self._revert(writer, f"wave {wave}: {result.failed}")
+                session.out(f"{_wave(plan, wave)} passed: {result.said}")
+        session.out(f"rollout {plan.id} is complete")
+        return OK
+
+    async def _begin(self, writer: Writer, wave: int) -> int:
+        state = await _state(self._session)
+        rollout = rollouts_in(state).get(self._plan.id) or StagedRollout(self._plan.id)
+        new = [view for view in members(self._plan, state, wave) if view.id not in rollout.marks]
+        clusters = counted(len(self._plan.waves[wave - 1]), "cluster")
+        self._session.out(f"{_wave(self._plan, wave)} begins: {clusters} ({_listed(self._plan.waves[wave - 1])})")
+        writes = [self._write(view, wave, max(self._session.now_ms(), state.clock_ms)) for view in new]
+        if not writes:
+            return OK
+        return await write_all(self._session, writer, writes, RECORDED, must_arrive=True)
+
+    def _write(self, view: HpaView, wave: int, now_ms: int) -> PlannedRecord:
+        from schemas.autoscalers import AutoscalerSet
+        from streams.analysis.revisions import differences
+
+        hpa, part = view.id, self._examples[f"{view.id.namespace}/{view.id.name}"]
+        mark = structs.replace(
+            self._plan,
+            wave=wave,
+            begun_ms=now_ms,
+            replicas=int(view.status.get("currentReplicas") or 0),
+            previous=manifest_part(view),
+            reverted="",
+        )
+        why = f"rollout {mark.id} wave {wave}/{len(mark.waves)}" + (f": {self._reason}" if self._reason else "")
+        body = AutoscalerSet(hpa=marked(hpa, part, mark), origin="central", author=self._author, reason=why)
+        subject = f"hpa {hpa} configured ({'; '.join(differences(view.spec, part['spec']))})"
+        return PlannedRecord(subject, body, hpa.cluster, hpa.namespace)
+
+    async def _watch(self, wave: int) -> WaveResult:
+        """Wait for the end of a wave's time, or for what ends it before."""
+        gates, period_s = _gates(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
+        while True:
+            async with self._session.past() as past:
+                state = await _read(past)
+                rollout = rollouts_in(state).get(self._plan.id)
+                if stopped := _why_stopped(state, self._plan, rollout, wave):
+                    return WaveResult("", stopped=stopped)
+                assert rollout is not None
+                before, now = await measured(past, rollout, wave, gates)
+            over = state.clock_ms >= rollout.ends_ms(wave) or self._session.now_ms() >= rollout.ends_ms(wave) + LATE_MS
+            counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
+            met = [gate for gate in counting if gate.holds(before, now)]
+            if met:
+                return WaveResult(_said(now), failed="; ".join(_met(gate, before, now) for gate in met))
+            if over and now.unevaluated:
+                lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
+                return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
+            if over:
+                return WaveResult(_said(now))
+            await rest(period_s)
+
+    async def _revert(self, writer: Writer, why: str) -> int:
+        rollout = rollouts_in(await _state(self._session)).get(self._plan.id)
+        if rollout is not None:
+            await write_all(self._session, writer, _reverting(rollout, self._author, why), RECORDED)
+        self._session.note(f"Next: fleethpa rollout status {self._plan.id}")
+        return ANSWER_IS_NO
+
+    def _stopped(self, result: WaveResult) -> CommandError:
+        step = f"fleethpa rollout status {self._plan.id}   |   fleethpa rollout abort {self._plan.id}"
+        cause = "No further wave begins, and nothing is reverted."
+        return CommandError(f"rollout {self._plan.id} stops: {result.stopped}", cause=cause, next_step=step)
+
+
+async def rest(seconds: float) -> None:
+    """Wait until the next look at a wave."""
+    await asyncio.sleep(seconds)
+
+
+def _why_stopped(state: FleetState, plan: RolloutMark, rollout: StagedRollout | None, wave: int) -> str:
+    """Why a rollout is no longer what it was: somebody has aborted it, or changed one of its HPAs; empty: it is."""
+    if rollout is not None and rollout.reverted:
+        return f"it was reverted ({rollout.reverted})"
+    for number in range(1, wave + 1):
+        for view in members(plan, state, number):
+            if rollout is None or view.id not in rollout.marks or rollout.is_overtaken(view.id):
+                by = f" by {view.author}" if view.author else ""
+                return f"{view.id} was changed{by}{f' ({view.reason})' if view.reason else ''}"
+    return "" if rollout is not None else "its HPAs are gone"
+
+
+def _reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedRecord]:
+    """The records that give all HPAs of a rollout their earlier spec again."""
+    from schemas.autoscalers import AutoscalerSet
+    from streams.analysis.revisions import differences
+
+    writes = []
+    for hpa, mark in rollout.running().items():
+        if mark.previous is None:
+            continue
+        body = AutoscalerSet(
+            hpa=marked(hpa, mark.previous, structs.replace(mark, previous=None, reverted=why)),
+            origin="central",
+            author=author,
+            reason=f"rollout {rollout.id} reverted: {why}",
+        )
+        changes = "; ".join(differences(rollout.views[hpa].spec, mark.previous["spec"]))
+        writes.append(PlannedRecord(f"hpa {hpa} reverted ({changes})", body, hpa.cluster, hpa.namespace))
+    return writes
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _gates(plan: RolloutMark) -> list[FailIf]:
+    from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
+
+    return [parse_fail_if(text, WAVE_MEASURES) for text in plan.fail_if]
+
+
+async def measured(
+    past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf]
+) -> tuple[WaveMeasures, WaveMeasures]:
+    """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time."""
+    from streams.analysis.wavemeasures import moment_of, wave_measures
+
+    marks = rollout.running(wave)
+    begun_ms = min((mark.begun_ms for mark in marks.values()), default=0)
+    since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
+    before: dict[HpaId, list[EvaluatedMoment]] = {}
+    after: dict[HpaId, list[EvaluatedMoment]] = {}
+    for number in sorted({rollout.views[hpa].partition for hpa in marks}):
+        async for recorded in past.decisions(number, since_ms, rollout.ends_ms(wave)):
+            decision, hpa = recorded.decision, recorded.hpa
+            if hpa not in marks or decision.kind != "evaluation":
+                continue
+            generation = int(rollout.views[hpa].hpa["metadata"].get("generation") or 0)
+            side = after if decision.generation >= generation else before
+            side.setdefault(hpa, []).append(moment_of(decision, recorded.time_ms))
+    had = {hpa: found[0].before for hpa, found in before.items()}
+    begun = {hpa: mark.replicas for hpa, mark in marks.items()}
+    return wave_measures(before, begun | had), wave_measures(after, begun)
+
+
+def _said(measures: WaveMeasures) -> str:
+    return (
+        f"{measures.replicas_removed:.0f}% of the replicas removed, {measures.at_max:.0f}% at maxReplicas, "
+        f"{measures.failing:.0f}% failing, {measures.scale_events:.1f} scale events per HPA"
+    )
+
+
+def _met(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
+    was = f", {gate.value(before):.4g} before" if gate.compares else ""
+    return f"{gate.text} (it is {gate.value(now):.4g}{was})"
+
+
+def _wave(plan: RolloutMark, number: int) -> str:
+    return f"wave {number}/{len(plan.waves)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+async def _state(session: Session) -> FleetState:
+    async with session.past() as past:
+        return await _read(past)
+
+
+async def _read(past: Past) -> FleetState:
+    from fleethpa.cli.common.fleetstate import read_state
+
+    return await read_state(past)
+
+
+# --- continuing and taking back ---------------------------------------------------------------------------------------
+
+
+def _found(state: FleetState, rollout_id: str) -> StagedRollout:
+    """The rollout that an id means.
+
+    Raises:
+        CommandError: there is none (exit 4).
+    """
+    known = rollouts_in(state)
+    if rollout_id not in known:
+        cause = f"There are {', '.join(sorted(known))}." if known else "No HPA carries one."
+        raise not_found(f"no rollout {rollout_id}", cause=cause, next_step="fleethpa rollout status")
+    return known[rollout_id]
+
+
+async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
+    state = await _state(session)
+    rollout = _found(state, rollout_id)
+    if rollout.reverted:
+        raise CommandError(
+            f"rollout {rollout_id} was reverted ({rollout.reverted})",
+            next_step=f"fleethpa rollout abort {rollout_id}" if rollout.running() else "fleethpa rollout -f …",
+        )
+    wave = rollout.wave
+    if stopped := _why_stopped(state, rollout.plan, rollout, wave - 1):
+        raise CommandError(
+            f"rollout {rollout_id} cannot go on: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
+        )
+    lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
+    left = [
+        view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
+    ]
+    concerns = [
+        Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
+    ]
+    if lacking:
+        names = _listed([str(view.id) for view in lacking])
+        concerns.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
+    show(session, concerns) if written["dry_run"] else confirm(session, concerns, written["yes"], "rollout resume")
+    if written["dry_run"]:
+        return OK
+    examples = {named: rollout.example(named) for named in rollout.plan.hpas}
+    return await _Drive(session, rollout.plan, examples, written).run(wave)
+
+
+async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
+    from fleethpa.cli.common.writer import open_writer
+    from fleethpa.cli.common.writing import dry_run
+
+    rollout = _found(await _state(session), rollout_id)
+    why = f"aborted by {session.config.author}" + (f": {written['reason']}" if written["reason"] else "")
+    writes = _reverting(rollout, session.config.author, why)
+    for hpa in rollout.marks:
+        if rollout.is_overtaken(hpa):
+            session.warn(f"{hpa} was changed since and stays as it is. Next: fleethpa history {hpa}")
+    if not writes:
+        session.out(f"rollout {rollout_id}: nothing to revert")
+        return OK
+    concerns = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
+    if written["dry_run"]:
+        show(session, concerns)
+        return dry_run(session, writes)
+    confirm(session, concerns, written["yes"], "rollout abort")
+    async with open_writer(session.config) as writer:
+        return await write_all(session, writer, writes, RECORDED)
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+async def _status(session: Session, rollout_id: str | None, no_headers: bool, output: str) -> int:
+    async with session.past() as past:
+        state = await _read(past)
+        if rollout_id is not None:
+            rollout = _found(state, rollout_id)
+            waves = [
+                await measured(past, rollout, number, _gates(rollout.plan)) for number in range(1, rollout.wave + 1)
+            ]
+            document = _document(rollout, state.clock_ms) | {"waves": _waves(rollout, waves)}
+            _show_one(session, rollout, state.clock_ms, document, waves, output)
+            return OK
+    found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
+    if not found and output in ("table", "wide"):
+        session.note("No HPA carries a rollout.")
+        return OK
+    listing = Listing(
+        kind="Rollout",
+        items=found,
+        columns=_columns(session, state.clock_ms),
+        document=lambda each: _document(each, state.clock_ms),
+        name=lambda each: f"rollout/{each.id}",
+    )
+    session.out(render(listing, output, headers=not no_headers, color=session.color))
+    return OK
+
+
+def _columns(session: Session, now_ms: int) -> tuple[Column[StagedRollout], ...]:
+    return (
+        Column("ROLLOUT", lambda r: r.id),
+        Column("STATE", lambda r: r.state(now_ms)),
+        Column("WAVE", lambda r: f"{r.wave}/{len(r.plan.waves)}"),
+        Column("CLUSTERS", lambda r: f"{len({hpa.cluster for hpa in r.running()})}/{sum(map(len, r.plan.waves))}"),
+        Column("BEGAN", lambda r: shown(_begun_ms(r), session.time_style, session.now_ms())),
+        Column("BY", lambda r: r.plan.author or "-"),
+        Column("REASON", lambda r: r.plan.reason or "-"),
+    )
+
+
+def _begun_ms(rollout: StagedRollout) -> int:
+    return min(mark.begun_ms for mark in rollout.marks.values())
+
+
+def _document(rollout: StagedRollout, now_ms: int) -> Json:
+    plan = rollout.plan
+    return {
+        "id": rollout.id,
+        "state": rollout.state(now_ms),
+        "wave": rollout.wave,
+        "clusters": plan.waves,
+        "hpas": plan.hpas,
+        "began": rfc3339(_begun_ms(rollout)),
+        "waveEnds": rfc3339(rollout.ends_ms(rollout.wave)) if rollout.running(rollout.wave) else None,
+        "waitSeconds": plan.wait_ms // 1000,
+        "failIf": plan.fail_if,
+        "author": plan.author,
+        "reason": plan.reason,
+        "reverted": rollout.reverted,
+        "changed": sorted(str(hpa) for hpa in rollout.running()),
+        "overtaken": sorted(str(hpa) for hpa in rollout.marks if rollout.is_overtaken(hpa)),
+    }
+
+
+def _waves(rollout: StagedRollout, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]) -> list[Json]:
+    import msgspec
+
+    gates = _gates(rollout.plan)
+    return [
+        {
+            "wave": number,
+            "clusters": rollout.plan.waves[number - 1],
+            "measures": msgspec.to_builtins(now),
+            "met": [gate.text for gate in gates if gate.holds(before, now)],
+        }
+        for number, (before, now) in enumerate(waves, 1)
+    ]
+
+
+def _show_one(
+    session: Session,
+    rollout: StagedRollout,
+    now_ms: int,
+    document: Json,
+    waves: Sequence[tuple[WaveMeasures, WaveMeasures]],
+    output: str,
+) -> None:
+    from fleethpa.cli.output.formats import one
+
+    if output not in ("table", "wide"):
+        session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
+        return
+    plan, state = rollout.plan, rollout.state(now_ms)
+    rows = [
+        ("Rollout", f"{rollout.id}, by {plan.author or 'unknown'}" + (f": {plan.reason}" if plan.reason else "")),
+        ("State", state + (f" ({rollout.reverted})" if rollout.reverted else "")),
+        ("HPAs", _listed(plan.hpas)),
+        ("Fails if", " or ".join(plan.fail_if)),
+    ]
+    for number, clusters in enumerate(plan.waves, 1):
+        begun = number <= rollout.wave
+        fared = _said(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
+        rows.append(
+            (
+                f"Wave {number}",
+                f"{counted(len(clusters), 'cluster')} ({_listed(clusters)})" + (f": {fared}" if fared else ""),
+            )
+        )
+    rows += [("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa)]
+    session.out("\n".join(layout(rows)))
+    if state == "waiting":
+        session.note(f"Next: fleethpa rollout resume {rollout.id}, or fleethpa rollout abort {rollout.id}")
+    if state == "reverting":
+        session.note(f"Next: fleethpa rollout abort {rollout.id}")
