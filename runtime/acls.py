@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas import topics
+from schemas import agents, topics
 
-Component = Literal["observer", "ingest", "decider", "reconciler", "reader", "operator"]
+Component = Literal["observer", "ingest", "decider", "reconciler", "router", "reader", "operator"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.LOG,), "READ", "WRITE", "DESCRIBE_CONFIGS"),
         *_topics((topics.REJECTED,), "WRITE"),
         Acl("group", topics.INGEST_GROUP, ("READ",)),
+        Acl("topic", agents.FROM_PREFIX, ("READ",), "prefixed"),
+        Acl("group", topics.AGENT_INGEST_GROUP, ("READ",)),
     ),
     "decider": (
         *_topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG), "READ", "WRITE"),
@@ -44,6 +46,13 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
         *_topics((topics.OUTCOMES, topics.SCALES), "WRITE"),
         Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
+    ),
+    "router": (
+        *_topics((topics.DECISIONS,), "READ"),
+        *_topics((topics.SETTINGS, topics.AUTOSCALERS), "READ", "WRITE"),
+        Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
+        Acl("group", topics.ROUTER_GROUP, ("READ",)),
+        Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),
     ),
     "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
     "operator": (
@@ -63,10 +72,15 @@ READ and WRITE imply DESCRIBE; idempotent producers need no right on the cluster
 """
 
 
-def acl_commands(component: Component, principal: str) -> list[str]:
-    """The list as arguments of `kafka-acls.sh`."""
+def agent_acls(found: agents.AgentTopics) -> tuple[Acl, ...]:
+    """The least that the agent of one cluster needs: its own two topics, by their whole names, and no group."""
+    return (*_topics((found.reports,), "WRITE"), *_topics((found.orders,), "READ"))
+
+
+def acl_commands(acls: Iterable[Acl], principal: str) -> list[str]:
+    """Permissions as arguments of `kafka-acls.sh`."""
     return [
         f"--add --allow-principal {principal} --{acl.resource} {acl.name} --resource-pattern-type {acl.pattern}"
         + "".join(f" --operation {operation}" for operation in acl.operations)
-        for acl in ACLS[component]
+        for acl in acls
     ]

@@ -11,8 +11,8 @@ from msgspec import Struct
 from schemas.settings import SettingsSet
 from schemas.topics import PREFIX
 
-_FROM = f"{PREFIX}from."
-_TO = f"{PREFIX}to."
+FROM_PREFIX = f"{PREFIX}from."
+TO_PREFIX = f"{PREFIX}to."
 MAX_TOPIC_NAME = 249
 """Kafka's limit."""
 
@@ -35,19 +35,19 @@ class AgentTopics(NamedTuple):
     @property
     def reports(self) -> str:
         """What comes from the agent."""
-        return f"{_FROM}{self.cluster}.{self.incarnation}"
+        return f"{FROM_PREFIX}{self.cluster}.{self.incarnation}"
 
     @property
     def orders(self) -> str:
         """What goes to the agent."""
-        return f"{_TO}{self.cluster}.{self.incarnation}"
+        return f"{TO_PREFIX}{self.cluster}.{self.incarnation}"
 
 
 def agent_of_reports(topic: str) -> AgentTopics | None:
     """Whose reports a topic carries; None: it is not such a topic."""
-    if not topic.startswith(_FROM):
+    if not topic.startswith(FROM_PREFIX):
         return None
-    cluster, _, number = topic.removeprefix(_FROM).rpartition(".")
+    cluster, _, number = topic.removeprefix(FROM_PREFIX).rpartition(".")
     usual = number.isascii() and number.isdecimal() and number == str(int(number))
     return AgentTopics(cluster, int(number)) if cluster and usual else None
 

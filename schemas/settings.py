@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.autoscalers import Mode
 from schemas.samples import MetricType
@@ -96,3 +96,21 @@ class Restart(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
     reason: str
     author: str = ""
+
+
+def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
+    """Replace the settings that `newer` sets; the others stay."""
+    said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
+    return structs.replace(older, **said)
+
+
+def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
+    """Apply a change of a cluster's settings; a cluster without any setting left has no entry."""
+    held = known.get(body.cluster, ClusterSettings())
+    if body.unset:
+        held = structs.replace(held, **{SETTING_NAMES[name]: None for name in body.unset if name in SETTING_NAMES})
+    held = merge(held, body.settings)
+    if body.unset and held == ClusterSettings():
+        known.pop(body.cluster, None)
+    else:
+        known[body.cluster] = held

@@ -80,7 +80,11 @@ VERBS: Final = {
         "conformance",
         "Compare the engine with upstream's recorded answers.",
     ),
-    "run": ("fleethpa.cli.run", "run", "Run one process: ingest, decider, reconciler, observer, agent, or all."),
+    "run": (
+        "fleethpa.cli.run",
+        "run",
+        "Run one process: ingest, decider, observer, reconciler, agent, router, or all.",
+    ),
     "page": ("fleethpa.cli.page", "page", "See the fleet in a browser, live or from an archive."),
     "dev": (
         "fleethpa.cli.dev",

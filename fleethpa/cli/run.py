@@ -48,7 +48,7 @@ def _clusters(function: Callable[..., R]) -> Callable[..., R]:
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, agent, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, router, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -113,6 +113,14 @@ def run_agent(session: Session, /, **options: Any) -> int:
     Run two replicas: one leads, by a Lease, and the other takes over within 20 s.
     """
     return _run(session, options["log_level"], {"agent": agent_part(session, **options)})
+
+
+@run.command("router")
+@_common
+@command_options()
+def run_router(session: Session, /, **options: Any) -> int:
+    """Copy decisions, settings and central HPAs to the topics of agents."""
+    return _run(session, options["log_level"], {"router": router_part(session, **options)})
 
 
 @run.command("decider")
@@ -276,6 +284,15 @@ def agent_part(session: Session, /, **options: Any) -> Any:
         web_host=options["web_host"],
     )
     return lambda stop: start(config, stop, announce("agent"))
+
+
+def router_part(session: Session, /, **options: Any) -> Any:
+    """Make the router part."""
+    from reconciler.router.routerprocess import RouterConfig
+    from reconciler.router.routerprocess import run_router as start
+
+    config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
+    return lambda stop: start(config, stop, announce("router"))
 
 
 def decider_part(session: Session, /, **options: Any) -> Any:

@@ -18,8 +18,7 @@ from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.words import counted
 from schemas.keys import EVERY_CLUSTER
-from schemas.settings import ClusterSettings, SettingsSet
-from streams.state.clustersettings import merge
+from schemas.settings import ClusterSettings, SettingsSet, merge
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState

@@ -13,7 +13,7 @@ from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import PlannedRecord, dry_run, write_all, write_options
-from runtime.acls import Component, acl_commands
+from runtime.acls import ACLS, Component, acl_commands
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.topicadmin import TopicDifference, WantedTopic
 
 R = TypeVar("R")
-COMPONENTS = ("observer", "ingest", "decider", "reconciler", "reader", "operator")
+COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "reader", "operator")
 
 
 def _shape(function: Callable[..., R]) -> Callable[..., R]:
@@ -107,7 +107,7 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
     for name in get_args(Component):
         if component in (None, name):
             session.out(f"# {name}")
-            session.out("\n".join(acl_commands(name, principal.format(component=name))))
+            session.out("\n".join(acl_commands(ACLS[name], principal.format(component=name))))
     return OK
 
 

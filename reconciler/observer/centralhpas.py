@@ -104,10 +104,22 @@ def group_of(clusters: Iterable[str]) -> str:
     return f"{OBSERVER_GROUPS}{digest[:12]}"
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 async def follow_central(
-    settings: KafkaSettings, group: str, told: OnPublished, known: CentralHpas, say: Say, clock: Clock
+    settings: KafkaSettings,
+    group: str,
+    told: OnPublished,
+    known: CentralHpas,
+    say: Say,
+    clock: Clock,
+    *,
+    caught_up: Callable[[], None] = _nothing,
 ) -> None:
-    """Tell every change of a central HPA, for ever; keep their records alive.
+    """Tell every change of a central HPA, for ever; keep their records alive. `caught_up` is called once everything was
+    told that the topic held at the start.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
@@ -120,10 +132,14 @@ async def follow_central(
                 consumer.seek(partition, mark)
         marked_ms = clock()
         ends: Mapping[TopicPartition, int] | None = None
+        begins: Mapping[TopicPartition, int] | None = await consumer.end_offsets(list(consumer.assignment()))
         while True:
-            for records in (await consumer.getmany(timeout_ms=1_000)).values():
+            for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
                     await _tell(record, told, known)
+            if begins is not None and await kafkaclients.has_reached(consumer, begins):
+                begins = None
+                caught_up()
             # Nothing is said before all is read that stood when it was found to be due.
             if ends is not None and await kafkaclients.has_reached(consumer, ends):
                 ends = None

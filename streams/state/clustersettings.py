@@ -6,7 +6,7 @@ from schemas.autoscalers import Mode
 from schemas.budgets import Budget, parse_budget
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
-from schemas.settings import SETTING_NAMES, SINCE_ENGINE, ClusterSettings, SettingsSet
+from schemas.settings import SINCE_ENGINE, ClusterSettings, merge
 from streams.hpa.autoscaler import ControllerSettings
 from streams.state.budget import NO_BUDGETS, Budgets
 
@@ -38,24 +38,6 @@ def known_to(engine: int, settings: ClusterSettings) -> ClusterSettings:
         field for field, since in SINCE_ENGINE.items() if since > engine and getattr(settings, field) is not None
     ]
     return structs.replace(settings, **dict.fromkeys(unknown)) if unknown else settings
-
-
-def merge(older: ClusterSettings, newer: ClusterSettings) -> ClusterSettings:
-    """Replace the settings that `newer` sets; the others stay."""
-    said = {name: value for name in newer.__struct_fields__ if (value := getattr(newer, name)) is not None}
-    return structs.replace(older, **said)
-
-
-def take_settings(known: dict[str, ClusterSettings], body: SettingsSet) -> None:
-    """Apply a change of a cluster's settings; a cluster without any setting left has no entry."""
-    held = known.get(body.cluster, ClusterSettings())
-    if body.unset:
-        held = structs.replace(held, **{SETTING_NAMES[name]: None for name in body.unset if name in SETTING_NAMES})
-    held = merge(held, body.settings)
-    if body.unset and held == ClusterSettings():
-        known.pop(body.cluster, None)
-    else:
-        known[body.cluster] = held
 
 
 def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:

@@ -18,9 +18,9 @@ from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
-from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
-from streams.state.clustersettings import known_to, take_settings
+from streams.state.clustersettings import known_to
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import UnknownEngineError

@@ -76,7 +76,7 @@ def test_only_the_decider_may_write_decisions() -> None:
 
 
 def test_permissions_print_as_arguments_of_kafka_acls() -> None:
-    assert acl_commands("reconciler", "User:r") == [
+    assert acl_commands(ACLS["reconciler"], "User:r") == [
         "--add --allow-principal User:r --topic fleethpa.decisions --resource-pattern-type literal --operation READ",
         "--add --allow-principal User:r --topic fleethpa.settings --resource-pattern-type literal --operation READ",
         "--add --allow-principal User:r --topic fleethpa.outcomes --resource-pattern-type literal --operation WRITE",

@@ -13,9 +13,8 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339, span
 from schemas.keys import HpaId
-from schemas.settings import ClusterSettings
+from schemas.settings import ClusterSettings, merge
 from streams.archive.segments import ArchiveError
-from streams.state.clustersettings import merge
 from streams.state.guards import standing
 from streams.state.logerrors import CoreError
 from streams.state.moves import Move

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
+from reconciler.router.routerprocess import RouterMetrics
 from streams.decider.decidermetrics import Metrics
 from streams.decider.hpametrics import FAMILIES, HPA
 from streams.ingest.ingestmetrics import IngestMetrics
@@ -25,7 +26,7 @@ Made from the metrics by `python -m fleethpa.cli.common.metricsreference`; a tes
 Every long-running part serves `/metrics`, `/healthz` and `/readyz` on its `--web-port`. Times are in seconds, sizes in
 bytes. Metrics of an HPA carry `cluster`, `namespace` and `hpa`; only the worker that owns its log partition has them.
 `fleethpa_hpa_…` is read from the state when Prometheus asks: a deleted HPA has no series from then on. In shadow, an
-HPA's status is that of its cluster.
+HPA's status is that of its cluster. An agent has the metrics of an observer and of a reconciler.
 """
 
 
@@ -37,6 +38,7 @@ def page() -> str:
         "Ingest": list(_rows(_attributes(IngestMetrics()))),
         "Observer": list(_rows(_attributes(ObserverMetrics(CollectorRegistry())))),
         "Reconciler": list(_rows(_attributes(ReconcilerMetrics(CollectorRegistry())))),
+        "Router": list(_rows(_attributes(RouterMetrics(CollectorRegistry())))),
     }
     return HEAD + "".join(_section(title, rows) for title, rows in sections.items())
 

@@ -1,0 +1,1 @@
+"""The router: copies to the topic of each agent what its cluster is to do and to know."""
