@@ -9,7 +9,7 @@ from schemas.kubernetes.apiversions import group_of
 from schemas.kubernetes.hpa import metric_source
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import label_selector_text
-from schemas.samples import MetricAnswer, MetricsApiName
+from schemas.samples import AnswerIdentity, MetricAnswer, MetricsApiName
 
 API_OF: Final[dict[str, MetricsApiName]] = {
     "Resource": "resource",
@@ -54,7 +54,7 @@ def metric_query(metric: JsonView, pod_selector: str) -> Query | None:
     )
 
 
-def is_root_scoped(query: Query) -> bool:
+def is_root_scoped(query: AnswerIdentity) -> bool:
     """Say whether an Object metric describes a Namespace, asked for at the root, always the HPA's own."""
     return query.api == "object" and query.group_kind == "Namespace"
 

@@ -39,7 +39,18 @@ def window_of_seconds_ms(seconds: int) -> int:
     return nanoseconds // 10**6 if nanoseconds >= 0 else -(-nanoseconds // 10**6)
 
 
-class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+class AnswerIdentity(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What a metrics API was asked (see `MetricAnswer`)."""
+
+    api: MetricsApiName
+    selector: str = ""
+    metric: str = ""
+    metric_selector: str = ""
+    group_kind: str = ""
+    object: str = ""
+
+
+class MetricAnswer(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One answer of a metrics API to one query; replaces the previous answer to the same query completely.
 
     `api` says which API and so which fields matter:
@@ -56,12 +67,6 @@ class MetricAnswer(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
     lacks a part replaces nothing.
     """
 
-    api: MetricsApiName
-    selector: str = ""
-    metric: str = ""
-    metric_selector: str = ""
-    group_kind: str = ""
-    object: str = ""
     error: str | None = None
     usages: list[PodUsage] = []
     values: list[PodValue] = []

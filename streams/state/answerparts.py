@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from schemas.samples import MetricAnswer
-from streams.state.rows import AnswerRow
+from streams.state.rows import AnswerRow, answer_row
 
 KEPT = 3
 """Parts that a slot keeps: of the answer in force, of one that was interrupted, and of one that is coming in."""
@@ -20,24 +19,23 @@ Slots = Mapping[int, tuple[AnswerRow, ...]]
 
 def with_part(slots: Slots, row: AnswerRow) -> dict[int, tuple[AnswerRow, ...]]:
     """The slots after one more part; an answer that is not divided is its only part."""
-    part = row.answer.part
-    older = slots.get(part, ()) if row.answer.parts > 1 else ()
-    return {**slots, part: (row, *older[: KEPT - 1])}
+    older = slots.get(row.part, ()) if row.parts > 1 else ()
+    return {**slots, row.part: (row, *older[: KEPT - 1])}
 
 
 def in_force(slots: Slots) -> list[AnswerRow]:
     """The parts of the newest complete answer, in order; empty if no answer is complete."""
     for first in slots.get(0, ()):
-        parts = [_of_answer(slots.get(number, ()), first.answer) for number in range(first.answer.parts)]
+        parts = [_of_answer(slots.get(number, ()), first) for number in range(first.parts)]
         found = [part for part in parts if part is not None]
         if len(found) == len(parts):
             return found
     return []
 
 
-def _of_answer(slot: Sequence[AnswerRow], first: MetricAnswer) -> AnswerRow | None:
+def _of_answer(slot: Sequence[AnswerRow], first: AnswerRow) -> AnswerRow | None:
     wanted = first.answer_id, first.parts
-    return next((row for row in slot if (row.answer.answer_id, row.answer.parts) == wanted), None)
+    return next((row for row in slot if (row.answer_id, row.parts) == wanted), None)
 
 
 def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
@@ -54,4 +52,4 @@ def joined(parts: Sequence[AnswerRow]) -> AnswerRow:
         part=0,
         parts=1,
     )
-    return AnswerRow(answer, min(part.time_ms for part in parts), parts[-1].source)
+    return answer_row(answer, min(part.time_ms for part in parts), parts[-1].source)

@@ -347,7 +347,8 @@ class Evaluator:
             decisionrecords.shape_of(evaluation, facts.final_desired_replicas, result.status),
             *(row.spec_hash, row.origin, row.generation, state.row.engine),
         )
-        if wanted is None and self._repeats(shape):
+        digest = decisionrecords.digest(shape)
+        if wanted is None and self._repeats(digest):
             return self._short(name, evaluation)
         decision = Decision(
             **identity(state, self.hpa, name, self.sources),
@@ -363,7 +364,7 @@ class Evaluator:
             author=row.author,
             change_reason=row.change_reason,
         )
-        row.full_decision, row.full_ms, row.full_digest, self.hpa.shape = name, self.now_ms, b"", shape
+        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> Facts:
@@ -393,12 +394,12 @@ class Evaluator:
             return current
         return evaluation.desired_replicas
 
-    def _repeats(self, shape: tuple[Any, ...]) -> bool:
+    def _repeats(self, digest: bytes) -> bool:
         """Tell whether the last full record differs in values only."""
-        row, known = self.row, self.hpa.shape
+        row = self.row
         if not row.full_decision or self.now_ms - row.full_ms >= decisionrecords.FULL_EVERY_MS:
             return False
-        return known == shape if known is not None else row.full_digest == decisionrecords.digest(shape)
+        return row.full_digest == digest
 
     def _short(self, name: str, evaluation: Evaluation) -> Draft:
         short = ShortDecision(

@@ -7,23 +7,24 @@ that order, so a layer that is read is never behind the one that reads it (docs/
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import structs
+from msgspec import DecodeError, Raw, structs
 
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import ENGINE
-from schemas.entries import WHOLE_PARTITION_KEY, Entry, Source
+from schemas.entries import WHOLE_PARTITION_KEY, Source
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import Answers, Samples
+from schemas.samples import Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
 from streams.state.clustersettings import known_to
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
-from streams.state.logerrors import UnknownEngineError
+from streams.state.logerrors import LogError, UnknownEngineError
+from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
 from streams.state.namespace import query_key, target_key
 from streams.state.rows import AgentRow, AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
 
@@ -36,7 +37,7 @@ REPORT_KEPT_MS = 3_600_000
 class EntryFold(Folding):
     """Folds the entries of one record."""
 
-    def apply(self, index: int, entry: Entry) -> None:
+    def apply(self, index: int, entry: FoldedEntry) -> None:
         """Fold one entry, unless its watermark says that it was folded before."""
         self.index, self.source = index, entry.source
         if entry.source is not None and self.state.row.agents and self._is_of_former_agent(entry.source.topic):
@@ -76,19 +77,25 @@ class EntryFold(Folding):
 
     # --- answers and samples ----------------------------------------------------------------------------------------
 
-    def answers(self, body: Answers) -> None:
+    def answers(self, body: FoldedAnswers) -> None:
         """Replace answers; HPAs that wait for one of them are visited."""
         if not self.follows("metrics", body.session):
             return
         namespace, position = self.namespace, self.position()
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
-        for answer in body.items:
-            row = AnswerRow(answer, time_ms, position)
-            query = query_key(row.answer)
+        for item in body.items:
+            head, row = self._read_answer(item, time_ms, position)
+            query = query_key(head)
             namespace.put_answer(query, row)
             # Of an answer in parts the last one counts, whatever became of the others: it depends on this record alone.
-            if answer.part == answer.parts - 1:
+            if head.part == head.parts - 1:
                 self.state.notify(namespace, query)
+
+    def _read_answer(self, item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
+        try:
+            return read_answer(item, time_ms, source)
+        except DecodeError as error:
+            raise LogError(f"log partition {self.state.row.number} entry {self.place()}: {error}") from error
 
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""
@@ -299,7 +306,7 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     AgentSet: EntryFold.agent,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {
-    Answers: EntryFold.answers,
+    FoldedAnswers: EntryFold.answers,
     Samples: EntryFold.samples,
     PodSet: EntryFold.pod_set,
     PodDeleted: EntryFold.pod_deleted,

@@ -23,9 +23,9 @@ from streams.hpa.observation import (
 )
 from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
-from streams.state.namespace import AnswerState, Namespace, query_key
+from streams.state.namespace import Namespace, query_key
 from streams.state.rates import REMEMBERED_MS
-from streams.state.rows import QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
+from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 
 HEARTBEAT_LIMIT_MS = 30_000
 _SILENT = "the cluster's observer has been silent for more than 30s: its last word on this scale is too old to act on"
@@ -137,23 +137,19 @@ def observe_metric(
     return None, ""
 
 
-def _of_api(state: AnswerState | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
+def _of_api(row: AnswerRow | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
     served_by = SERVED_BY[API_OF[query.type]]
     limit_ms = min(2 * period_ms, REMEMBERED_MS)
-    if state is None or now_ms - state.row.time_ms > limit_ms:
+    if row is None or now_ms - row.time_ms > limit_ms:
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
-    key = (query.resource, query.container)
-    compiled = state.compiled.get(key)
-    if compiled is None:
-        compiled = state.compiled[key] = compile_answer(state.row.answer, query.resource, query.container)
-    return compiled, state.row.source
+    return compile_answer(row.answer, query.resource, query.container), row.source
 
 
 def newest_sample_ms(namespace: Namespace, query: MetricQuery) -> int | None:
     """Give the time of the newest sample known for a metric, Unix milliseconds; None if there is no sample."""
     if query.query is not None:
-        state = namespace.answers.get(query.query)
-        return None if state is None else _newest_ms(state.row.answer)
+        row = namespace.answers.get(query.query)
+        return None if row is None else _newest_ms(row.answer)
     if query.series is not None:
         return max([row.time_ms for row in list(namespace.samples(query.series).values())], default=None)
     return None

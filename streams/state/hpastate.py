@@ -36,9 +36,8 @@ class Hpa:
         "parked",
         "polled",
         "queries",
+        "reference",
         "row",
-        "shape",
-        "spec",
         "target",
         "watched",
     )
@@ -58,8 +57,6 @@ class Hpa:
         self.deadline = 0
         self.parked = False
         self.outcome: Outcome | None = None
-        self.shape: tuple[Any, ...] | None = None
-        """All of the last full record but its values; None: only its digest is known."""
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()
         self.awaits: frozenset[MetricKey] = frozenset()
@@ -67,7 +64,8 @@ class Hpa:
         self.polled = False
         """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None
-        self.spec: dict[str, Any] = {}
+        self.reference: dict[str, str] = {}
+        """`spec.scaleTargetRef`."""
         self.target: TargetName = _NO_TARGET
         """The scale that this HPA drives."""
         if not row.gone:
@@ -75,8 +73,14 @@ class Hpa:
 
     def _compile(self, hpa: dict[str, Any]) -> None:
         compiled = compile_autoscaler(hpa)
-        self.autoscaler, self.spec = compiled, hpa["spec"]
+        self.autoscaler, self.reference = compiled, hpa["spec"]["scaleTargetRef"]
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec, decoded anew at each call; empty for a tombstone."""
+        spec: dict[str, Any] = {} if self.autoscaler is None else self.row.hpa_object()["spec"]
+        return spec
 
     def take_object(self, entry: AutoscalerSet, now_ms: int, uid: str) -> bool:
         """Store a created or changed object; say whether it is to be evaluated at once.
@@ -148,7 +152,8 @@ class Hpa:
             "spec": hpa["spec"],
         }
         self._compile(kept)
-        row.hpa = orjson.dumps(kept)
+        # orjson's own bytes hold a buffer of 4 KB.
+        row.hpa = bytes(memoryview(orjson.dumps(kept)))
         row.spec_hash = spec_hash(hpa["spec"])
 
     def forget(self) -> None:
@@ -166,7 +171,7 @@ class Hpa:
             last_offset=old.last_offset,
             budget=old.budget,
         )
-        self.autoscaler, self.spec, self.queries, self.shape = None, {}, (), None
+        self.autoscaler, self.reference, self.queries = None, {}, ()
         self.awaits, self.target = frozenset(), _NO_TARGET
 
     def take_annotations(self, metadata: dict[str, Any], offset: int) -> None:

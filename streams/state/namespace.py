@@ -4,7 +4,7 @@ Every change goes to a part of the namespace. A part that is ahead of the log (i
 rows were not) ignores what it already has; `begin` tells it which record is being applied.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -12,10 +12,10 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.metricqueries import is_root_scoped
 from schemas.pods import Pod, PodList
-from schemas.samples import MetricAnswer
+from schemas.samples import AnswerIdentity
 from schemas.scales import Target
-from streams.hpa.observation import MetricReading
 from streams.state.answerparts import Slots, in_force, joined, with_part
+from streams.state.logrecords import asked
 from streams.state.membership import Membership, canonical_selector
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
@@ -37,21 +37,11 @@ from streams.state.rows import (
     SeriesKey,
     TargetName,
     WatchRow,
+    answer_row,
     is_series,
 )
 
 _EMPTY_MAP: Mapping[str, SampleRow] = {}
-
-
-class AnswerState:
-    """The answer in force, the parts in which it came, and what was compiled from it."""
-
-    __slots__ = ("compiled", "parts", "row")
-
-    def __init__(self, parts: list[AnswerRow]) -> None:
-        self.parts = parts
-        self.row = joined(parts)
-        self.compiled: dict[Any, MetricReading] = {}
 
 
 class Namespace:
@@ -68,9 +58,12 @@ class Namespace:
         self.offset = NOTHING_APPLIED
         self.pods: dict[str, PodEntry] = {}
         self.membership = Membership()
-        self.answers: dict[QueryKey, AnswerState] = {}
-        """Answers of which all parts have come; made from the slots."""
+        self.answers: dict[QueryKey, AnswerRow] = {}
+        """Answers of which all parts have come."""
         self.answer_slots: dict[QueryKey, Slots] = {}
+        """The parts of answers that come, or came, in several; from these the answer in force is made."""
+        self._joined: dict[QueryKey, list[AnswerRow]] = {}
+        """The parts of which an answer in force is made."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
         self.pod_lists: list[ListProgress] = [ListProgress()]
@@ -178,20 +171,29 @@ class Namespace:
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
-        if self._touch(self._part_of_answer(query, row.answer.part)):
-            self.answer_slots[query] = with_part(self.answer_slots.get(query, {}), row)
-            self._choose_answer(query)
+        if not self._touch(self._part_of_answer(query, row.part)):
+            return
+        if row.parts == 1 and query not in self.answer_slots:
+            self.answers[query] = row
+            return
+        self.answer_slots[query] = with_part(self._slots_of(query), row)
+        self._choose_answer(query)
+
+    def _slots_of(self, query: QueryKey) -> Slots:
+        known = self.answers.get(query)
+        return self.answer_slots.get(query, {} if known is None else {0: (known,)})
 
     def _part_of_answer(self, query: QueryKey, part: int) -> int:
         return self._part_of_question((*query, str(part)) if part else query)
 
     def _choose_answer(self, query: QueryKey) -> None:
         """Choose again the answer to a query that is in force."""
-        parts, held = in_force(self.answer_slots[query]), self.answers.get(query)
+        parts = in_force(self.answer_slots[query])
         if not parts:
             self.answers.pop(query, None)
-        elif held is None or [id(part) for part in held.parts] != [id(part) for part in parts]:
-            self.answers[query] = AnswerState(parts)
+            self._joined.pop(query, None)
+        elif list(map(id, self._joined.get(query, ()))) != list(map(id, parts)):
+            self.answers[query], self._joined[query] = joined(parts), parts
 
     def samples(self, key: SeriesKey) -> Mapping[str, SampleRow]:
         """Give the pushed samples of a metric by pod, or by label set."""
@@ -268,6 +270,9 @@ class Namespace:
     def tidy(self, now_ms: int) -> None:
         """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
         oldest_ms = now_ms - REMEMBERED_MS
+        for query in [query for query, answer in self.answers.items() if answer.time_ms < oldest_ms]:
+            if query not in self.answer_slots:
+                del self.answers[query]
         old = [
             query
             for query, slots in self.answer_slots.items()
@@ -321,19 +326,28 @@ class Namespace:
         if (row := made.get(len(self.applied) - 1)) is not None:
             row.pods, row.samples = self.pods, list(self.series.items())
         if (row := made.get(0)) is not None:
-            row.answers = [answer for slots in self.answer_slots.values() for slot in slots.values() for answer in slot]
+            row.answers = [answer for _, _, answer in self._all_answers()]
         for key, arrival in self.arrivals.items():
             if (row := made.get(self._part_of_arrival(key))) is not None:
                 row.arrivals.append((key, arrival))
+
+    def _all_answers(self) -> Iterator[tuple[QueryKey, int, AnswerRow]]:
+        """Give the answers to store: query, number of the part, answer or part of one."""
+        for query, answer in self.answers.items():
+            if query not in self.answer_slots:
+                yield query, 0, answer
+        for query, slots in self.answer_slots.items():
+            for number, slot in slots.items():
+                for part in slot:
+                    yield query, number, part
 
     def _fill_many(self, made: dict[int, NamespaceRow]) -> None:
         for name, entry in self.pods.items():
             if (row := made.get(self.part_of(name))) is not None:
                 row.pods[name] = entry
-        for query, slots in self.answer_slots.items():
-            for number, slot in slots.items():
-                if (row := made.get(self._part_of_answer(query, number))) is not None:
-                    row.answers.extend(slot)
+        for query, number, answer in self._all_answers():
+            if (row := made.get(self._part_of_answer(query, number))) is not None:
+                row.answers.append(answer)
         for key, samples in self.series.items():
             self._spread(made, key, samples)
         for question, arrival in self.arrivals.items():
@@ -370,15 +384,28 @@ class Namespace:
         self.pod_lists = [rows[part][1].pod_list if part in rows else ListProgress() for part in range(parts)]
         for part in sorted(set(rows) & set(range(parts))):
             self._load_part(rows[part][1])
-        for query in self.answer_slots:
+        for query in list(self.answer_slots):
+            self._settle(query)
+
+    def _settle(self, query: QueryKey) -> None:
+        """Take a loaded answer that came whole out of the slots."""
+        slots = self.answer_slots[query]
+        if list(slots) == [0] and len(slots[0]) == 1 and slots[0][0].parts == 1:
+            self.answers[query] = slots[0][0]
+            del self.answer_slots[query]
+        else:
             self._choose_answer(query)
 
     def _load_part(self, row: NamespaceRow) -> None:
         self.pods |= row.pods
         for entry in row.pods.values():
             self.membership.put(entry.pod)
-        for answer in row.answers:
-            query, number = query_key(answer.answer), answer.answer.part
+        for stored in row.answers:
+            query = query_key(asked(stored))
+            answer = stored
+            if stored.stored is not None:
+                answer = answer_row(stored.stored, stored.time_ms, stored.source)
+            number = answer.part
             slots = self.answer_slots.get(query, {})
             self.answer_slots[query] = {**slots, number: (*slots.get(number, ()), answer)}
         for key, samples in row.samples:
@@ -412,7 +439,7 @@ def target_key(target: Target) -> TargetName:
     return target.group, target.kind, target.name
 
 
-def query_key(query: MetricAnswer) -> QueryKey:
+def query_key(query: AnswerIdentity) -> QueryKey:
     """Identity of a question to a metrics API and of its answers: selectors in canonical form.
 
     A Namespace is always the HPA's own, whatever its name says.

@@ -11,15 +11,15 @@ import msgspec
 
 from schemas.chain import uid_of
 from schemas.decisions import ENGINE
-from schemas.entries import LogRecord
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
-from streams.state import decisionrecords, rows
+from streams.state import rows
 from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
 from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
+from streams.state.logrecords import FoldedRecord, read_record
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
@@ -32,7 +32,6 @@ STEP_LIMIT_MS = 300_000
 CHECKPOINT_EVERY_MS = 15_000
 CHECKPOINT_EVERY_RECORDS = 2_000
 _NOTHING_STANDS: Mapping[str, bytes] = {}
-_DECODER = msgspec.json.Decoder(LogRecord)
 
 
 def log_hash(before: bytes, timestamp_ms: int, value: bytes) -> bytes:
@@ -146,12 +145,12 @@ class Partition:
         self._since_checkpoint += 1
         return decisions
 
-    def _open(self, offset: int, timestamp_ms: int, value: bytes) -> LogRecord:
+    def _open(self, offset: int, timestamp_ms: int, value: bytes) -> FoldedRecord:
         row = self.state.row
         if row.offset != NOTHING_APPLIED and offset != row.offset + 1:
             raise LogError(f"log partition {row.number}: offset {offset} does not follow {row.offset}")
         try:
-            record = _DECODER.decode(value)
+            record = read_record(value)
         except msgspec.DecodeError as error:
             raise LogError(f"log partition {row.number} offset {offset} is no log record: {error}") from error
         self.state.offset = offset
@@ -226,8 +225,6 @@ class Partition:
             hpa.trim(self.state.checkpoint_offset)
             if hpa.row.budget:
                 hpa.row.budget = trimmed(hpa.row.budget, self.state.row.checkpoint_ms, self.state.checkpoint_offset)
-            if hpa.shape is not None and not hpa.row.full_digest:
-                hpa.row.full_digest = decisionrecords.digest(hpa.shape)
             hpa.dirty, hpa.applied = False, offset
             yield hpa.key, rows.encode_row(offset, hpa.row)
 

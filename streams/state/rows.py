@@ -221,11 +221,36 @@ class PodEntry(Struct, array_like=True, frozen=True, gc=False):
 
 
 class AnswerRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest answer to one query: when it was given (log time at the latest) and where it came from."""
+    """The newest answer to one query, or a part of it: when it was given (log time at the latest) and where it came
+    from. It is kept as the JSON of the log: a fleet has hundreds of thousands of pods, and an evaluation reads it once.
+    """
 
-    answer: MetricAnswer
+    stored: MetricAnswer | None
+    """Only in rows of older versions, instead of `json`."""
     time_ms: int
     source: str = ""
+    json: bytes = b""
+    part: int = 0
+    parts: int = 1
+    answer_id: str = ""
+
+    @property
+    def answer(self) -> MetricAnswer:
+        """The answer, decoded anew at each call.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        try:
+            return _ANSWER.decode(self.json) if self.stored is None else self.stored
+        except msgspec.DecodeError as error:
+            raise StateError(f"an answer of the log cannot be read: {error}") from error
+
+
+def answer_row(answer: MetricAnswer, time_ms: int, source: str) -> AnswerRow:
+    """Make the row of an answer that is at hand as a struct."""
+    json = msgspec.json.encode(answer)
+    return AnswerRow(None, time_ms, source, json, answer.part, answer.parts, answer.answer_id)
 
 
 class Arrival(Struct, array_like=True, frozen=True, gc=False):
@@ -390,6 +415,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
 
 Row = HpaRow | NamespaceRow | PartitionRow
 _ENCODER = msgspec.msgpack.Encoder()
+_ANSWER = msgspec.json.Decoder(MetricAnswer)
 _HPA = msgspec.msgpack.Decoder(HpaRow)
 _NAMESPACE = msgspec.msgpack.Decoder(NamespaceRow)
 _PARTITION = msgspec.msgpack.Decoder(PartitionRow)

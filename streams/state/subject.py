@@ -47,7 +47,7 @@ def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[
         "uid": row.uid,
         "time": decisionrecords.print_time(state.now_ms),
         "input": decisionrecords.input_position(state.row.number, state.offset, state.row.log_hash, sources),
-        "scale_target_ref": hpa.spec["scaleTargetRef"],
+        "scale_target_ref": hpa.reference,
         "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
         "origin": row.origin,
         "min_replicas": autoscaler.min_replicas,

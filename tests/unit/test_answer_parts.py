@@ -1,7 +1,7 @@
 """Answers that come in parts: they count as one when the last part has come, after any crash, up to 20,000 pods."""
 
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from msgspec import structs
 from reconciler.core.chunks import answer_records
 from schemas.autoscalers import AutoscalerSet
 from schemas.codec import decode, encode
-from schemas.entries import LogRecord, PublicRecord
+from schemas.entries import Body, LogRecord, PublicRecord
 from schemas.pods import PodSet
 from schemas.samples import Answers, MetricAnswer, PodUsage
 from schemas.topics import MAX_LOG_RECORD_BYTES, SAMPLES
@@ -20,7 +20,10 @@ from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
 from streams.state import partition as partitions
+from streams.state.logerrors import LogError
+from streams.state.logrecords import FoldedBody
 from streams.state.partition import Partition
+from streams.state.rows import AnswerRow, NamespaceRow, decode_row, encode_row
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
@@ -75,8 +78,8 @@ def test_an_answer_that_lacks_a_part_replaces_nothing(come: list[Any]) -> None:
         log.add(Answers(items=[(parts | others)[which]]))
     [decision] = log.add(after_ms=18_000)
     assert "sameAs" in decision, "evaluated with the answer that it had before"
-    [state] = log.partition.state.namespaces[KEY].answers.values()
-    assert state.row.answer == before
+    [row] = log.partition.state.namespaces[KEY].answers.values()
+    assert row.answer == before
     [whole] = log.add(Answers(items=list(parts.values())), after_ms=15_000)
     assert whole["metrics"][0]["utilization"] == 75
 
@@ -85,8 +88,8 @@ def test_the_order_of_the_parts_plays_no_part() -> None:
     log = world()
     first, second, third = parts_of(usage(log, 75), 3, "a")
     log.add(Answers(items=[third]), Answers(items=[first]), Answers(items=[second]), after_ms=1_000)
-    [state] = log.partition.state.namespaces[KEY].answers.values()
-    assert sorted(each.pod for each in state.row.answer.usages) == [f"web-{i}" for i in range(4)]
+    [row] = log.partition.state.namespaces[KEY].answers.values()
+    assert sorted(each.pod for each in row.answer.usages) == [f"web-{i}" for i in range(4)]
 
 
 def random_log(seed: int) -> LogBuilder:
@@ -165,5 +168,34 @@ def test_twenty_thousand_pods_of_one_target_go_from_the_observer_through_ingest_
     rows = log.partition.checkpoint()
     assert max(len(value) for _, value in rows) < 1_000_000, "a row must fit into a record of the changelog"
     restored = Partition.restore(0, dict(rows))
-    [state] = restored.state.namespace("eu", "shop").answers.values()
-    assert state.row.answer == answer
+    [row] = restored.state.namespace("eu", "shop").answers.values()
+    assert row.answer == answer
+
+
+def test_rows_of_older_versions_hold_answers_as_structs_and_are_read() -> None:
+    log = world()
+    log.add(Answers(items=[usage(log, 55)]), after_ms=1_000)
+    for part in parts_of(usage(log, 75), 3, "a")[:2]:
+        log.add(Answers(items=[part]), after_ms=1_000)
+    rows = dict(log.partition.checkpoint())
+    key = b"0|n/eu/shop#0"
+    row = decode_row(key, rows[key])
+    assert isinstance(row, NamespaceRow)
+    assert len(row.answers) == 3
+    row.answers = [AnswerRow(each.answer, each.time_ms, each.source) for each in row.answers]
+    old, new = (
+        Partition.restore(0, rows | changed).state.namespaces[KEY] for changed in ({key: encode_row(3, row)}, {})
+    )
+    assert (old.answers, old.answer_slots) == (new.answers, new.answer_slots)
+
+
+def test_the_fold_reads_every_kind_of_entry() -> None:
+    kinds = {body.__struct_config__.tag for body in get_args(Body)}
+    assert {body.__struct_config__.tag for body in get_args(FoldedBody)} == kinds
+
+
+def test_an_answer_that_cannot_be_read_stops_the_partition() -> None:
+    log = LogBuilder()
+    record = b'{"v":1,"entries":[{"key":"eu/shop","body":{"kind":"answers","items":[{"api":7}]}}]}'
+    with pytest.raises(LogError, match=r"log partition 0 entry 0\.0: .*api"):
+        log.partition.apply(0, log.now_ms, record)

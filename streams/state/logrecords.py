@@ -1,0 +1,108 @@
+"""Log records as the fold reads them: as `schemas.entries` defines them, but answers of metrics APIs stay JSON.
+
+Most of a log is what metrics APIs answered for pods. The fold needs only what was asked, an evaluation reads the
+values once, and rows store them as they are.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from schemas.agents import AgentSet
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.entries import Source
+from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodList, PodSet
+from schemas.samples import AnswerIdentity, Samples
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
+from streams.state.rows import AnswerRow
+
+
+class AnswerHead(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """What a `MetricAnswer` answers, and which part of an answer it is."""
+
+    answer_id: str = ""
+    part: int = 0
+    parts: int = 1
+
+
+class FoldedAnswers(
+    Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind", tag="answers"
+):
+    """`schemas.samples.Answers` whose items are still JSON."""
+
+    items: list[Raw]
+    session: str = ""
+
+
+FoldedBody = (
+    FoldedAnswers
+    | Samples
+    | PodSet
+    | PodDeleted
+    | PodList
+    | AutoscalerSet
+    | AutoscalerDeleted
+    | AutoscalerList
+    | Command
+    | ScaleSet
+    | Heartbeat
+    | ClusterReport
+    | Serving
+    | SettingsSet
+    | EngineSet
+    | WatermarkReset
+    | Restart
+    | Outcome
+    | AgentSet
+)
+
+
+class FoldedEntry(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """`schemas.entries.Entry`."""
+
+    key: str
+    body: FoldedBody
+    source: Source | None = None
+
+
+class FoldedRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """`schemas.entries.LogRecord`."""
+
+    v: int
+    entries: list[FoldedEntry]
+    by: Literal["", "ingest"] = ""
+
+
+_HEAD = msgspec.json.Decoder(AnswerHead)
+_RECORD = msgspec.json.Decoder(FoldedRecord)
+
+
+def read_record(value: bytes) -> FoldedRecord:
+    """Read a log record.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    return _RECORD.decode(value)
+
+
+def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
+    """Read what an answer answers, and make its row.
+
+    Raises:
+        msgspec.DecodeError: it is no answer.
+    """
+    head, json = _HEAD.decode(item), bytes(item)
+    return head, AnswerRow(None, time_ms, source, json, head.part, head.parts, head.answer_id)
+
+
+def asked(row: AnswerRow) -> AnswerIdentity:
+    """Say what an answer answers.
+
+    Raises:
+        msgspec.DecodeError: it cannot be read.
+    """
+    return _HEAD.decode(row.json) if row.stored is None else row.stored
