@@ -9,11 +9,11 @@ import click
 
 from fleethpa.cli.common.auditkey import private_path
 from fleethpa.cli.common.brokerconnection import client_settings
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, CommandError, unreachable, usage
 from fleethpa.cli.common.parts import announce, stop_on_signals
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import one
-from fleethpa.cli.output.times import parse_duration_ms
 from streams.archive.archiver import SegmentLimits
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import read_private

@@ -13,8 +13,9 @@ from fleethpa.cli.common.auditkey import private_path, public_path
 from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.filters import moment
+from fleethpa.cli.common.progress import progress
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.sources import jobs_for, log_length, past_of, progress
+from fleethpa.cli.common.sources import jobs_for, log_length
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import rfc3339
 from streams.archive.segments import ArchiveError
@@ -41,7 +42,7 @@ def audit_verify(
     session: Session, since: str | None, public_key: str | None, checkpoints: str | None, jobs: int | None, output: str
 ) -> int:
     """Check the whole record and re-derive every decision from the log; exit 1 if anything differs."""
-    past = past_of(session, checked=False)
+    past = session.unopened_past(checked=False)
     since_ms = moment(since, session.now_ms(), "--since") if since else None
     if since_ms is not None and since_ms > session.now_ms():
         raise usage("--since is later than the newest record", cause="The window is empty.")

@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
 from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
-from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
+from fleethpa.cli.output.times import LATEST_MS
 from schemas.autoscalers import Command
 
 

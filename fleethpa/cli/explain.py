@@ -8,9 +8,9 @@ import click
 
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.explaining import Again, document, evaluated_again, troubles_of
+from fleethpa.cli.common.explanation import explanation
 from fleethpa.cli.common.finding import find_decision, name_and_moment
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.output.explanation import explanation
 from fleethpa.cli.output.formats import one
 from streams.history.recorded import Recorded
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.clustertable import cluster_listing
 from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.decisionlists import decided
 from fleethpa.cli.common.failures import OK, PARTIAL, CommandError, usage
 from fleethpa.cli.common.finding import chosen, no_such_cluster, nothing_found
 from fleethpa.cli.common.fleetstate import fleet_now, read_state, remark
+from fleethpa.cli.common.hpatable import beyond, hpa_listing, visible
 from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.common.selection import TYPE_WORDS, Selection
 from fleethpa.cli.common.session import Session, command_options, output_option, travel_option
-from fleethpa.cli.output.clustertable import cluster_listing
 from fleethpa.cli.output.formats import render
-from fleethpa.cli.output.hpatable import beyond, hpa_listing, visible
 from fleethpa.cli.output.table import Widths
 from fleethpa.cli.output.words import counted
 

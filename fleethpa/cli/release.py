@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.handover import NativeHpas, Place, batches, deletion_of, native_hpas, parse_place
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
-from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.words import counted
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.keys import HpaId

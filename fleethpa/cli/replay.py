@@ -12,8 +12,9 @@ import orjson
 from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.cli.common.filters import window as window_of
+from fleethpa.cli.common.progress import progress
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.sources import jobs_for, past_of, progress
+from fleethpa.cli.common.sources import jobs_for
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import rfc3339
 from schemas.decisions import ENGINE
@@ -52,7 +53,7 @@ def replay(
     output: str,
 ) -> int:
     """Re-derive recorded decisions from the log; exit 1 and show the first difference if one differs."""
-    past, wanted = past_of(session, checked=False), _hpa(hpa)
+    past, wanted = session.unopened_past(checked=False), _hpa(hpa)
     window = window_of(since, until, session.now_ms())
     began = time.monotonic()
     reports = _reports(session, past, window, wanted, jobs)

@@ -12,9 +12,10 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
 from fleethpa.cli.common.finding import chosen, nothing_found
 from fleethpa.cli.common.fleetstate import read_state, remark
-from fleethpa.cli.common.problems import Problem, by_cause
+from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options
+from fleethpa.cli.common.views import Problem
 from fleethpa.cli.output.table import layout
 
 if TYPE_CHECKING:

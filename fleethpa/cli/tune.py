@@ -13,9 +13,9 @@ from fleethpa.cli.common.failures import OK, not_found
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.progress import telling
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.sources import telling
 from fleethpa.cli.common.tuninglimits import parse_within
 from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory, Progress, run
 from fleethpa.cli.output import tuningpage as pages
@@ -89,7 +89,7 @@ async def _tuned(session: Session, selection: Selection, kept: InFile | InMemory
         async with telling(session, progress.text):
             await run(past, [view.id for view in views], window, asked, kept, progress, cores())
     findings = [(view, kept.known[view.id]) for view in views]
-    return [Tuned(view, finding.found, finding.refused) for view, finding in findings]
+    return [Tuned(view.id, view.hpa, finding.found, finding.refused) for view, finding in findings]
 
 
 def _chosen(selection: Selection, views: list[HpaView]) -> list[HpaView]:

@@ -8,7 +8,6 @@ from fleethpa.cli.common.decisionids import asked_id
 from fleethpa.cli.common.deriving import derived_again, document, text
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.sources import past_of
 from fleethpa.cli.output.formats import one
 
 
@@ -24,7 +23,7 @@ def verify(session: Session, id_: str, output: str) -> int:
     asked = asked_id(id_)
     if asked is None:
         raise usage(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A -o wide")
-    past = past_of(session)
+    past = session.unopened_past()
     derived = session.run(derived_again(past, asked, session.config.servers))
     found = document(past, derived)
     session.out(text(found) if output == "table" else one("DecisionVerification", found, output))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.common.backtesting import Window, Wish, events_by_hpa, notes, run
 from fleethpa.cli.common.changes import changed_spec, checked
+from fleethpa.cli.common.explanation import explanation
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.finding import find_decision
 from fleethpa.cli.common.sources import archive_past
 from fleethpa.cli.output.backtestpage import Reported, page
-from fleethpa.cli.output.explanation import explanation
 from fleethpa.demo.scene import EAST
 from streams.analysis.counterfactual import counterfactuals
 from streams.analysis.openloop import open_loop

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from fleethpa.cli.common.clustertable import cluster_listing
+from fleethpa.cli.common.hpatable import hpa_listing
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output import words
-from fleethpa.cli.output.clustertable import cluster_listing
-from fleethpa.cli.output.hpatable import hpa_listing
 from fleethpa.cli.output.table import Column, clean
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, RowFilter, read_filter
 

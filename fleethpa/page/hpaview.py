@@ -11,7 +11,9 @@ import msgspec
 
 from fleethpa.cli.common.clustertroubles import ClusterTrouble
 from fleethpa.cli.common.decisionlists import listed
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
+from fleethpa.cli.common.explanation import ending_text, result, steps, surroundings
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.filters import Filter
 from fleethpa.cli.common.finding import find_decision
@@ -19,10 +21,8 @@ from fleethpa.cli.common.revisionlog import change_text, revisions_in
 from fleethpa.cli.common.selection import Ref, Selection
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output import words
-from fleethpa.cli.output.explanation import ending_text, result, steps, surroundings
 from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.table import clean
-from fleethpa.cli.output.times import parse_duration_ms
 from fleethpa.cli.output.would import rows as would_rows
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, series, spec_marks
 from schemas.decisions import Decision

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from fleethpa.cli.common.clustertable import cluster_listing
 from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.nextsteps import completed
 from fleethpa.cli.common.selection import Ref
 from fleethpa.cli.common.views import FleetState
-from fleethpa.cli.output.clustertable import cluster_listing
 from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.page import chartseries
 from fleethpa.page.auditview import read_coverage

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.manifestfiles import check_hpa, read_input
 from fleethpa.cli.common.revisionlog import manifest_of
 from fleethpa.cli.output.formats import to_yaml
-from fleethpa.cli.output.times import parse_duration_ms
 from schemas.keys import HpaId
 
 MODELS: Final = ("closed", "open")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleethpa.cli.diff import _sorted
+from fleethpa.cli.output.specdiff import sorted_spec
 from fleethpa.cli.output.words import counted
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet, hpa
@@ -219,7 +219,7 @@ def test_metrics_stand_in_an_order_that_their_targets_do_not_change() -> None:
         found = {"describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "value": value}}
         return {"type": "Object", "object": found | {"metric": {"name": name}}}
 
-    ordered = _sorted({"metrics": [described("a", "1"), described("b", "2")]})["metrics"]
-    changed = _sorted({"metrics": [described("b", "2"), described("a", "3")]})["metrics"]
+    ordered = sorted_spec({"metrics": [described("a", "1"), described("b", "2")]})["metrics"]
+    changed = sorted_spec({"metrics": [described("b", "2"), described("a", "3")]})["metrics"]
     assert [each["object"]["metric"]["name"] for each in ordered] == ["a", "b"]
     assert [each["object"]["metric"]["name"] for each in changed] == ["a", "b"]

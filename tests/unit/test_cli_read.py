@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleethpa.cli.common.decisionids import asked_id, only, short_id, short_ids
+from fleethpa.cli.common.explanation import explanation
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.output.explanation import explanation
 from fleethpa.cli.output.table import Column, Widths, table
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.keys import HpaId

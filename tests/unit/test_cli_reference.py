@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from fleethpa.cli.common.clireference import reference
+from tests.clireference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def test_the_command_reference_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), (
-        "run: python -m fleethpa.cli.common.clireference > docs/reference/cli.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run: python -m tests.clireference > docs/reference/cli.md"

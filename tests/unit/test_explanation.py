@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from fleethpa.cli.output.explanation import explanation
+from fleethpa.cli.common.explanation import explanation
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.decisions import MetricDecision
 from streams.history.recorded import Recorded, expanded

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.cli.common.failures import CommandError
-from fleethpa.cli.output.jsonpath import jsonpath
+from fleethpa.cli.output.jsonpath import TemplateError, jsonpath
 from tests.unit.cli_kit import Cli, Fleet
 
 # The document of kubectl's own page on JSONPath, shortened.
@@ -93,9 +92,16 @@ def test_templates(template: str, text: str) -> None:
     ],
 )
 def test_what_is_no_template_is_wrong_use(template: str, why: str) -> None:
-    with pytest.raises(CommandError, match=r"jsonpath=") as refused:
+    with pytest.raises(TemplateError, match=r"jsonpath=") as refused:
         jsonpath(template, DOCUMENT)
-    assert (refused.value.code, why in refused.value.what) == (2, True), refused.value.what
+    assert why in str(refused.value)
+
+
+def test_a_wrong_template_ends_the_command_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Cli(monkeypatch)("get", "hpa", "-o", "jsonpath={.kind")
+    assert result.exit_code == 2
+    assert "-o jsonpath={.kind: a brace is not closed" in result.stderr
+    assert "Next: -o jsonpath='{range .items[*]}" in result.stderr
 
 
 def test_listings_and_single_objects_take_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from fleethpa.cli.common.metricsreference import page
+from tests.metricsreference import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "python -m fleethpa.cli.common.metricsreference > docs/reference/metrics.md"
+    assert PAGE.read_text() == page(), "python -m tests.metricsreference > docs/reference/metrics.md"
 
 
 def test_every_name_has_the_prefix_and_a_meaning() -> None:

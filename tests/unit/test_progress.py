@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleethpa.cli.common.sources import log_length, share_done
+from fleethpa.cli.common.progress import share_done
+from fleethpa.cli.common.sources import log_length
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError
 from tests.memorypast import MemoryPast

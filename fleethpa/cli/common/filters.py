@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import click
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.selection import Selection
-from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms
+from fleethpa.cli.output.times import LATEST_MS
 from schemas.decisions import Limit
 from schemas.kubernetes.gotimes import parse_time_ms
 

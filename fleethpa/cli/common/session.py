@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 from fleethpa.cli.common.configuration import Config, load
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
-from fleethpa.cli.output.jsonpath import PREFIX, check
-from fleethpa.cli.output.times import parse_duration_ms
+from fleethpa.cli.output.jsonpath import EXAMPLE, PREFIX, TemplateError, check
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.writer import Writer
@@ -45,6 +45,11 @@ class Session:
     def config(self) -> Config:
         """The merged configuration."""
         return load({name: self.options.get(name) for name in CONFIGURED})
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no remarks are to be printed on stderr."""
+        return bool(self.options.get("quiet"))
 
     @property
     def debug(self) -> bool:
@@ -109,7 +114,7 @@ class Session:
         except ArchiveError as error:
             from fleethpa.cli.common.unreadable import unreadable
 
-            raise unreadable(error, self) or error from error
+            raise unreadable(error, self.source, self._servers) or error from error
 
     @property
     def source(self) -> str:
@@ -130,7 +135,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
-        if not self.options.get("quiet"):
+        if not self.quiet:
             click.echo(completed(text, self.options), err=True)
 
     def warn(self, text: str) -> None:
@@ -185,10 +190,26 @@ class Session:
         except Exception as error:
             from fleethpa.cli.common.unreadable import unreadable
 
-            problem = unreadable(error, self)
+            problem = unreadable(error, self.source, self._servers)
             if problem is None:
                 raise
             raise problem from error
+
+    @property
+    def _servers(self) -> str:
+        return self.config.servers if self.source == "kafka" else ""
+
+    def unopened_past(self, *, checked: bool = True) -> Past:
+        """Return the past that `--from` names, not opened: each reading connects for itself, as other processes do.
+
+        `checked`: segments of an archive must be those that their manifests name.
+
+        Raises:
+            CommandError: no such folder, no archive, or no brokers are known (exit 2).
+        """
+        from fleethpa.cli.common.sources import unopened_past
+
+        return unopened_past(self.source, self.config, self.at_ms, checked=checked)
 
     @asynccontextmanager
     async def past(self, *, watching: bool = False) -> AsyncIterator[Past]:
@@ -196,7 +217,8 @@ class Session:
 
         Long reading is shown on stderr, unless the command is `watching`: that never ends.
         """
-        from fleethpa.cli.common.sources import open_past, reading
+        from fleethpa.cli.common.progress import reading
+        from fleethpa.cli.common.sources import open_past
 
         async with open_past(self.source, self.config, self.at_ms) as past:
             if watching:
@@ -314,7 +336,10 @@ class OutputFormat(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self._templated and isinstance(value, str) and value.startswith(PREFIX)):
             return super().convert(value, param, ctx)
-        check(value.removeprefix(PREFIX))
+        try:
+            check(value.removeprefix(PREFIX))
+        except TemplateError as error:
+            raise usage(str(error), next_step=EXAMPLE) from error
         return value
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:

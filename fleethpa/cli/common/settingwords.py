@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import CommandError, usage
-from fleethpa.cli.output.times import LATEST_MS, parse_duration_ms, span
+from fleethpa.cli.output.times import LATEST_MS, span
 from schemas.budgets import parse_budget
 from schemas.samples import MetricType
 from schemas.settings import SETTING_NAMES, SINCE_ENGINE, ClusterSettings

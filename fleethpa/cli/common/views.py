@@ -1,12 +1,14 @@
-"""What read verbs show of an HPA, a cluster and the fleet."""
+"""What read verbs show of an HPA (and what is wrong with it), of a cluster and of the fleet."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.cli.common.clustertroubles import ClusterTrouble, troubles_of
-from fleethpa.cli.common.problems import Problem, problems_of
+from fleethpa.cli.output import words
+from fleethpa.cli.output.errortexts import cause
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
@@ -19,6 +21,29 @@ if TYPE_CHECKING:
 
 INGEST_QUIET_MS: Final = 20_000
 """Ingest appends at least one record in 5 s to every partition of the log."""
+
+_LABELS: Final = {
+    "FailedGetScale": "no scale",
+    "FailedUpdateScale": "write failed",
+    "ScalingDisabled": "disabled",
+    "AmbiguousSelector": "ambiguous selector",
+    "InvalidSelector": "invalid selector",
+}
+"""Few words for upstream's reason of a condition that is False; every other reason concerns the metrics."""
+
+
+class Problem(NamedTuple):
+    """One problem of an HPA.
+
+    `label`: few words, for a narrow column. `text`: the whole. `cause`: what other HPAs of the cluster may have in
+    common with it; empty: the problem is this HPA's own. `waits`: whether `status` counts it as not having what it
+    wants.
+    """
+
+    label: str
+    text: str
+    cause: str = ""
+    waits: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,7 @@ class HpaView:
     @property
     def problems(self) -> list[Problem]:
         """Everything that is wrong with it; empty: nothing."""
-        return problems_of(self)
+        return list(_problems(self))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -80,6 +105,35 @@ class HpaView:
         """The HPA object's labels."""
         found: dict[str, str] = (self.hpa.get("metadata") or {}).get("labels") or {}
         return found
+
+
+def _problems(view: HpaView) -> Iterator[Problem]:
+    if view.mode == "off":
+        yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
+    if view.paused:
+        yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
+    if view.refused:
+        text = f"enforcing is refused: {view.refused}"
+        yield Problem("refused", text, text)
+    for condition in view.status.get("conditions") or []:
+        if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
+            yield _of_condition(condition)
+    if view.at_max:
+        yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
+    if view.fight is not None:
+        yield Problem("fight", words.fight(view.fight))
+
+
+def _of_condition(condition: dict[str, Any]) -> Problem:
+    reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+    label = _LABELS.get(reason, "no metrics" if condition["type"] == "ScalingActive" else reason or "not able to scale")
+    found = cause(message)
+    text = f"{label}: {found}" if found else f"{label} ({reason})"
+    return Problem(label, text, text)
+
+
+def _asked_for(view: HpaView) -> str:
+    return words.asked_for(view.decision.decision) if view.decision else ""
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, usage
 from fleethpa.cli.common.session import Session
-from fleethpa.cli.output.times import parse_duration_ms
 from schemas.topics import AUTOSCALERS, SETTINGS
 from streams.ingest.bodies import SourcePlace, normalize
 from streams.ingest.pieces import Refusal

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from fleethpa.cli.common.failures import usage
-
 PREFIX: Final = "jsonpath="
+EXAMPLE: Final = """-o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'"""
 PathStep = Callable[[Any], Iterator[Any]]
 
 _TOKEN: Final = re.compile(
@@ -42,6 +41,10 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+class TemplateError(ValueError):
+    """A template cannot be read; the text names it and says why."""
+
+
 @dataclass
 class _Range:
     """A `{range}` and what stands up to its `{end}`; the template itself has no steps."""
@@ -54,7 +57,7 @@ def jsonpath(template: str, document: Any) -> str:
     """Return what the template makes of a document.
 
     Raises:
-        CommandError: the template cannot be read (exit 2).
+        TemplateError: the template cannot be read.
     """
     return "".join(_rendered(_parsed(template), document))
 
@@ -63,7 +66,7 @@ def check(template: str) -> None:
     """Check a template.
 
     Raises:
-        CommandError: it cannot be read (exit 2).
+        TemplateError: it cannot be read.
     """
     _parsed(template)
 
@@ -210,8 +213,5 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _bad(template: str, why: str) -> Exception:
-    return usage(
-        f"-o jsonpath={template}: {why}",
-        next_step="""-o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'""",
-    )
+def _bad(template: str, why: str) -> TemplateError:
+    return TemplateError(f"-o jsonpath={template}: {why}")

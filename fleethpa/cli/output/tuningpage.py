@@ -12,7 +12,8 @@ from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
 
 if TYPE_CHECKING:
-    from fleethpa.cli.common.views import HpaView
+    from schemas.keys import HpaId
+    from schemas.kubernetes.jsontypes import Json
     from streams.analysis.tuning import CurvePoint, Side, Tuning
 
 _MOST_POINTS: Final = 12
@@ -21,7 +22,8 @@ _MOST_POINTS: Final = 12
 class Tuned(NamedTuple):
     """One HPA: what was found, or why nothing could be (`refused`)."""
 
-    view: HpaView
+    id: HpaId
+    hpa: Json
     found: Tuning | None
     refused: str = ""
 
@@ -38,7 +40,7 @@ def page(tuned: Tuned) -> list[str]:
     """The text of one HPA."""
     found = tuned.found
     if found is None:
-        return [f"{tuned.view.id}: no proposal", f"  {tuned.refused}"]
+        return [f"{tuned.id}: no proposal", f"  {tuned.refused}"]
     lines = [
         f"{found.hpa}   {rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}   {found.evaluations:,} evaluations, "
         f"chosen until {rfc3339(found.split_ms)}, scored from there",
@@ -147,14 +149,14 @@ def manifest(tuned: Tuned) -> dict[str, Any] | None:
     if found is None or not found.changed:
         return None
     kept = ("name", "namespace", "labels", "annotations")
-    metadata = {name: tuned.view.hpa["metadata"][name] for name in kept if tuned.view.hpa["metadata"].get(name)}
+    metadata = {name: tuned.hpa["metadata"][name] for name in kept if tuned.hpa["metadata"].get(name)}
     head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
     return head | {"metadata": metadata, "spec": found.spec}
 
 
 def document(tuned: Tuned) -> dict[str, Any]:
     """One HPA for machine formats."""
-    hpa, found = tuned.view.id, tuned.found
+    hpa, found = tuned.id, tuned.found
     made: dict[str, Any] = {"cluster": hpa.cluster, "namespace": hpa.namespace, "name": hpa.name}
     if found is None:
         return made | {"refused": tuned.refused}

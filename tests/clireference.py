@@ -1,6 +1,6 @@
 """The command reference, made from the commands.
 
-`python -m fleethpa.cli.common.clireference > docs/reference/cli.md` renews the page.
+`python -m tests.clireference > docs/reference/cli.md` renews the page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fleethpa.cli.main import VERBS, cli
 
 HEAD = """# Command reference
 
-Made from the commands by `python -m fleethpa.cli.common.clireference`; a test keeps it current.
+Made from the commands by `python -m tests.clireference`; a test keeps it current.
 
 `fleethpa VERB [CLUSTER/][NAMESPACE/]NAME [flags]`. An HPA is `cluster/namespace/name`; without `-n` and `-A` the
 namespace is `default`, as kubectl's. Data goes to stdout, everything else to stderr.

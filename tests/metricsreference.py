@@ -1,6 +1,6 @@
 """The reference page of metrics, made from the registries.
 
-`python -m fleethpa.cli.common.metricsreference > docs/reference/metrics.md` renews the page.
+`python -m tests.metricsreference > docs/reference/metrics.md` renews the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MetricRow = tuple[str, str, tuple[str, ...], str]
 
 HEAD = """# Metrics
 
-Made from the metrics by `python -m fleethpa.cli.common.metricsreference`; a test keeps it current.
+Made from the metrics by `python -m tests.metricsreference`; a test keeps it current.
 
 Every long-running part serves `/metrics`, `/healthz` and `/readyz` on its `--web-port`. Times are in seconds, sizes in
 bytes. Metrics of an HPA carry `cluster`, `namespace` and `hpa`; only the worker that owns its log partition has them.
