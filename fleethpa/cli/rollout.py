@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from msgspec import structs
 
+from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.finding import matching_clusters
+from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.manifestfiles import (
     FieldValidation,
     Input,
+    check_hpa,
     read_input,
     validate_option,
     warn_about_fields,
@@ -39,13 +44,18 @@ from fleethpa.cli.common.rollouts import (
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, show, write_all
-from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.common.writer import open_writer
+from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, dry_run, show, write_all
+from fleethpa.cli.output.formats import Listing, one, render
 from fleethpa.cli.output.table import Column, layout
 from fleethpa.cli.output.times import parse_duration_ms, rfc3339, shown, span
 from fleethpa.cli.output.words import counted
+from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
+from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
+from streams.analysis.revisions import differences
+from streams.analysis.wavemeasures import moment_of, wave_measures
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.failif import FailIf
@@ -112,8 +122,6 @@ def rollout(
 
     A rollout that is interrupted changes nothing any more: see `rollout status`, `rollout resume`, `rollout abort`.
     """
-    from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
-
     if context.invoked_subcommand is not None:
         return None
     if not filenames:
@@ -184,9 +192,6 @@ async def _begin(
     gates: list[str],
     written: dict[str, Any],
 ) -> int:
-    from fleethpa.cli.common.finding import matching_clusters
-    from fleethpa.cli.common.fleetstate import fleet_now
-
     state = await fleet_now(session)
     names = in_order(matching_clusters(state, globs, session.config.contexts), globs)
     plan = rollout_plan(state, read, names, namespace, sizes)
@@ -238,9 +243,6 @@ def rollout_plan(
     Raises:
         CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
     """
-    from fleethpa.cli.common.manifestfiles import check_hpa
-    from schemas.kubernetes.hpa import semantically_equal_spec
-
     plan = RolloutPlan()
     for manifest in read.hpas:
         scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
@@ -292,8 +294,6 @@ def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
 
 
 def _concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
-    from streams.analysis.revisions import differences
-
     changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
     told = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
     clusters = counted(sum(map(len, plan.waves)), "cluster")
@@ -329,8 +329,6 @@ class _Drive:
 
     async def run(self, first: int) -> int:
         """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""
-        from fleethpa.cli.common.writer import open_writer
-
         plan, session = self._plan, self._session
         session.note(f"If this is interrupted: fleethpa rollout resume {plan.id}, or fleethpa rollout abort {plan.id}")
         async with open_writer(session.config) as writer:
@@ -360,9 +358,6 @@ class _Drive:
         return await write_all(self._session, writer, writes, RECORDED, must_arrive=True)
 
     def _write(self, view: HpaView, wave: int, now_ms: int) -> PlannedRecord:
-        from schemas.autoscalers import AutoscalerSet
-        from streams.analysis.revisions import differences
-
         hpa, part = view.id, self._examples[f"{view.id.namespace}/{view.id.name}"]
         mark = structs.replace(
             self._plan,
@@ -432,9 +427,6 @@ def _why_stopped(state: FleetState, plan: RolloutMark, rollout: StagedRollout | 
 
 def _reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedRecord]:
     """The records that give all HPAs of a rollout their earlier spec again."""
-    from schemas.autoscalers import AutoscalerSet
-    from streams.analysis.revisions import differences
-
     writes = []
     for hpa, mark in rollout.running().items():
         if mark.previous is None:
@@ -454,8 +446,6 @@ def _reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedRec
 
 
 def _gates(plan: RolloutMark) -> list[FailIf]:
-    from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
-
     return [parse_fail_if(text, WAVE_MEASURES) for text in plan.fail_if]
 
 
@@ -463,8 +453,6 @@ async def measured(
     past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf]
 ) -> tuple[WaveMeasures, WaveMeasures]:
     """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time."""
-    from streams.analysis.wavemeasures import moment_of, wave_measures
-
     marks = rollout.running(wave)
     begun_ms = min((mark.begun_ms for mark in marks.values()), default=0)
     since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
@@ -509,8 +497,6 @@ async def _state(session: Session) -> FleetState:
 
 
 async def _read(past: Past) -> FleetState:
-    from fleethpa.cli.common.fleetstate import read_state
-
     return await read_state(past)
 
 
@@ -561,9 +547,6 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
 
 
 async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
-    from fleethpa.cli.common.writer import open_writer
-    from fleethpa.cli.common.writing import dry_run
-
     rollout = _found(await _state(session), rollout_id)
     why = f"aborted by {session.config.author}" + (f": {written['reason']}" if written["reason"] else "")
     writes = _reverting(rollout, session.config.author, why)
@@ -648,8 +631,6 @@ def _document(rollout: StagedRollout, now_ms: int) -> Json:
 
 
 def _waves(rollout: StagedRollout, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]) -> list[Json]:
-    import msgspec
-
     gates = _gates(rollout.plan)
     return [
         {
@@ -670,8 +651,6 @@ def _show_one(
     waves: Sequence[tuple[WaveMeasures, WaveMeasures]],
     output: str,
 ) -> None:
-    from fleethpa.cli.output.formats import one
-
     if output not in ("table", "wide"):
         session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
         return
