@@ -17,6 +17,7 @@ import click
 import msgspec
 from msgspec import structs
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.cli.common.finding import matching_clusters
@@ -48,7 +49,7 @@ from fleethpa.cli.common.writer import open_writer
 from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, dry_run, show, write_all
 from fleethpa.cli.output.formats import Listing, one, render
 from fleethpa.cli.output.table import Column, layout
-from fleethpa.cli.output.times import parse_duration_ms, rfc3339, shown, span
+from fleethpa.cli.output.times import rfc3339, shown, span
 from fleethpa.cli.output.words import counted
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
