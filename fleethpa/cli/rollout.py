@@ -45,7 +45,6 @@ from fleethpa.cli.common.rollouts import (
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
-from fleethpa.cli.common.writer import open_writer
 from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, dry_run, show, write_all
 from fleethpa.cli.output.formats import Listing, one, render
 from fleethpa.cli.output.table import Column, layout
@@ -332,7 +331,7 @@ class _Drive:
         """Begin this wave, as far as it has not begun, and those after it; returns the exit code."""
         plan, session = self._plan, self._session
         session.note(f"If this is interrupted: fleethpa rollout resume {plan.id}, or fleethpa rollout abort {plan.id}")
-        async with open_writer(session.config) as writer:
+        async with session.writer() as writer:
             for wave in range(first, len(plan.waves) + 1):
                 if (code := await self._begin(writer, wave)) != OK:
                     return code
@@ -562,7 +561,7 @@ async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> 
         show(session, concerns)
         return dry_run(session, writes)
     confirm(session, concerns, written["yes"], "rollout abort")
-    async with open_writer(session.config) as writer:
+    async with session.writer() as writer:
         return await write_all(session, writer, writes, RECORDED)
 
 
