@@ -1,5 +1,6 @@
 """Follow `fleethpa.settings` from its beginning: settings, and which clusters have an agent."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TypeVar
@@ -43,6 +44,23 @@ async def follow_entries(
             if not told and await kafkaclients.has_reached(consumer, ends):
                 told = True
                 caught_up()
+
+
+async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
+    """The entries of one kind that the topic holds now, in their order."""
+    found: list[B] = []
+    done = asyncio.Event()
+    following = asyncio.create_task(follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set))
+    waiting = asyncio.create_task(done.wait())
+    try:
+        await asyncio.wait({following, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
+        return found
+    finally:
+        for task in (following, waiting):
+            task.cancel()
+        await asyncio.gather(following, waiting, return_exceptions=True)
 
 
 def _apply(value: bytes, time_ms: int, kind: type[B], apply: Callable[[B, int], None]) -> None:

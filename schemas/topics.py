@@ -79,3 +79,7 @@ TOPICS: tuple[Topic, ...] = (
     ),
 )
 """Every topic of fleethpa with the settings `fleethpa topics init` gives it."""
+
+AGENT_REPORTS_CONFIG = _delete(3 * _DAY_MS, message_timestamp_type="LogAppendTime")
+AGENT_ORDERS_CONFIG = _delete(_DAY_MS, message_timestamp_type="LogAppendTime")
+"""The settings of the two topics that each agent has. Agents learn the brokers' time from the append times."""

@@ -1,27 +1,45 @@
-"""`fleethpa clusters`: what member clusters must allow."""
+"""`fleethpa clusters`: clusters with an agent come and go; what member clusters must allow."""
 
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
 
 import click
 import yaml
+from msgspec import structs
 
+from fleethpa.cli.common import agentclusters
 from fleethpa.cli.common.access import Access, review, wanted
+from fleethpa.cli.common.brokerconnection import client_settings, connecting
 from fleethpa.cli.common.doctoring import access_check
-from fleethpa.cli.common.failures import not_found, usage
+from fleethpa.cli.common.failures import OK, not_found, usage
 from fleethpa.cli.common.findings import line, listing, tell_sum
 from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.cli.common.writing import (
+    Concern,
+    PlannedRecord,
+    check_writes,
+    confirm,
+    dry_run,
+    show,
+    write_all,
+    write_options,
+)
 from fleethpa.cli.output.formats import render
+from reconciler.clusters.agentmanifests import AGENT, SECRET, AgentPlace, agent_manifests
 from reconciler.clusters.rbac import manifests
+from schemas.agents import MAX_HPAS, MAX_NAMESPACES, AgentSet
 from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
 
 @click.group(cls=SuggestingGroup)
 def clusters() -> None:
-    """Print or check the permissions that fleethpa needs in member clusters."""
+    """Add or remove clusters with an agent; print or check the permissions that fleethpa needs in member clusters."""
 
 
 @clusters.command("check")
@@ -91,6 +109,14 @@ def rbac(
     for option, name in names:
         for error in dns_label_errors(name):
             raise usage(f"{option} {name!r} is not a name", cause=error)
+    _check_custom(custom)
+    documents = manifests(
+        enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
+    )
+    session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
+
+
+def _check_custom(custom: tuple[str, ...]) -> None:
     for each in custom:
         plural, _, group = each.partition(".")
         if errors := dns_label_errors(plural) or dns_subdomain_errors(group):
@@ -99,7 +125,120 @@ def rbac(
                 cause=errors[0],
                 next_step="kubectl api-resources -o name",
             )
-    documents = manifests(
-        enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+@clusters.command("add")
+@click.argument("name")
+@click.option("--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Who the agent is to Kafka.")
+@click.option("--max-namespaces", type=click.IntRange(1), default=MAX_NAMESPACES, show_default=True)
+@click.option("--max-hpas", type=click.IntRange(1), default=MAX_HPAS, show_default=True, help="What it may report.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Of its topics. [default: that of the log]")
+@click.option("--no-acls", is_flag=True, help="Give no permissions on Kafka; only print them.")
+@click.option("--namespace", "namespaces", multiple=True, help="It watches only this namespace; repeatable.")
+@click.option("--for", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled.")
+@click.option("--home", default="fleethpa-system", show_default=True, help="The namespace it runs in.")
+@click.option("--image", default=f"fleethpa:{installed('fleet-hpa')}", show_default=True)
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), help="Write the manifests to this file.")
+@write_options
+@command_options()
+def add(session: Session, /, name: str, path: str | None, **options: Any) -> int:
+    """Register cluster NAME with an agent, create its topics and permissions, and print the agent's manifests.
+
+    From then on only the agent's own topic speaks for the cluster. Apply the manifests in the cluster, after a Secret
+    fleethpa-kafka with the agent's client.properties.
+    """
+    _check_names(options["namespaces"], options["home"], options["custom"])
+    user = agentclusters.AgentUser(options["principal"].format(name=name))
+    settings = client_settings(session.config)
+
+    async def work() -> tuple[int, AgentSet]:
+        async with connecting(settings.bootstrap_servers):
+            registry = await agentclusters.read_registry(settings)
+        made = agentclusters.new_agent(registry, name, options["max_namespaces"], options["max_hpas"])
+        made = structs.replace(made, author=session.config.author, reason=options["reason"])
+        writes = [PlannedRecord(f"cluster {name} added with an agent, incarnation {made.incarnation}", made, name)]
+        if options["dry_run"]:
+            for topic in (made.topics.reports, made.topics.orders):
+                session.note(f"topic/{topic} would be created")
+            check_writes(writes)
+            session.note(f"{writes[0].subject} (dry run)")
+            return OK, made
+        async with connecting(settings.bootstrap_servers):
+            for topic in await agentclusters.create_topics(settings, made.topics, options["replication_factor"]):
+                session.note(f"topic/{topic} created")
+            if not options["no_acls"] and not await agentclusters.allow(settings, made.topics, user):
+                session.warn("these brokers enforce no permissions: anyone may write the agent's topic")
+        async with session.writer() as writer:
+            code = await write_all(session, writer, writes, options["wait"], silent=True)
+        if code == OK:
+            session.note(writes[0].subject)
+        return code, made
+
+    code, made = session.run(work())
+    agentclusters.say(session, ["Permissions and quotas:", *agentclusters.permission_lines(made.topics, user)])
+    place = AgentPlace(
+        topics=made.topics,
+        image=options["image"],
+        home=options["home"],
+        namespaces=options["namespaces"],
+        custom=options["custom"],
     )
-    session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
+    text = yaml.safe_dump_all(agent_manifests(place), sort_keys=False).rstrip()
+    if path is None or options["dry_run"]:
+        session.out(text)
+    else:
+        _write(path, text)
+        session.note(f"manifests written to {path}")
+    properties = f"kubectl -n {options['home']} create secret generic {SECRET} --from-file=client.properties"
+    session.note(f"Next, in the cluster: {properties}; kubectl apply -f {path or 'FILE'}")
+    return code
+
+
+@clusters.command("remove")
+@click.argument("name")
+@click.option("--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Who loses the permissions.")
+@click.option("--delete-topics", is_flag=True, help="Also delete the agent's topics.")
+@write_options
+@command_options()
+def remove(session: Session, /, name: str, principal: str, delete_topics: bool, **options: Any) -> int:
+    """End the registration of the agent of cluster NAME: its reports count no more, and its HPAs are held."""
+    user = agentclusters.AgentUser(principal.format(name=name))
+    settings = client_settings(session.config)
+
+    async def work() -> int:
+        async with connecting(settings.bootstrap_servers):
+            found = agentclusters.agent_present(await agentclusters.read_registry(settings), name)
+        left = structs.replace(found, left=True, author=session.config.author, reason=options["reason"])
+        writes = [PlannedRecord(f"cluster {name} has no agent any more", left, name)]
+        held = f"the HPAs of cluster {name} keep their replicas until an agent or an observer reports on it again"
+        if options["dry_run"]:
+            show(session, [Concern(held)])
+            return dry_run(session, writes)
+        confirm(session, [Concern(held, harmful=True)], options["yes"], "clusters remove")
+        async with session.writer() as writer:
+            code = await write_all(session, writer, writes, options["wait"])
+        async with connecting(settings.bootstrap_servers):
+            await agentclusters.disallow(settings, found.topics, user)
+            if delete_topics:
+                await agentclusters.delete_topics(settings, found.topics)
+        session.note(f"Next, in the cluster: kubectl -n fleethpa-system delete deployment {AGENT}")
+        return code
+
+    return session.run(work())
+
+
+def _check_names(namespaces: tuple[str, ...], home: str, custom: tuple[str, ...]) -> None:
+    for option, name in [*(("--namespace", each) for each in namespaces), ("--home", home)]:
+        for error in dns_label_errors(name):
+            raise usage(f"{option} {name!r} is not a name", cause=error)
+    _check_custom(custom)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise usage(f"{path} cannot be written", cause=str(error)) from error

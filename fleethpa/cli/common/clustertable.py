@@ -37,15 +37,18 @@ def _columns() -> list[Column[ClusterView]]:
         Column("ENFORCE", lambda c: str(c.modes.get("enforce", 0))),
         Column("SHADOW", lambda c: str(c.modes.get("shadow", 0))),
         Column("OFF", lambda c: str(c.modes.get("off", 0))),
+        Column("BY", _by, wide=True),
         Column("NATIVE CONTROLLER", lambda c: c.settings.native_controller or "unknown"),
         Column("PROBLEMS", _problem_text),
     ]
 
 
 def _state(cluster: ClusterView) -> str:
-    """`up`, `silent` (its observer), `away` (its API server), `frozen`, `paused` or `unknown` (never observed, or
-    nothing comes into the log).
+    """`up`, `silent` (its observer), `away` (its API server), `frozen`, `paused`, `gone` (its agent was removed) or
+    `unknown` (never observed, or nothing comes into the log).
     """
+    if cluster.has_left:
+        return "gone"
     if cluster.heard_ms is None or cluster.is_cut_off:
         return "unknown"
     kinds = {trouble.kind for trouble in cluster.troubles}
@@ -54,6 +57,13 @@ def _state(cluster: ClusterView) -> str:
     if "apiServerAway" in kinds:
         return "away"
     return "frozen" if cluster.settings.frozen else "paused" if cluster.paused else "up"
+
+
+def _by(cluster: ClusterView) -> str:
+    """Who observes and writes it: its agent, with its incarnation, or the hub."""
+    if cluster.agent is None or cluster.agent.left:
+        return "hub"
+    return f"agent {cluster.agent.incarnation}"
 
 
 def _problem_text(cluster: ClusterView) -> str:
@@ -72,6 +82,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
+        "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
         "modes": dict(cluster.modes),
         "paused": cluster.paused,
         "problems": dict(cluster.problems),

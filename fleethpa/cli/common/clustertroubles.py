@@ -8,7 +8,7 @@ and a reconciler that is missing or cannot write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from fleethpa.cli.output.errortexts import one_line
@@ -64,6 +64,7 @@ def troubles_of(
     reports: Iterable[ReportRow],
     served: ServedRow | None,
     enforced: int,
+    by_agent: bool = False,
 ) -> list[ClusterTrouble]:
     """Give what is wrong in a cluster, the gravest first.
 
@@ -73,8 +74,17 @@ def troubles_of(
         reports: newest reports of its observers.
         served: last word of its reconciler; None: none was ever heard.
         enforced: how many of its HPAs are enforced.
+        by_agent: whether an agent observes and writes it.
     """
-    return [*_observed(cluster, now_ms, heard_ms, list(reports)), *_written(cluster, now_ms, served, enforced)]
+    found = [*_observed(cluster, now_ms, heard_ms, list(reports)), *_written(cluster, now_ms, served, enforced)]
+    return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
+
+
+def _look_at_agent(cluster: str, trouble: ClusterTrouble) -> str:
+    """The next step where an agent, not an observer or a reconciler of the hub, is to do the work."""
+    if trouble.kind in ("observerSilent", "reconcilerSilent"):
+        return f"kubectl --context {cluster} -n fleethpa-system logs deployment/fleethpa-agent"
+    return trouble.next_step
 
 
 def since(since_ms: int | None, now_ms: int) -> str:

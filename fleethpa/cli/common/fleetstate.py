@@ -206,11 +206,12 @@ def _clusters(state: FleetState, partitions: Sequence[State], pauses: Pauses) ->
     for name, heard_ms in _heard(partitions, state.namespaces.values()):
         cluster = view(name)
         cluster.heard_ms = max(cluster.heard_ms or 0, heard_ms)
-    for part in partitions:
-        _take_words(found, part.row)
-    for name in state.settings:
+    agents = {name for part in partitions for name, agent in part.row.agents.items() if not agent.left}
+    for name in (*state.settings, *agents):
         if name != ALL:
             view(name)
+    for part in partitions:
+        _take_words(found, part.row)
     nothing = ClusterSettings()
     for name, cluster in found.items():
         cluster.settings = merge(state.settings.get(ALL, nothing), state.settings.get(name, nothing))
@@ -222,6 +223,9 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
     """Take in what observers and reconcilers say of whole clusters."""
     for report in row.reports.values():
         found[report.cluster].reports.append(report)
+    for name, agent in row.agents.items():
+        if name in found:
+            found[name].agent = agent
     for name, served in row.served.items():
         if name in found and (found[name].served or ServedRow()).heard_ms <= served.heard_ms:
             found[name].served = served

@@ -13,7 +13,7 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, fight_now
-from streams.state.rows import PartitionRow, ReportRow, ServedRow
+from streams.state.rows import AgentRow, PartitionRow, ReportRow, ServedRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
@@ -157,6 +157,13 @@ class ClusterView:
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
     served: ServedRow | None = None
+    agent: AgentRow | None = None
+    """Its agent, which may have left; None: it never had one."""
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its agent was removed, and nobody reports on it."""
+        return self.agent is not None and self.agent.left and not self.reports
 
     @property
     def troubles(self) -> list[ClusterTrouble]:
@@ -168,6 +175,7 @@ class ClusterView:
             reports=self.reports,
             served=self.served,
             enforced=self.modes.get("enforce", 0),
+            by_agent=self.agent is not None and not self.agent.left,
         )
 
     @property
