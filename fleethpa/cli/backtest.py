@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.backtesting import Window, notes, run_all, wishes
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failif import parse_fail_if
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.filters import closed_window
@@ -17,6 +19,7 @@ from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.timedrules import TimedPolicy, parse_rule, parse_zone
 from fleethpa.cli.output import backtestpage as pages
 from fleethpa.cli.output.backtesthtml import report
 from fleethpa.cli.output.backtestpage import Reported
@@ -37,6 +40,17 @@ _WIDEST = 120
 @validate_option
 @click.option(
     "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change a field: maxReplicas=16, cpu=80%."
+)
+@click.option(
+    "--schedule",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
+)
+@click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of --schedule.")
+@click.option(
+    "--forecast", metavar="1d|7d", help="minReplicas from the load that was recorded this long before each moment."
 )
 @click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
@@ -61,6 +75,9 @@ def backtest(
     files: tuple[str, ...],
     validate: FieldValidation,
     settings: tuple[str, ...],
+    rules: tuple[str, ...],
+    time_zone: str,
+    forecast: str | None,
     since: str,
     until: str | None,
     model: Any,
@@ -73,23 +90,45 @@ def backtest(
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
-    samples and scale as they were; the candidate only says what it would want. Exit 1 where a --fail-if condition is
+    samples and scale as they were; the candidate only says what it would want. --schedule and --forecast try what an
+    HPA alone cannot do; `fleethpa schedule` puts a schedule to work. Exit 1 where a --fail-if condition is
     met, for use in CI.
     """
-    if not files and not settings:
+    policy = _policy(rules, time_zone, forecast, model)
+    if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     if html and not Path(html).absolute().parent.is_dir():
         raise usage(f"--html {html} cannot be written", cause="Its folder does not exist.")
     gates = [parse_fail_if(text) for text in conditions]
     window = _window(session, since, until)
     read = _manifests(session, files, validate)
-    found, results = session.run(_results(session, selection, read, settings, window, model))
+    found, results = session.run(_results(session, selection, read, settings, policy, window, model))
     failed = [text for result in results for text in _failed(result, gates)]
     reports = _reports(found, results)
     _show(session, reports, failed, plot=plot, output=output, emit=found if emit_yaml else None)
     if html:
         _write_html(session, html, reports, failed)
     return ANSWER_IS_NO if failed else OK
+
+
+def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model: str) -> TimedPolicy:
+    """What is tried beside the spec itself.
+
+    Raises:
+        CommandError: not a rule, zone or period, or two that exclude each other (exit 2).
+    """
+    if rules and forecast:
+        raise usage("--schedule and --forecast exclude each other", cause="Each of them sets minReplicas.")
+    if (rules or forecast) and model == "open":
+        cause = "In the open model the number of replicas stays as recorded, so a time has nothing to change."
+        raise usage("--schedule and --forecast need --model closed", cause=cause)
+    if forecast:
+        season_ms = parse_duration_ms(forecast, "--forecast")
+        if not season_ms:
+            raise usage(f"--forecast {forecast} is no time", cause="Loads repeat themselves after 1d or 7d.")
+        return TimedPolicy(season_ms=season_ms)
+    zone = parse_zone(time_zone)
+    return TimedPolicy([parse_rule(text, "--schedule") for text in rules], zone) if rules else TimedPolicy()
 
 
 def _manifests(session: Session, files: tuple[str, ...], validate: FieldValidation) -> Input | None:
@@ -113,12 +152,14 @@ async def _results(
     selection: Selection,
     read: Input | None,
     settings: tuple[str, ...],
+    policy: TimedPolicy,
     window: Window,
     model: Any,
 ) -> tuple[list[Wish], list[Backtest]]:
     async with session.past() as past:
         state = await read_state(past)
-        found = wishes(read, settings, selection, state.hpas.values())
+        plain = wishes(read, settings, selection, state.hpas.values())
+        found = [replace(wish, policy=policy) for wish in plain]
         count = await past.partitions()
         return found, await run_all(past, found, count, window, model)
 

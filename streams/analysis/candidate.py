@@ -1,7 +1,7 @@
 """Another spec on the recorded world: compiled once, its metrics matched with the recorded answers by what they ask."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from msgspec import Struct, structs
@@ -20,6 +20,34 @@ class CandidateError(Exception):
     """The candidate cannot be tried on the recording; says why."""
 
 
+class Tried(Protocol):
+    """What a backtest tries: a spec, or specs that change with the time."""
+
+    @property
+    def hpa(self) -> HpaId:
+        """Whose candidate it is."""
+        ...
+
+    @property
+    def autoscaler(self) -> Autoscaler:
+        """The compiled spec; where specs change, what holds when nothing else does."""
+        ...
+
+    @property
+    def asked(self) -> tuple[bytes, ...]:
+        """What each of its metrics asks for (`metric_key`)."""
+        ...
+
+    @property
+    def targets(self) -> frozenset[tuple[str, int]]:
+        """Names and targets of its metrics, at any time."""
+        ...
+
+    def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
+        """The recorded inputs of an evaluation with its spec in place of the recorded one."""
+        ...
+
+
 class Candidate(Struct, frozen=True):
     """A spec to try for one HPA."""
 
@@ -28,6 +56,11 @@ class Candidate(Struct, frozen=True):
     autoscaler: Autoscaler
     asked: tuple[bytes, ...]
     """What each of its metrics asks for (`metric_key`)."""
+
+    @property
+    def targets(self) -> frozenset[tuple[str, int]]:
+        """Names and targets of its metrics."""
+        return frozenset((metric.name, metric.target) for metric in self.autoscaler.metrics)
 
     def on(self, inputs: EvaluationInputs) -> EvaluationInputs:
         """The recorded inputs of an evaluation with this spec in place of the recorded one."""
@@ -67,7 +100,7 @@ def metric_key(metric: dict[str, Any]) -> bytes:
     return orjson.dumps([metric["type"], asked], option=orjson.OPT_SORT_KEYS)
 
 
-def check_metrics(tried: Candidate, recorded: Iterable[EvaluationInputs]) -> None:
+def check_metrics(tried: Tried, recorded: Iterable[EvaluationInputs]) -> None:
     """See that the recording holds what the candidate asks for.
 
     Raises:

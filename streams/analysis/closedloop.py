@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from streams.analysis.answer import answer
-from streams.analysis.candidate import Candidate
+from streams.analysis.candidate import Tried
 from streams.analysis.measures import Moment
 from streams.analysis.recordedload import metric_load, needed, serving
 from streams.hpa import autoscaler as kinds
@@ -51,7 +51,7 @@ class _Pod(Struct):
 class ClosedLoop:
     """One run of a candidate over the recorded evaluations of one HPA."""
 
-    def __init__(self, tried: Candidate | None, start_up_ms: int) -> None:
+    def __init__(self, tried: Tried | None, start_up_ms: int) -> None:
         self.tried = tried
         self.start_up_ms = start_up_ms
         self.pods: list[_Pod] = []

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from schemas.keys import HpaId
-from streams.analysis.candidate import Candidate, CandidateError, check_metrics
+from streams.analysis.candidate import CandidateError, Tried, check_metrics
 from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.measures import Measures, Moment, measure
 from streams.analysis.openloop import open_loop
@@ -50,7 +50,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
     """Other generations of the spec that were in force meanwhile."""
 
 
-def backtest(events: Sequence[HpaEvent], tried: Candidate, model: Model) -> Backtest:
+def backtest(events: Sequence[HpaEvent], tried: Tried, model: Model) -> Backtest:
     """Try a candidate on the events of one HPA.
 
     Raises:
@@ -81,7 +81,7 @@ def recorded_moments(inputs: Sequence[EvaluationInputs]) -> list[Moment]:
     return found
 
 
-def _closed(inputs: Sequence[EvaluationInputs], tried: Candidate) -> Backtest:
+def _closed(inputs: Sequence[EvaluationInputs], tried: Tried) -> Backtest:
     begin = start_up(inputs)
     recorded = recorded_moments(inputs)
     deployed = ClosedLoop(None, begin.ms).run(inputs)
@@ -90,7 +90,7 @@ def _closed(inputs: Sequence[EvaluationInputs], tried: Candidate) -> Backtest:
     return structs.replace(made, deployed=measure(deployed, _tolerance(last), last.period_ms), start_up=begin)
 
 
-def _open(events: Sequence[HpaEvent], tried: Candidate) -> Backtest:
+def _open(events: Sequence[HpaEvent], tried: Tried) -> Backtest:
     compared = [each for each in open_loop(events, tried) if isinstance(each.inputs.observation.scale, Scale)]
     recorded, moments = [], []
     for each in compared:
@@ -108,7 +108,7 @@ def _open(events: Sequence[HpaEvent], tried: Candidate) -> Backtest:
 def _compared(
     model: Model,
     inputs: Sequence[EvaluationInputs],
-    tried: Candidate,
+    tried: Tried,
     recorded: list[Moment],
     moments: list[Moment],
     start_up_ms: int,
@@ -139,11 +139,9 @@ def _compared(
 
 
 def _at_recorded(
-    last: EvaluationInputs, tried: Candidate, recorded: Sequence[Moment], moments: Sequence[Moment]
+    last: EvaluationInputs, tried: Tried, recorded: Sequence[Moment], moments: Sequence[Moment]
 ) -> list[Moment] | None:
     """The candidate's replicas under the load as the deployed targets count it; None: the targets are the same."""
-    if sorted((m.name, m.target) for m in last.autoscaler.metrics) == sorted(
-        (m.name, m.target) for m in tried.autoscaler.metrics
-    ):
+    if frozenset((m.name, m.target) for m in last.autoscaler.metrics) == tried.targets:
         return None
     return [structs.replace(own, need=was.need) for own, was in zip(moments, recorded, strict=True)]

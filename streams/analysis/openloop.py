@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct, structs
 
 from streams.analysis.answer import Answer, answer
-from streams.analysis.candidate import Candidate
+from streams.analysis.candidate import Tried
 from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.hpa.evaluation import EMPTY_HISTORY, History
 from streams.hpa.scaleevents import store_scale_event
@@ -44,7 +44,7 @@ def _proposals(made: Answer) -> list[int | None]:
     )
 
 
-def open_loop(events: Iterable[HpaEvent], tried: Candidate | None) -> list[Compared]:
+def open_loop(events: Iterable[HpaEvent], tried: Tried | None) -> list[Compared]:
     """Ask a candidate (None: whatever spec was deployed) at each evaluation of one HPA.
 
     The first evaluation hands its memory to the candidate, as an edit of the spec would.

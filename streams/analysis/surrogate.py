@@ -27,7 +27,8 @@ class LoadSeries(Struct, frozen=True):
     """The load of one HPA, one entry per evaluation.
 
     `tuned`: pods that the load needs at the deployed target of the metric that is tuned. `others`: the same for the
-    most demanding of the other metrics, 0.0 without any. None: not known then. `spans_ms`: how long each entry holds.
+    most demanding of the other metrics, 0.0 without any. None: not known then. `spans_ms`: how long each entry holds;
+    0: it counts nothing.
     `replicas`: what ran at the begin. `lag_ms`: how old metrics are when they are evaluated.
     """
 
@@ -132,7 +133,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         if asked > ready + _NEAR:
             over += span_ms
             lacking += (asked - ready) / asked * span_ms
-        if ready and asked > worst * ready:
+        if ready and asked > worst * ready and span_ms:
             worst = asked / ready
         if replicas == 0 and least > 0:
             continue
@@ -231,7 +232,7 @@ def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -
         if asked > moment.ready + _NEAR:
             over += span_ms
             lacking += (asked - moment.ready) / asked * span_ms
-        if moment.ready:
+        if moment.ready and span_ms:
             worst = max(worst, asked / moment.ready)
     time_ms = known or 1.0
     return SpecOutcome(

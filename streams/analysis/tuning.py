@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import ceil
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
@@ -47,11 +47,17 @@ LEAST_GAIN = 0.02
 """Share of the replica-hours that a proposal must save to be worth a change."""
 DAY_MS = 86_400_000
 _HIDDEN_SHARE = 0.05
-_WINDOWS_S = (60, 120, 300, 600)
-_TARGETS = tuple(range(10, 95, 5))
+_WINDOWS_S = (60, 300, 900)
+_TARGETS = (*range(10, 40, 5), *range(40, 70, 2), *range(70, 101, 5))
 _FACTORS = tuple(round(0.5 + 0.05 * step, 2) for step in range(23))
 _COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
 _EVEN = 1e-9
+_FINALISTS = 6
+_SETTLE_MS = 120_000
+_MORE_RESERVE = 0.97
+"""Highest load per pod that a finalist may have, as a share of that of the one before it."""
+_STEPS_BACK = (1, 2, 4, 7)
+_LINES_REFINED = 4
 _SLOW_DOWN = [{"type": "Percent", "value": 10, "periodSeconds": 60}]
 _DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
 
@@ -221,13 +227,13 @@ def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> _Wor
         deployed = candidate(hpa, last.spec)
     except CandidateError as error:
         raise RefusedError(str(error)) from error
-    index, series = _series(inputs, deployed)
+    begin = reduced.start_up()
+    index, series = _series(inputs, deployed, begin.ms)
     known = [each for each in series.tuned if each is not None]
     if len(known) < FEWEST:
         raise RefusedError(f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed")
     if last.autoscaler.min_replicas == 0:
         raise RefusedError("minReplicas is 0: what starting from nothing costs is not in the recording")
-    begin = reduced.start_up()
     split = round(len(inputs) * FIRST_PART)
     high = tolerance_band(last.autoscaler, last.settings)[1]
     world = _World(
@@ -251,8 +257,12 @@ def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> _Wor
     return world
 
 
-def _series(inputs: list[EvaluationInputs], deployed: Candidate) -> tuple[int, LoadSeries]:
-    """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often."""
+def _series(inputs: list[EvaluationInputs], deployed: Candidate, start_up_ms: int) -> tuple[int, LoadSeries]:
+    """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often.
+
+    What is lacking at the begin is no spec's fault, as pods that it asks for are not ready yet: that time counts
+    nothing.
+    """
     rows: list[list[float | None]] = []
     lags: list[int] = []
     leads: Counter[int] = Counter()
@@ -273,9 +283,11 @@ def _series(inputs: list[EvaluationInputs], deployed: Candidate) -> tuple[int, L
     scale = inputs[0].observation.scale
     assert isinstance(scale, Scale)
     times = [each.now_ms for each in inputs]
+    settled_ms = times[0] + min(start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
+    spans_ms = series_spans_ms(times, inputs[-1].period_ms)
     return index, LoadSeries(
         times_ms=times,
-        spans_ms=series_spans_ms(times, inputs[-1].period_ms),
+        spans_ms=[span_ms if at_ms >= settled_ms else 0 for at_ms, span_ms in zip(times, spans_ms, strict=True)],
         tuned=[row[index] if row else None for row in rows],
         others=[max((v for at, v in enumerate(row) if at != index and v is not None), default=0.0) for row in rows],
         replicas=scale.spec_replicas,
@@ -368,6 +380,15 @@ def _check_cycle(world: _World) -> None:
 # --- the search -------------------------------------------------------------------------------------------------------
 
 
+class _Line(NamedTuple):
+    """All of a spec that is searched but its target. `policies`: of scaleDown; None: the deployed ones."""
+
+    window_s: int
+    fewest: int
+    largest: int
+    policies: list[dict[str, Any]] | None
+
+
 class _Search:
     """Every spec that was tried on the first part, and what may be proposed."""
 
@@ -386,21 +407,19 @@ class _Search:
         self.no_better = "no spec that was tried is better within the objective"
 
     def finalists(self) -> list[_Tried]:
-        """What may be proposed, best first; each of them in the compact loop not worse than the deployed spec."""
+        """What may be proposed, best first; each of them in the compact loop not worse than the deployed spec.
+
+        Where a spec is not confirmed, a larger peak came than it had reserve for: each next one has more reserve.
+        """
         self._grid(self._targets(), self._windows(), self._least(), self._most())
-        better = sorted((each for each in self.tried.values() if self._is_better(each)), key=self._rank)
-        if not better:
-            return []
-        # The next ones change the target less and less, so that what the best risks they risk less of.
-        best, found = better[0], [better[0]]
-        for share in (0.99, 0.5, 0.25):
-            most = self.deployed_target + (best.target - self.deployed_target) * share
-            nearer = next((each for each in better if each.target <= most and each.target < found[-1].target), None)
-            if nearer is not None:
-                found.append(nearer)
-        return found
+        found: list[_Tried] = []
+        for each in sorted((each for each in self.tried.values() if self._is_better(each)), key=self._rank):
+            if not found or each.plain.worst <= found[-1].plain.worst * _MORE_RESERVE:
+                found.append(each)
+        return found[:_FINALISTS]
 
     def _grid(self, targets: list[float], windows: list[int], least: list[int], most: list[int]) -> None:
+        ends: list[tuple[_Tried, int, _Line]] = []
         for window_s in windows:
             for fewest in least:
                 for largest in most:
@@ -409,16 +428,24 @@ class _Search:
                             continue  # a long window already holds what slow steps would
                         if policies is not None and policies == self._own_policies():
                             continue
-                        self._line(targets, window_s, fewest, largest, policies)
+                        line = _Line(window_s, fewest, largest, policies)
+                        end = self._end(targets, line)
+                        if end is not None:
+                            ends.append((self._try(targets[end], line), end, line))
+        # The targets before the end of the best lines: what a finalist with more reserve can be taken from.
+        ends.sort(key=lambda each: self._rank(each[0]))
+        for _, end, line in ends[:_LINES_REFINED]:
+            for back in _STEPS_BACK:
+                at = end + back if self.objective == "safety" else end - back
+                if 0 <= at < len(targets):
+                    self._try(targets[at], line)
 
-    def _line(
-        self, targets: list[float], window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
-    ) -> None:
-        """Find the end of what is allowed among rising targets by halving: cost falls and overload rises with them."""
+    def _end(self, targets: list[float], line: _Line) -> int | None:
+        """The end of what is allowed among rising targets, by halving: cost falls and overload rises with them."""
         low, high = 0, len(targets)
         while low < high:
             middle = (low + high) // 2
-            tried = self._try(targets[middle], window_s, fewest, largest, policies)
+            tried = self._try(targets[middle], line)
             if self.objective == "safety":
                 # Lower targets cost more: the lowest that costs no more than the deployed spec.
                 if tried.plain.replica_hours <= self.base.plain.replica_hours:
@@ -429,6 +456,8 @@ class _Search:
                 low = middle + 1
             else:
                 high = middle
+        end = low if self.objective == "safety" else low - 1
+        return end if 0 <= end < len(targets) else None
 
     def _own_policies(self) -> Any:
         behavior = self.world.deployed.spec.get("behavior") or {}
@@ -437,7 +466,7 @@ class _Search:
     # what is tried
 
     def _targets(self) -> list[float]:
-        highest = 90.0 if self.utilization else self.world.capacity * 100
+        highest = 100.0 if self.utilization else self.world.capacity * 100
         if not self.world.may_raise_target:
             highest = min(highest, self.deployed_target)
         found = {float(each) for each in _TARGETS} if self.utilization else {each * 100 for each in _FACTORS}
@@ -448,10 +477,13 @@ class _Search:
         return _inside(sorted({*_WINDOWS_S, self.window_s}), self.within.window)
 
     def _least(self) -> list[int]:
-        """From one or two pods, which the deployed minimum decides, to what the load needs for half of the time."""
+        """From one or two pods, which the deployed minimum decides, to what the load nearly always needs; for safety to
+        what it needs half of the time. A higher minimum would cost too much in quiet times that are not recorded.
+        """
         floor = min(self.least, 2) if self.world.may_lower_min else self.least
         needs = sorted(each / self.world.capacity for each in self.world.first.tuned if each is not None)
-        quantiles = {max(1, ceil(needs[int(len(needs) * share)])) for share in (0.05, 0.5)}
+        shares = (0.05, 0.5) if self.objective == "safety" else (0.05,)
+        quantiles = {max(1, ceil(needs[int(len(needs) * share)])) for share in shares}
         found = {each for each in {floor, self.least, *quantiles} if floor <= each <= self.most}
         return _inside(sorted(found), self.within.min_replicas)
 
@@ -465,27 +497,22 @@ class _Search:
             found.add(max(self.most, ceil(1.2 * peak)))
         return _inside(sorted(found), self.within.max_replicas)
 
-    def _try(
-        self, target: float, window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
-    ) -> _Tried:
-        key = (target, window_s, fewest, largest, None if policies is None else repr(policies))
+    def _try(self, target: float, line: _Line) -> _Tried:
+        key = (target, line.window_s, line.fewest, line.largest, None if line.policies is None else repr(line.policies))
         if key not in self.tried:
-            spec = self._spec(target, window_s, fewest, largest, policies)
-            self.tried[key] = self._played(spec, target, window_s)
+            self.tried[key] = self._played(self._spec(target, line), target, line.window_s)
         return self.tried[key]
 
-    def _spec(
-        self, target: float, window_s: int, fewest: int, largest: int, policies: list[dict[str, Any]] | None
-    ) -> dict[str, Any]:
+    def _spec(self, target: float, line: _Line) -> dict[str, Any]:
         """The deployed spec with these values; what stays the same is not touched."""
         spec = copy.deepcopy(self.world.deployed.spec)
         if target != self.deployed_target:
             _set_target(spec["metrics"][self.world.index], self._milli(target), utilization=self.utilization)
-        spec["minReplicas"], spec["maxReplicas"] = fewest, largest
-        if window_s != self.window_s:
-            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["stabilizationWindowSeconds"] = window_s
-        if policies is not None:
-            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["policies"] = copy.deepcopy(policies)
+        spec["minReplicas"], spec["maxReplicas"] = line.fewest, line.largest
+        if line.window_s != self.window_s:
+            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["stabilizationWindowSeconds"] = line.window_s
+        if line.policies is not None:
+            spec.setdefault("behavior", {}).setdefault("scaleDown", {})["policies"] = copy.deepcopy(line.policies)
         set_defaults_v2({"spec": spec})
         return spec
 

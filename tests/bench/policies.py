@@ -44,9 +44,9 @@ class Played(Struct, frozen=True):
     scores: Scores
 
 
-def trace_files() -> list[Path]:
-    """The traces of the repository, in the order of their names."""
-    return sorted(path for path in TRACES.iterdir() if path.suffix in (".txt", ".csv"))
+def trace_files(folder: Path = TRACES) -> list[Path]:
+    """The traces of a folder, in the order of their names."""
+    return sorted(path for path in folder.iterdir() if path.suffix in (".txt", ".csv"))
 
 
 def played_load(path: Path, peak_pods: float = PEAK_PODS) -> TraceLoad:

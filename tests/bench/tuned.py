@@ -1,44 +1,52 @@
 """What `fleethpa tune` proposes, lived in the simulator: `python -m tests.bench.tuned [generated workloads]`.
 
-Every workload is recorded under a deployed spec, tuned on that recording, and then lived once more under the proposal
-and under each default target. Scored on the last third, which the choice did not see, against the simulator's truth.
+Every workload is recorded under a deployed spec. The tuner sees the first two thirds of the recording: it chooses on
+two thirds of that and checks on the rest. Then the workload is lived once more under the proposal and under each
+default target, and scored on the last third, which no choice and no check has seen, against the simulator's truth.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import sys
-from collections.abc import Iterator
-from statistics import median
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from fleethpa.simulator.loadcurve import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
-from streams.analysis.tuning import FIRST_PART, Objective, RefusedError, Tuning, tune
+from streams.analysis.tuning import FIRST_PART, Objective, RefusedError, tune
 from streams.state.probe import EvaluationInputs
-from tests.bench.policies import played_load, trace_files
+from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
 
-DEFAULTS = (20, 50, 70, 80)
+DEFAULTS = (50, 60, 70, 80)
 DEPLOYED = 50
-STEP_S = 5
+_WARM_UP_S = 1_800
+EVEN_SHARE = 0.001
+"""Differences in overload up to this share of the time are none: three evaluations in half a day."""
 
 
 class Workload(Struct, frozen=True):
-    """A load, its pods and what it is called."""
+    """A load, its pods and what it is called. `step_s`: how often the truth is looked at."""
 
     name: str
+    group: str
     load: LoadCurve
     seconds: int
     profile: PodProfile
+    step_s: int
 
 
 class Lived(Struct, frozen=True):
-    """What really was on the unseen part. `overload`: mean of what was missing beyond 100 % of the request."""
+    """What really was. `overload`: mean of what was missing beyond 100 % of the request."""
 
     replica_hours: float
     overload: float
@@ -46,32 +54,48 @@ class Lived(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """One workload: the deployed spec, the proposal and the default targets. `refused`: why there is no proposal."""
+    """One workload on the part that nobody saw: the deployed spec, the proposal and the default targets.
+
+    `change`: the proposal, or why there is none. `predicted`, `real`: the proposal on the part that tune checked it on;
+    None without one.
+    """
 
     workload: str
+    group: str
+    change: str
+    changed: bool
     deployed: Lived
     proposed: Lived
     defaults: dict[int, Lived]
-    found: Tuning | None
-    refused: str = ""
+    predicted: Lived | None = None
+    real: Lived | None = None
+
+    @property
+    def saved(self) -> float:
+        """Share of the deployed spec's replica-hours."""
+        return 1 - self.proposed.replica_hours / self.deployed.replica_hours
 
 
-def workloads(generated: int) -> Iterator[Workload]:
-    """The traces of the repository, then generated ones: the same numbers give the same workloads."""
-    for path in trace_files():
+def workloads(generated: int, traces: Sequence[Path]) -> Iterator[Workload]:
+    """Traces, then generated loads: the same numbers give the same workloads."""
+    for path in traces:
         load = played_load(path)
-        yield Workload(path.stem, load, int(load.length_s), PROFILE)
+        yield Workload(path.stem, "traces", load, int(load.length_s), PROFILE, 5)
     for number in range(generated):
         yield generate(number)
 
 
 def generate(number: int) -> Workload:
-    """A week in a day: seven days of 206 minutes, the last two quieter, with noise and spikes."""
+    """A week in a day: seven days of 206 minutes, the last two quieter, with noise; every second one with spikes.
+
+    Spikes come at once, at any time, and raise the load by a fifth to twice: no autoscaler sees them coming.
+    """
     dice = random.Random(number)
     start_up_s = round(5 * 60 ** dice.random())
     peak_pods = 2 * 50 ** dice.random()
     noise, depth = dice.uniform(0.0, 0.15), dice.uniform(0.2, 0.95)
-    weekend, spikes = dice.uniform(0.4, 1.0), dice.randrange(0, 12)
+    weekend = dice.uniform(0.4, 1.0)
+    spikes = dice.randrange(1, 12) if number % 2 else 0
     hits = [(dice.uniform(0, 86_400), dice.uniform(60, 900), dice.uniform(1.2, 2.0)) for _ in range(spikes)]
     unit = REQUEST_MILLI / PROFILE.cpu_milli_per_unit
     day_s = 86_400 / 7
@@ -83,7 +107,8 @@ def generate(number: int) -> Workload:
         points.append((float(second), peak_pods * unit * shape * quiet * spike * (1 + noise * dice.uniform(-1, 1))))
     profile = PodProfile(schedule_ms=1_000, ready_ms=start_up_s * 1_000, stop_ms=5_000, noise=dice.uniform(0, 0.05))
     name = f"generated {number}: {peak_pods:.0f} pods, {start_up_s} s, noise {noise:.0%}, {spikes} spikes"
-    return Workload(name, Steps(tuple(points)), 86_400, profile)
+    group = "generated, with spikes" if spikes else "generated, no spikes"
+    return Workload(name, group, Steps(tuple(points)), 86_400, profile, 15)
 
 
 class Steps(Struct, frozen=True):
@@ -97,95 +122,207 @@ class Steps(Struct, frozen=True):
         return self.points[min(len(self.points) - 1, int(elapsed_s // step_s))][1]
 
 
-def lived(workload: Workload, tried: dict[str, Any]) -> tuple[list[EvaluationInputs], Lived]:
-    """Let a spec live through the whole load; score the unseen part."""
-    begin_ms = START_MS + workload.seconds * FIRST_PART * 1_000
-    looks, ran, over, missing = 0, 0, 0, 0.0
+class _Sums:
+    """Sums over the looks of one part."""
+
+    def __init__(self) -> None:
+        self.looks = self.ran = self.over = 0
+        self.missing = 0.0
+
+    def add(self, seen: SimulatedWorkload) -> None:
+        asked = seen.total_load() * seen.profile.cpu_milli_per_unit / REQUEST_MILLI
+        ready = len(seen.ready_pods())
+        self.looks += 1
+        self.ran += len(seen.alive())
+        self.over += asked > ready
+        self.missing += max(0.0, asked - ready) / asked if asked else 0.0
+
+    def lived(self, step_s: int) -> Lived:
+        looks = self.looks or 1
+        return Lived(self.ran * step_s / 3_600, self.missing / looks, self.over / looks)
+
+
+class Later(Struct, frozen=True):
+    """A load from some seconds on."""
+
+    load: LoadCurve
+    from_s: int
+
+    def at(self, elapsed_s: float) -> float:
+        """Units per second."""
+        return self.load.at(elapsed_s + self.from_s)
+
+
+def lived(workload: Workload, tried: dict[str, Any], from_s: float = 0) -> tuple[list[EvaluationInputs], Lived, Lived]:
+    """Let a spec live through the load, from some second on; give what its evaluations saw before the part that nobody
+    saw, what was on the part that tune checks on, and what was on the part that nobody saw.
+
+    What begins later begins half an hour before, with the replicas that its target asks for.
+    """
+    checked, unseen = _Sums(), _Sums()
+    seen_s = workload.seconds * FIRST_PART
+    begin_s = max(0, int(from_s) // 60 * 60 - _WARM_UP_S)
+    checked_ms, unseen_ms = START_MS + (seen_s * FIRST_PART - begin_s) * 1_000, START_MS + (seen_s - begin_s) * 1_000
 
     def look(seen: SimulatedWorkload) -> None:
-        nonlocal looks, ran, over, missing
-        if seen.now_ms < begin_ms:
-            return
-        asked = seen.total_load() * workload.profile.cpu_milli_per_unit / REQUEST_MILLI
-        ready = len(seen.ready_pods())
-        looks += 1
-        ran += len(seen.alive())
-        over += asked > ready
-        missing += max(0.0, asked - ready) / asked if asked else 0.0
+        if seen.now_ms >= unseen_ms:
+            unseen.add(seen)
+        elif seen.now_ms >= checked_ms:
+            checked.add(seen)
 
-    inputs = live(workload.load, candidate(HPA, tried), workload.seconds, look, workload.profile, step_s=STEP_S)
-    return inputs, Lived(ran * STEP_S / 3_600, missing / looks, over / looks)
+    load, step_s = Later(workload.load, begin_s), workload.step_s
+    target = tried["metrics"][0]["resource"]["target"]["averageUtilization"] / 100
+    asked = load.at(0) * workload.profile.cpu_milli_per_unit / REQUEST_MILLI / target
+    replicas = max(tried["minReplicas"], math.ceil(asked)) if begin_s else 4
+    inputs = live(
+        load,
+        candidate(HPA, tried),
+        workload.seconds - begin_s,
+        look,
+        workload.profile,
+        replicas=replicas,
+        step_s=step_s,
+    )
+    return [each for each in inputs if each.now_ms < unseen_ms], checked.lived(step_s), unseen.lived(step_s)
 
 
-def trial(workload: Workload, deployed: dict[str, Any], objective: Objective = "balanced") -> Trial:
+def trial(workload: Workload, objective: Objective = "balanced") -> Trial:
     """Record, tune, live again."""
-    inputs, was = lived(workload, deployed)
-    defaults = {target: lived(workload, spec(target, 2, 400))[1] for target in DEFAULTS}
+    seen_s = workload.seconds * FIRST_PART
+    inputs, _, was = lived(workload, spec(DEPLOYED, 2, 400))
+    others = {each: lived(workload, spec(each, 2, 400), seen_s)[2] for each in DEFAULTS if each != DEPLOYED}
+    made = Trial(workload.name, workload.group, "", False, was, was, {DEPLOYED: was} | others)
     try:
         found = tune(HPA, inputs, objective)
     except RefusedError as error:
-        return Trial(workload.name, was, was, defaults, None, str(error))
-    return Trial(workload.name, was, lived(workload, found.spec)[1] if found.changed else was, defaults, found)
+        return msgspec.structs.replace(made, change=f"refused: {error}")
+    if not found.changed:
+        return msgspec.structs.replace(made, change=f"no change: {found.why}")
+    _, real, proposed = lived(workload, found.spec, seen_s * FIRST_PART)
+    expected = found.unseen[1]
+    point, policy = found.proposed_point, found.spec["behavior"]["scaleDown"]["policies"][0]
+    return msgspec.structs.replace(
+        made,
+        change=f"target {point.target:.0f}, min {point.min_replicas}, window {point.window_seconds} s, "
+        f"down {policy['value']} % per {policy['periodSeconds']} s",
+        changed=True,
+        proposed=proposed,
+        predicted=Lived(expected.replica_hours, expected.overload, expected.overload_share),
+        real=real,
+    )
 
 
 def is_worse(own: Lived, was: Lived) -> bool:
-    """More overload, beyond one look in a thousand, or more cost."""
-    return own.overload_share > was.overload_share + 0.001 or own.replica_hours > was.replica_hours * 1.001
+    """More overload, or more cost."""
+    return own.overload_share > was.overload_share + EVEN_SHARE or own.replica_hours > was.replica_hours * 1.001
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
 
 
 def row(made: Trial) -> str:
     """One line of the table."""
-    own, was = made.proposed, made.deployed
-    saved = 1 - own.replica_hours / was.replica_hours
-    change = made.refused or (_change(made.found) if made.found is not None else "")
-    defaults = " | ".join(
-        f"{each.replica_hours:.0f} / {each.overload_share:.2%}" for _, each in sorted(made.defaults.items())
+    sides = " | ".join(
+        f"{each.replica_hours:.1f} / {each.overload_share:.2%}"
+        for each in (
+            made.deployed,
+            made.proposed,
+            *(made.defaults[target] for target in DEFAULTS if target != DEPLOYED),
+        )
     )
-    return (
-        f"| {made.workload} | {change} | {was.replica_hours:.1f} / {was.overload_share:.2%} | "
-        f"{own.replica_hours:.1f} / {own.overload_share:.2%} | {saved:+.1%} | {defaults} |"
-    )
+    return f"| {made.workload} | {made.change} | {made.saved:+.1%} | {sides} |"
 
 
-def _change(found: Tuning) -> str:
-    if not found.changed:
-        return f"no change: {found.why}"
-    point = found.proposed_point
-    policies = found.spec["behavior"]["scaleDown"]["policies"][0]
-    return (
-        f"target {point.target:.0f}, min {point.min_replicas}, window {point.window_seconds} s, "
-        f"down {policies['value']} % per {policies['periodSeconds']} s"
-    )
+def best_default(made: Sequence[Trial]) -> int:
+    """The single target that costs the least of those with no more overload, over all workloads, than the proposals."""
+    own = mean(each.proposed.overload_share for each in made)
+    fair = [target for target in DEFAULTS if mean(each.defaults[target].overload_share for each in made) <= own]
+    return max(fair, default=DEPLOYED)
+
+
+def summary(title: str, made: Sequence[Trial]) -> list[str]:
+    """Wins, losses, and the comparison with single default targets."""
+    worse = [each for each in made if is_worse(each.proposed, each.deployed)]
+    saved = [each.saved for each in made]
+    wins = sum(each.saved > EVEN_SHARE and each not in worse for each in made)
+    lines = [
+        f"{title}: {len(made)} workloads, {sum(each.changed for each in made)} proposals, {wins} wins, "
+        f"{len(worse)} losses. Replica-hours saved: median {median(saved):.1%}, least {min(saved):.1%}, "
+        f"most {max(saved):.1%}. Time in overload, mean: {mean(each.proposed.overload_share for each in made):.3%}, "
+        f"deployed {mean(each.deployed.overload_share for each in made):.3%}."
+    ]
+    for each in sorted(worse, key=lambda each: each.deployed.overload_share - each.proposed.overload_share):
+        more = each.proposed.overload_share - each.deployed.overload_share
+        lines.append(f"- worse: {each.workload}: {more:+.2%} of the time in overload, {-each.saved:+.1%} replica-hours")
+    best = best_default(made)
+    for target in DEFAULTS:
+        fewer = [1 - each.proposed.replica_hours / each.defaults[target].replica_hours for each in made]
+        overload = mean(each.defaults[target].overload_share for each in made)
+        no_more = sum(
+            each.proposed.overload_share <= each.defaults[target].overload_share + EVEN_SHARE for each in made
+        )
+        mark = ", the best single target with no more overload than the proposals" if target == best else ""
+        lines.append(
+            f"- against cpu {target} % ({overload:.3%} of the time in overload{mark}): {median(fewer):+.1%} fewer "
+            f"replica-hours in the median; no more overload in {no_more} of {len(made)}"
+        )
+    return lines
+
+
+def errors(made: Sequence[Trial]) -> list[str]:
+    """What tune predicted for its proposals on the part that it checked them on, against what the simulator did."""
+    found = [(each.workload, each.predicted, each.real) for each in made]
+    rows = [(name, own, real) for name, own, real in found if own is not None and real is not None]
+    if not rows:
+        return []
+    hours = [(own.replica_hours / real.replica_hours - 1, name) for name, own, real in rows]
+    share = [(own.overload_share - real.overload_share, name) for name, own, real in rows]
+    size: Callable[[tuple[float, str]], float] = lambda each: abs(each[0])  # noqa: E731
+    hours_worst, share_worst = max(hours, key=size), max(share, key=size)
+    return [
+        f"{len(rows)} proposals, predicted against real, on the part that tune checked them on. Replica-hours: mean "
+        f"error {mean(map(size, hours)):.1%}, worst {hours_worst[0]:+.1%} ({hours_worst[1]}). Time in "
+        f"overload: mean error {mean(map(size, share)):.2%} of the time, worst {share_worst[0]:+.2%} "
+        f"({share_worst[1]}).",
+    ]
 
 
 def main(arguments: list[str]) -> None:
-    """Print a line per workload, then wins, losses and the worst loss."""
-    made: list[Trial] = []
-    heads = " | ".join(f"cpu {target} %" for target in DEFAULTS)
+    """Print a line per workload, then wins, losses, the worst loss, and the prediction error."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.tuned")
+    parser.add_argument("generated", nargs="?", type=int, default=40, help="how many generated workloads")
+    parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of other traces")
+    parser.add_argument("--results", type=Path, help="keep results here, one a line, and go on from what is there")
+    parser.add_argument("--objective", choices=["balanced", "cost", "safety"], default="balanced")
+    parser.add_argument("--part", default="0/1", metavar="K/N", help="only every N-th workload, from K on")
+    given = parser.parse_args(arguments)
+    begin, every = map(int, given.part.split("/"))
+    known: dict[str, Trial] = {}
+    if given.results and given.results.exists():
+        lines = given.results.read_bytes().splitlines()
+        known = {each.workload: each for each in (msgspec.json.decode(line, type=Trial) for line in lines)}
+    files = trace_files(given.traces)
+    heads = " | ".join(f"cpu {target} %" for target in DEFAULTS if target != DEPLOYED)
     sys.stdout.write(
-        f"| workload | proposal | deployed h / overload | proposed | saved | {heads} |\n|---|---|{'--:|' * 7}\n"
+        f"| workload | proposal | saved | deployed: replica-hours / time in overload | proposed | {heads} |\n"
     )
-    for workload in workloads(int(arguments[0]) if arguments else 40):
-        made.append(trial(workload, spec(DEPLOYED, 2, 400)))
+    sys.stdout.write(f"|---|---|{'--:|' * (len(DEFAULTS) + 2)}\n")
+    made: list[Trial] = []
+    for number, workload in enumerate(workloads(given.generated, files)):
+        if workload.name not in known and number % every != begin:
+            continue
+        if workload.name not in known:
+            known[workload.name] = trial(workload, given.objective)
+            if given.results:
+                with given.results.open("ab") as file:
+                    file.write(msgspec.json.encode(known[workload.name]) + b"\n")
+        made.append(known[workload.name])
         sys.stdout.write(row(made[-1]) + "\n")
         sys.stdout.flush()
-    worse = [each for each in made if is_worse(each.proposed, each.deployed)]
-    saved = [1 - each.proposed.replica_hours / each.deployed.replica_hours for each in made]
-    changed = sum(each.found is not None and each.found.changed for each in made)
-    sys.stdout.write(
-        f"\n{len(made)} workloads: {changed} proposals, {len(worse)} worse than the deployed spec. "
-        f"Replica-hours saved: median {median(saved):.1%}, least {min(saved):.1%}.\n"
-    )
-    for each in worse:
-        sys.stdout.write(f"worse: {each.workload}\n")
-    for target in DEFAULTS:
-        fair = [
-            1 - each.proposed.replica_hours / each.defaults[target].replica_hours
-            for each in made
-            if each.proposed.overload_share <= each.defaults[target].overload_share + 0.001
-        ]
-        middle = f"median {median(fair):.1%} fewer replica-hours" if fair else "-"
-        sys.stdout.write(f"against cpu {target} %: not more overload in {len(fair)} of {len(made)}; there {middle}\n")
+    groups = list(dict.fromkeys(each.group for each in made))
+    for title, part in (("all", made), *((group, [each for each in made if each.group == group]) for group in groups)):
+        sys.stdout.write("\n" + "\n".join(summary(title, part)) + "\n")
+    sys.stdout.write("\n" + "\n".join(errors(made)) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -11,17 +11,21 @@ from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.manifestfiles import Input, check_hpa
+from fleethpa.cli.common.timedrules import TimedPolicy, spec_under
 from fleethpa.cli.output.backtestpage import minutes
 from schemas.keys import HpaId, partition_for
 from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.hpabacktest import backtest
+from streams.analysis.podstartup import start_up
 from streams.analysis.revisions import differences
+from streams.analysis.timedspecs import Forecast, Scheduled, TimedRule
 from streams.archive.layout import LOG
 from streams.history.evaluationinputs import Evaluated, events_between, hpa_of
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.selection import Selection
     from fleethpa.cli.common.views import HpaView
+    from streams.analysis.candidate import Tried
     from streams.analysis.hpabacktest import Backtest, Model
     from streams.history.evaluationinputs import HpaEvent
     from streams.history.past import Past
@@ -34,6 +38,9 @@ MOST_REDUCED: Final = 1_000_000
 """The same where a reader keeps some 500 bytes of each."""
 
 
+NO_POLICY: Final = TimedPolicy()
+
+
 @dataclass(frozen=True)
 class Wish:
     """A candidate: the object (defaulted, checked) for one HPA of the log, beside the spec that is deployed."""
@@ -41,11 +48,32 @@ class Wish:
     hpa: HpaId
     body: dict[str, Any]
     deployed: dict[str, Any]
+    policy: TimedPolicy = NO_POLICY
 
     @property
     def changes(self) -> list[str]:
         """What the candidate changes in the deployed spec."""
-        return differences(self.deployed, self.body["spec"])
+        return [*differences(self.deployed, self.body["spec"]), *self.policy.changes]
+
+    def tried(self, events: Sequence[HpaEvent]) -> Tried:
+        """The compiled candidate, for a recording.
+
+        Raises:
+            CandidateError: a quantity in it cannot be read.
+            CommandError: a rule gives no valid spec (exit 2).
+        """
+        base = candidate(self.hpa, self.body["spec"])
+        if self.policy.season_ms is not None:
+            inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
+            lead_ms = start_up(inputs).ms + (inputs[-1].period_ms if inputs else 0)
+            return Forecast(base, inputs, self.policy.season_ms, lead_ms)
+        if self.policy.zone is None:
+            return base
+        rules = [
+            TimedRule(rule.times, candidate(self.hpa, spec_under(self.body, rule, "--schedule")))
+            for rule in self.policy.rules
+        ]
+        return Scheduled(base, rules, self.policy.zone)
 
 
 @dataclass(frozen=True)
@@ -243,7 +271,7 @@ def run(found: list[Wish], events: dict[HpaId, list[HpaEvent]], model: Model) ->
                 next_step=f"fleethpa decisions {wish.hpa} --since 30d, to see when it has",
             )
         try:
-            results.append(backtest(events[wish.hpa], candidate(wish.hpa, wish.body["spec"]), model))
+            results.append(backtest(events[wish.hpa], wish.tried(events[wish.hpa]), model))
         except CandidateError as error:
             raise CommandError(str(error), code=2) from error
     return results
