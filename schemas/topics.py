@@ -1,6 +1,10 @@
 """The topics: names, meaning, and the settings that each needs on Apache Kafka."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+Headers = Sequence[tuple[str, bytes]]
+"""The headers of a Kafka record, in order."""
 
 PREFIX = "fleethpa."
 SAMPLES = "fleethpa.samples"

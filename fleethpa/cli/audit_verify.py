@@ -13,7 +13,7 @@ from fleethpa.cli.common.auditkey import private_path, public_path
 from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.filters import moment
-from fleethpa.cli.common.progress import progress
+from fleethpa.cli.common.progressline import progress
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.sources import jobs_for, log_length
 from fleethpa.cli.output.formats import one

@@ -12,7 +12,7 @@ import orjson
 from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
 from fleethpa.cli.common.filters import window as window_of
-from fleethpa.cli.common.progress import progress
+from fleethpa.cli.common.progressline import progress
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.sources import jobs_for
 from fleethpa.cli.output.formats import one

@@ -13,7 +13,7 @@ from fleethpa.cli.common.failures import OK, not_found
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.progress import telling
+from fleethpa.cli.common.progressline import telling
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.tuninglimits import parse_within

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleethpa.cli.output import words
 from fleethpa.cli.output.amounts import number
-from fleethpa.demo.screen import Screen, Seen
+from fleethpa.demo.screen import HpaPicture, Screen
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from schemas.keys import HpaId
 from streams.history.past import Past
@@ -53,7 +53,7 @@ class DemoReport:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self, hpa: HpaId) -> None:
-        seen = self.screen.pictures.setdefault(str(hpa), Seen())
+        seen = self.screen.pictures.setdefault(str(hpa), HpaPicture())
         path = f"/apis/apps/v1/namespaces/{hpa.namespace}/deployments/{hpa.name}/scale"
         try:
             scale = await self.clients[hpa.cluster].get(path, timeout_s=1.0)
@@ -67,7 +67,7 @@ class DemoReport:
 
     def _picture(self, recorded: Recorded) -> None:
         decision = recorded.decision
-        seen = self.screen.pictures.setdefault(str(recorded.hpa), Seen())
+        seen = self.screen.pictures.setdefault(str(recorded.hpa), HpaPicture())
         if decision.kind != "evaluation":
             return
         seen.wanted = decision.raw_desired_replicas

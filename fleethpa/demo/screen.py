@@ -20,7 +20,7 @@ _BAR_WIDTH: Final = 10
 
 
 @dataclass
-class Seen:
+class HpaPicture:
     """The newest picture of one HPA."""
 
     replicas: int | None = None
@@ -35,7 +35,7 @@ class Screen:
     """Prints the story. `live`: a terminal with colours; otherwise plain lines."""
 
     live: bool
-    pictures: dict[str, Seen] = field(default_factory=dict)
+    pictures: dict[str, HpaPicture] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     _console: Any = None
     _display: Any = None
@@ -100,7 +100,7 @@ class Screen:
         return table
 
 
-def _bar(seen: Seen) -> str:
+def _bar(seen: HpaPicture) -> str:
     """Filled: replicas; hollow: what the metrics ask for beyond them."""
     have = seen.replicas or 0
     more = max(0, (seen.wanted or 0) - have)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.nextsteps import OPTIONS
-from fleethpa.cli.common.progress import PROGRESS_LINES
+from fleethpa.cli.common.progressline import PROGRESS_LINES
 
 MOST_RUNS: Final = 2
 """Runs at a time, of all browsers together."""

@@ -6,7 +6,7 @@ reconciler reads the topic of decisions in a consumer group, an agent reads the 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,10 +26,10 @@ from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision
 from schemas.keys import namespace_key
 from schemas.outcomes import Outcome
+from schemas.topics import Headers
 
 log = logging.getLogger(__name__)
 
-Headers = Sequence[tuple[str, bytes]]
 
 SHORT_TYPE = b"io.fleethpa.decision.short.v1"
 _SOURCE = "/clusters/"

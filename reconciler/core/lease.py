@@ -17,7 +17,7 @@ RENEW_DEADLINE_S = 10.0
 """A leader that could not renew for this long stops; 5 s later another one may take over."""
 RETRY_S = 2.0
 
-Step = Literal["take", "renew", "wait"]
+LeaseStep = Literal["take", "renew", "wait"]
 
 
 class SeenLease(Struct, frozen=True):
@@ -53,7 +53,7 @@ def watched(before: LeaseWatch | None, lease: SeenLease, now_s: float) -> LeaseW
     return LeaseWatch(lease, before.since_s if before is not None and same else now_s)
 
 
-def next_step(watch: LeaseWatch, identity: str, now_s: float) -> Step:
+def next_step(watch: LeaseWatch, identity: str, now_s: float) -> LeaseStep:
     """What a candidate does: renew what it holds, take what nobody holds or nobody has renewed, else wait."""
     if watch.lease.holder == identity:
         return "renew"

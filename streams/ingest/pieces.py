@@ -1,19 +1,18 @@
 """What conversion works on and what comes out of it: a raw record in, pieces for the log and refusals out."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schemas.entries import Body
+from schemas.topics import Headers
 
 MAX_PUBLIC_RECORD_BYTES = 4 * 1024 * 1024
 """Larger records are refused unread: no accepted producer sends them, and reading one costs memory."""
 
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, which RFC 3339 can still write."""
-
-Headers = Sequence[tuple[str, bytes]]
 
 
 class RawRecord(NamedTuple):

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fleethpa.cli.common import failures
 from fleethpa.conformance import calculatorcases, scenarios
-from fleethpa.conformance.command import conformance, to_json, to_text
+from fleethpa.conformance.conformancecommand import conformance, to_json, to_text
 from fleethpa.conformance.runner import run
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError, UnknownFileKindError
 

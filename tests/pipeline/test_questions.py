@@ -245,7 +245,7 @@ async def test_the_topics_own_checkpoints_spare_most_of_the_log(
 def test_long_reading_is_told(
     both: dict[str, Ask], source: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleethpa.cli.common.progress.EVERY_S", 0.005)
+    monkeypatch.setattr("fleethpa.cli.common.progressline.EVERY_S", 0.005)
     monkeypatch.setattr("streams.history.past._BREATH", 5)
     told = both[source](*arguments).stderr
     assert re.search(r"read [\d,]+ log records \([\d,]+/s\)", told), told

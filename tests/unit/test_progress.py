@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleethpa.cli.common.progress import share_done
+from fleethpa.cli.common.progressline import share_done
 from fleethpa.cli.common.sources import log_length
 from streams.archive.layout import LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError

@@ -217,7 +217,7 @@ class Session:
 
         Long reading is shown on stderr, unless the command is `watching`: that never ends.
         """
-        from fleethpa.cli.common.progress import reading
+        from fleethpa.cli.common.progressline import reading
         from fleethpa.cli.common.sources import open_past
 
         async with open_past(self.source, self.config, self.at_ms) as past:

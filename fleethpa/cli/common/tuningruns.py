@@ -28,7 +28,7 @@ SMALL: Final = 2_000
 """Evaluations up to which a search is over before a process for it has started."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class TuneFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the search gave for one HPA: a tuning, or why there can be none."""
 
     hpa: HpaId
@@ -51,14 +51,14 @@ class _Task(NamedTuple):
     within: Within
 
 
-def found_for(task: _Task) -> Finding:
+def found_for(task: _Task) -> TuneFinding:
     """Search for one HPA; runs in a process of its own."""
     try:
-        return Finding(
+        return TuneFinding(
             hpa=task.recorded.hpa, found=search(task.recorded.hpa, task.recorded, task.objective, task.within)
         )
     except RefusedError as error:
-        return Finding(hpa=task.recorded.hpa, refused=str(error))
+        return TuneFinding(hpa=task.recorded.hpa, refused=str(error))
 
 
 # --- what was found before --------------------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ def found_for(task: _Task) -> Finding:
 class Kept(Protocol):
     """Where findings are kept until the run is complete."""
 
-    known: dict[HpaId, Finding]
+    known: dict[HpaId, TuneFinding]
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: TuneFinding) -> None:
         """Keep a finding."""
         ...
 
@@ -78,9 +78,9 @@ class InMemory:
     """For a run that cannot be resumed."""
 
     def __init__(self) -> None:
-        self.known: dict[HpaId, Finding] = {}
+        self.known: dict[HpaId, TuneFinding] = {}
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: TuneFinding) -> None:
         """Keep a finding."""
         self.known[finding.hpa] = finding
 
@@ -92,7 +92,7 @@ class InFile:
     """
 
     def __init__(self, path: Path, asked: Asked) -> None:
-        self.path, self.known = path, dict[HpaId, Finding]()
+        self.path, self.known = path, dict[HpaId, TuneFinding]()
         self.asked = asked
         self._take_up()
 
@@ -104,7 +104,9 @@ class InFile:
                 self.path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
                 return
             before = msgspec.json.decode(whole[0], type=Asked)
-            self.known = {each.hpa: each for each in (msgspec.json.decode(line, type=Finding) for line in whole[1:])}
+            self.known = {
+                each.hpa: each for each in (msgspec.json.decode(line, type=TuneFinding) for line in whole[1:])
+            }
             if len(text) != sum(len(line) + 1 for line in whole):
                 self.path.write_bytes(b"".join(line + b"\n" for line in whole))
         except OSError as error:
@@ -123,7 +125,7 @@ class InFile:
             )
         self.asked = before
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: TuneFinding) -> None:
         """Keep a finding."""
         self.known[finding.hpa] = finding
         with self.path.open("ab") as file:
@@ -169,10 +171,10 @@ async def run(
 
 async def _findings(
     past: Past, wanted: set[HpaId], window: Window, asked: Asked, pool: Executor, jobs: int
-) -> AsyncGenerator[Finding, None]:
+) -> AsyncGenerator[TuneFinding, None]:
     """Findings as they come. No more recordings wait for a core than there are cores: memory stays bounded."""
     loop = asyncio.get_running_loop()
-    running: set[asyncio.Future[Finding]] = set()
+    running: set[asyncio.Future[TuneFinding]] = set()
     count = await past.partitions()
     try:
         async with aclosing(readers_by_hpa(past, wanted, count, window, Condensed, MOST_REDUCED)) as parts:
