@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Headers, Refusal, header
+from schemas.topics import Headers
+from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Refusal, header
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"

@@ -9,11 +9,12 @@ from schemas import topics
 from schemas.entries import Body
 from schemas.keys import namespace_key
 from schemas.samples import Answers, Samples
+from schemas.topics import Headers
 from streams.ingest import messageformats, topickinds
 from streams.ingest.batch import log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import Conversion, Headers, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord, Refusal
 
 _LONG_AGO_MS = 1
 """Kafka's timestamp of a record that no broker has stamped."""
