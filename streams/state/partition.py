@@ -30,6 +30,12 @@ from streams.state.visit import look_at
 STEP_LIMIT_MS = 300_000
 """A longer step of log time acts as a restart."""
 CHECKPOINT_EVERY_MS = 15_000
+WHOLE_EVERY_MS = 60_000
+"""How often (log time) a checkpoint writes all parts of the namespaces that it writes, changed or not.
+
+So the pods of a namespace that is at work are not far behind the end of the changelog: reading the present reads a
+minute back, and a broker that keeps the changelog by size loses no row that is still needed.
+"""
 CHECKPOINT_EVERY_RECORDS = 2_000
 _NOTHING_STANDS: Mapping[str, bytes] = {}
 
@@ -210,6 +216,10 @@ class Partition:
         HPA rows, namespace rows, partition row: any prefix of them can be restored from, together with the rows before.
         """
         row = self.state.row
+        if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
+            for namespace in self.state.namespaces.values():
+                if namespace.dirty:
+                    namespace.dirty = set(range(len(namespace.applied)))
         written = [*self._hpa_rows(), *self._namespace_rows()]
         for key, _ in written:
             row.manifest[key.decode()] = row.offset

@@ -146,7 +146,7 @@ class Topics:
             if isinstance(body, kind) and cluster in ("", where) and namespace in ("", inside)
         ]
 
-    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+    async def until(self, found: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
         """Read on until `found` gives something true; returns it."""
         try:
             async with asyncio.timeout(timeout_s):

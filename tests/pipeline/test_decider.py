@@ -15,6 +15,7 @@ from runtime.kafkaclients import reader, strict_producer
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
+from schemas.decisions import ENGINE
 from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.decider.exits import Exit
@@ -58,7 +59,7 @@ async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings
         ready, metrics = await asyncio.to_thread(_get, port, "readyz"), await asyncio.to_thread(_get, port, "metrics")
         assert ready == "ok\n"
         assert re.search(r"^fleethpa_owned_partitions 4\.0$", metrics, re.MULTILINE)
-        assert 'fleethpa_build_info{engine="1"' in metrics
+        assert f'fleethpa_build_info{{engine="{ENGINE}"' in metrics
         assert await asyncio.to_thread(running.terminate, 5) == 0, running.tail()
 
 

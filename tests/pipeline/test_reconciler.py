@@ -89,7 +89,7 @@ def app(fleet: Rig) -> Any:
     fleet.sims["east"].deny([])
 
 
-async def outcome(made: Rig, decision: Decision, timeout_s: float = 20.0) -> Outcome:
+async def outcome(made: Rig, decision: Decision, timeout_s: float = 60.0) -> Outcome:
     def found() -> Any:
         return next((each for each in made.topics.of(Outcome) if each.decision == decision.id), None)
 

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from fleethpa.cli.output.regretpage import cost, fleet, printed
 from fleethpa.cli.regret import parse_price
-from fleethpa.simulator.loadcurve import Load, StepLoad
+from fleethpa.simulator.loadcurve import LoadCurve, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.answer import answer
 from streams.analysis.candidate import candidate
@@ -130,7 +130,7 @@ def test_a_load_that_is_not_known_is_the_last_one_for_a_while_and_then_not_judge
 # --- the decision's own numbers ---------------------------------------------------------------------------------------
 
 
-def recorded(load: Load, minutes: int = 30, **limits: int) -> list[EvaluationInputs]:
+def recorded(load: LoadCurve, minutes: int = 30, **limits: int) -> list[EvaluationInputs]:
     return live(load, candidate(HPA, spec(50, **limits)), minutes * 60, lambda _: None, step_s=5)
 
 
