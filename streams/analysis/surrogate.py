@@ -27,9 +27,9 @@ class LoadSeries(Struct, frozen=True):
     """The load of one HPA, one entry per evaluation.
 
     `tuned`: pods that the load needs at the deployed target of the metric that is tuned. `others`: the same for the
-    most demanding of the other metrics, 0.0 without any. None: not known then. `spans_ms`: how long each entry holds;
-    0: it counts nothing.
-    `replicas`: what ran at the begin. `lag_ms`: how old metrics are when they are evaluated.
+    most demanding of the other metrics, 0.0 without any. None: not known then. `spans_ms`: how long each entry holds.
+    `replicas`: what ran at the begin. `lag_ms`: how old metrics are when they are evaluated. `settled_ms`: when
+    overload begins to count; before it pods that a spec asks for are not ready yet.
     """
 
     times_ms: list[int]
@@ -38,12 +38,21 @@ class LoadSeries(Struct, frozen=True):
     others: list[float | None]
     replicas: int
     lag_ms: int
+    settled_ms: int = 0
 
     def part(self, begin: int, end: int, replicas: int | None = None) -> "LoadSeries":
         """The entries from `begin` to before `end`."""
         cut = slice(begin, end)
         held = self.replicas if replicas is None else replicas
-        return LoadSeries(self.times_ms[cut], self.spans_ms[cut], self.tuned[cut], self.others[cut], held, self.lag_ms)
+        return LoadSeries(
+            self.times_ms[cut],
+            self.spans_ms[cut],
+            self.tuned[cut],
+            self.others[cut],
+            held,
+            self.lag_ms,
+            self.settled_ms,
+        )
 
     def __len__(self) -> int:
         return len(self.times_ms)
@@ -102,7 +111,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     up_window_ms = (up.window_ms or 0) if up is not None else 0
     # One more millisecond: without `behavior`, an entry exactly at the cutoff still counts.
     down_keep_ms = down_window_ms + (1 if down is None else 0)
-    lag_ms, factor = series.lag_ms, knobs.factor
+    lag_ms, factor, settled_ms = series.lag_ms, knobs.factor, series.settled_ms
     replicas = ready = series.replicas
     starting: deque[tuple[int, int]] = deque()
     highest: deque[tuple[int, int]] = deque()
@@ -130,11 +139,12 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         if told is not None:
             told.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
         asked = deployed / capacity
-        if asked > ready + _NEAR:
-            over += span_ms
-            lacking += (asked - ready) / asked * span_ms
-        if ready and asked > worst * ready and span_ms:
-            worst = asked / ready
+        if now_ms >= settled_ms:
+            if asked > ready + _NEAR:
+                over += span_ms
+                lacking += (asked - ready) / asked * span_ms
+            if ready and asked > worst * ready:
+                worst = asked / ready
         if replicas == 0 and least > 0:
             continue
         own = tuned / factor
@@ -229,10 +239,12 @@ def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -
         known += span_ms
         ran += moment.replicas * span_ms
         at_max += span_ms if moment.at_max else 0
+        if moment.time_ms < series.settled_ms:
+            continue
         if asked > moment.ready + _NEAR:
             over += span_ms
             lacking += (asked - moment.ready) / asked * span_ms
-        if moment.ready and span_ms:
+        if moment.ready:
             worst = max(worst, asked / moment.ready)
     time_ms = known or 1.0
     return SpecOutcome(

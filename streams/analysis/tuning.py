@@ -48,12 +48,13 @@ LEAST_GAIN = 0.02
 DAY_MS = 86_400_000
 _HIDDEN_SHARE = 0.05
 _WINDOWS_S = (60, 300, 900)
-_TARGETS = (*range(10, 40, 5), *range(40, 70, 2), *range(70, 101, 5))
+_TARGETS = (*range(10, 40, 5), *range(40, 70, 2), *range(70, 101, 3))
 _FACTORS = tuple(round(0.5 + 0.05 * step, 2) for step in range(23))
 _COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
 _EVEN = 1e-9
 _FINALISTS = 6
 _SETTLE_MS = 120_000
+"""How long the begin of a recording is; a few rounds of starting pods come on top. At most a twentieth of the whole."""
 _MORE_RESERVE = 0.97
 """Highest load per pod that a finalist may have, as a share of that of the one before it."""
 _STEPS_BACK = (1, 2, 4, 7)
@@ -260,8 +261,8 @@ def _world(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> _Wor
 def _series(inputs: list[EvaluationInputs], deployed: Candidate, start_up_ms: int) -> tuple[int, LoadSeries]:
     """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often.
 
-    What is lacking at the begin is no spec's fault, as pods that it asks for are not ready yet: that time counts
-    nothing.
+    What is lacking at the begin is no spec's fault, as pods that it asks for are not ready yet: overload does
+    not count for that time.
     """
     rows: list[list[float | None]] = []
     lags: list[int] = []
@@ -283,15 +284,15 @@ def _series(inputs: list[EvaluationInputs], deployed: Candidate, start_up_ms: in
     scale = inputs[0].observation.scale
     assert isinstance(scale, Scale)
     times = [each.now_ms for each in inputs]
-    settled_ms = times[0] + min(start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
-    spans_ms = series_spans_ms(times, inputs[-1].period_ms)
+    settled_ms = times[0] + min(3 * start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
     return index, LoadSeries(
         times_ms=times,
-        spans_ms=[span_ms if at_ms >= settled_ms else 0 for at_ms, span_ms in zip(times, spans_ms, strict=True)],
+        spans_ms=series_spans_ms(times, inputs[-1].period_ms),
         tuned=[row[index] if row else None for row in rows],
         others=[max((v for at, v in enumerate(row) if at != index and v is not None), default=0.0) for row in rows],
         replicas=scale.spec_replicas,
         lag_ms=round(median(lags)) if lags else 0,
+        settled_ms=settled_ms,
     )
 
 
@@ -477,12 +478,13 @@ class _Search:
         return _inside(sorted({*_WINDOWS_S, self.window_s}), self.within.window)
 
     def _least(self) -> list[int]:
-        """From one or two pods, which the deployed minimum decides, to what the load nearly always needs; for safety to
-        what it needs half of the time. A higher minimum would cost too much in quiet times that are not recorded.
+        """From one or two pods, which the deployed minimum decides; for safety also what the load nearly always needs,
+        and what it needs half of the time. For cost, a higher minimum would cost too much in quiet times that are not
+        recorded.
         """
         floor = min(self.least, 2) if self.world.may_lower_min else self.least
         needs = sorted(each / self.world.capacity for each in self.world.first.tuned if each is not None)
-        shares = (0.05, 0.5) if self.objective == "safety" else (0.05,)
+        shares = (0.05, 0.5) if self.objective == "safety" else ()
         quantiles = {max(1, ceil(needs[int(len(needs) * share)])) for share in shares}
         found = {each for each in {floor, self.least, *quantiles} if floor <= each <= self.most}
         return _inside(sorted(found), self.within.min_replicas)

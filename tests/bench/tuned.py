@@ -157,7 +157,7 @@ def lived(workload: Workload, tried: dict[str, Any], from_s: float = 0) -> tuple
     """Let a spec live through the load, from some second on; give what its evaluations saw before the part that nobody
     saw, what was on the part that tune checks on, and what was on the part that nobody saw.
 
-    What begins later begins half an hour before, with the replicas that its target asks for.
+    It begins with the replicas that the target asks for, half an hour before `from_s`.
     """
     checked, unseen = _Sums(), _Sums()
     seen_s = workload.seconds * FIRST_PART
@@ -173,7 +173,7 @@ def lived(workload: Workload, tried: dict[str, Any], from_s: float = 0) -> tuple
     load, step_s = Later(workload.load, begin_s), workload.step_s
     target = tried["metrics"][0]["resource"]["target"]["averageUtilization"] / 100
     asked = load.at(0) * workload.profile.cpu_milli_per_unit / REQUEST_MILLI / target
-    replicas = max(tried["minReplicas"], math.ceil(asked)) if begin_s else 4
+    replicas = max(tried["minReplicas"], math.ceil(asked))
     inputs = live(
         load,
         candidate(HPA, tried),
