@@ -34,6 +34,7 @@ Limit = Literal[
     "MaxStep",
     "RemovalBudget",
     "AdditionBudget",
+    "PartialView",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -87,7 +88,7 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`. `until`: when that limit ends (ms).
+    `guard`, `removalBudget`, `additionBudget`, `partialView`. `until`: when that limit ends (ms).
     """
 
     step: str

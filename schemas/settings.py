@@ -18,6 +18,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     changed; 0: with each evaluation, as upstream does. `removalBudget`, `additionBudget` (from engine 2 on): how many
     replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster;
     `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
+    `partialView` (from engine 2 on): hold scale-downs in a namespace whose pods or metrics vanish or fall together.
     """
 
     sync_period_ms: int | None = None
@@ -39,6 +40,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     removal_budgets: dict[str, str] | None = None
     addition_budget: str | None = None
     addition_budgets: dict[str, str] | None = None
+    partial_view: bool | None = None
 
 
 class SettingsSet(
@@ -66,6 +68,7 @@ SINCE_ENGINE: Final[dict[str, int]] = {
     "removal_budgets": 2,
     "addition_budget": 2,
     "addition_budgets": 2,
+    "partial_view": 2,
 }
 """Field of `ClusterSettings` -> the first engine that knows it; others are known to all. Under an older engine a
 setting is passed over by every worker alike, whatever its release."""

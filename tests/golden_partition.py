@@ -19,6 +19,7 @@ GOLDEN = {engine: Path(__file__).parent / "golden" / f"partition{engine}.jsonl.g
 _SEEDS = (11, 12, 13, 14)
 _BRAKING = ClusterSettings(
     downscale_stabilization_ms=0,
+    partial_view=True,
     removal_budget="40%/2m",
     removal_budgets={"shop": "2/2m"},
     addition_budget="50%/1m",

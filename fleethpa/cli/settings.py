@@ -39,7 +39,7 @@ def settings(
     NAME= or NAME=default removes a setting; then the one of '*' applies, or else upstream's default.
 
     Names: sync-period, tolerance, downscale-stabilization, cpu-initialization-period, initial-readiness-delay,
-    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every,
+    sample-age-limit, default-mode, frozen, native-controller, max-step, hold-on-overflow, status-every, partial-view,
     removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
     addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
     """

@@ -8,6 +8,7 @@ from streams.hpa.reconcile import decide
 from streams.state.budget import CONSTRAINT, Way
 from streams.state.decisionrecords import constraints
 from streams.state.guards import overflow
+from streams.state.partialview import view_step
 from streams.state.probe import EvaluationInputs
 
 
@@ -40,8 +41,13 @@ def answer(inputs: EvaluationInputs) -> Answer:
     if evaluation.pending is not None and inputs.mode == "enforce":
         held = _held(inputs, evaluation, desired > current)
         made += held
-        desired = current if held else _within_step(inputs, desired, current, made)
-        desired, brake = _within_budget(inputs, desired, current, made)
+        if "PartialView" in held:
+            guards = inputs.guards
+            brake = view_step(evaluation.pending, guards.partial_view, guards.partial_until_ms)
+        if held:
+            desired = current
+        else:
+            desired, brake = _within_budget(inputs, _within_step(inputs, desired, current, made), current, made)
     return Answer(evaluation=evaluation, final=desired, constraints=made, brake=brake)
 
 
@@ -50,6 +56,7 @@ def _held(inputs: EvaluationInputs, evaluation: Evaluation, up: bool) -> list[st
     facts = {
         "Frozen": guards.frozen,
         "Paused": bool(guards.paused_up if up else guards.paused_down),
+        "PartialView": bool(guards.partial_view) and not up,
         "Overflow": guards.hold_on_overflow and bool(overflow(evaluation)),
     }
     return [name for name, holds in facts.items() if holds]

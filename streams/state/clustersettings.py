@@ -30,6 +30,7 @@ class Effective(Struct, frozen=True):
     max_step: int | None
     hold_on_overflow: bool
     budgets: Budgets = NO_BUDGETS
+    partial_view: bool = False
 
 
 def known_to(engine: int, settings: ClusterSettings) -> ClusterSettings:
@@ -59,6 +60,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
         native_evidence=(own.native_evidence or "") if own.native_controller == "present" else "",
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
+        partial_view=bool(own.partial_view),
         budgets=Budgets(
             _budget(own.removal_budget, whole_cluster=True),
             _budgets(shared.removal_budgets, particular.removal_budgets),

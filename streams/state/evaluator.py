@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisions import Decision, ShortDecision, Step
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
@@ -22,6 +22,7 @@ from streams.state.logerrors import StateError
 from streams.state.membership import is_selector
 from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
+from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, ProbeGuards
 from streams.state.refusals import show_refusal
@@ -37,6 +38,7 @@ class Evaluator:
 
     __slots__ = (
         "autoscaler",
+        "brake",
         "brakes",
         "change",
         "constraints",
@@ -70,6 +72,8 @@ class Evaluator:
         self.paused = ""
         self.held = False
         self.brakes: Brakes | None = Brakes(state, hpa, settings) if settings.budgets.is_set else None
+        self.brake: Step | None = None
+        """The step of the brake that held or cut the write."""
         self.sources: list[str] = []
 
     def run(self) -> Draft:
@@ -153,6 +157,8 @@ class Evaluator:
                 settings.max_step,
                 None if self.brakes is None else self.brakes.left("removal"),
                 None if self.brakes is None else self.brakes.left("addition"),
+                partial_view(self.namespace, self.now_ms) if settings.partial_view else "",
+                self.namespace.view.since_ms + LONGEST_HOLD_MS,
             ),
             restart=restart,
             native_moves=tuple(row.native_moves),
@@ -280,6 +286,11 @@ class Evaluator:
         if pause:
             self.constraints.append("Paused")
             self.paused = self.paused or pause
+        partial = partial_view(self.namespace, self.now_ms) if self.settings.partial_view and not up else ""
+        if partial:
+            self.constraints.append("PartialView")
+            self.paused = self.paused or partial
+            self.brake = view_step(pending, partial, self.namespace.view.since_ms + LONGEST_HOLD_MS)
         wrapped = overflow(evaluation) if self.settings.hold_on_overflow else ""
         if wrapped:
             self.constraints.append("Overflow")
@@ -323,6 +334,7 @@ class Evaluator:
         pending, constraint = self.brakes.within(pending)
         if constraint:
             self.constraints.append(constraint)
+            self.brake = self.brakes.step
             self.paused = self.brakes.text
             self.held = bool(self.paused)
         return pending
@@ -355,9 +367,7 @@ class Evaluator:
             **facts._asdict(),
             raw_desired_replicas=evaluation.proposal,
             metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
-            steps=decisionrecords.steps_to(
-                evaluation, facts.final_desired_replicas, None if self.brakes is None else self.brakes.step
-            ),
+            steps=decisionrecords.steps_to(evaluation, facts.final_desired_replicas, self.brake),
             expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
             observed=self._with_version(observed),
             status=result.status if wanted is None else None,

@@ -81,6 +81,7 @@ class EntryFold(Folding):
         """Replace answers; HPAs that wait for one of them are visited."""
         if not self.follows("metrics", body.session):
             return
+        self.state.sees(self.namespace)
         namespace, position = self.namespace, self.position()
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
@@ -99,6 +100,7 @@ class EntryFold(Folding):
 
     def samples(self, body: Samples) -> None:
         """Store pushed samples; counters become rates."""
+        self.state.sees(self.namespace)
         namespace, position = self.namespace, self.position()
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
@@ -115,16 +117,19 @@ class EntryFold(Folding):
         """A pod was created or changed."""
         if self.follows("pods", body.session):
             self.namespace.put_pod(body.pod)
+            self.state.sees(self.namespace)
 
     def pod_deleted(self, body: PodDeleted) -> None:
         """A pod is gone."""
         if self.follows("pods", body.session):
             self.namespace.drop_pod(body.name)
+            self.state.sees(self.namespace)
 
     def pod_list(self, body: PodList) -> None:
         """A chunk of a full list of pods."""
         if self.follows("pods", body.session, starts_list=body.chunk == 0, in_list=True):
             self.namespace.list_pods(body, self.place())
+            self.state.sees(self.namespace)
 
     def _cluster_command(self, body: Command) -> None:
         row, cluster = self.state.row, body.cluster or EVERY_CLUSTER

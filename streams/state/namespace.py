@@ -36,6 +36,7 @@ from streams.state.rows import (
     ScaleRow,
     SeriesKey,
     TargetName,
+    ViewRow,
     WatchRow,
     answer_row,
     is_series,
@@ -76,6 +77,7 @@ class Namespace:
         self.listed: dict[str, str] = {}
         self.commands: dict[str, tuple[Mode | None, dict[str, Pause]]] = {}
         self.ignored: dict[str, int] = {}
+        self.view = ViewRow()
         # Made from the rest:
         self.by_target: dict[TargetName, set[DirectoryKey]] = {}
         self.watchers: dict[Any, set[HpaId]] = {}
@@ -115,6 +117,14 @@ class Namespace:
     def open(self) -> bool:
         """Mark part 0 as changed; False: it already has this record."""
         return self._touch(0)
+
+    def open_view(self) -> bool:
+        """Mark the part with the view as changed; False: it already has this record."""
+        return self._touch(self._view_part)
+
+    @property
+    def _view_part(self) -> int:
+        return 0 if len(self.applied) == 1 else 1
 
     def count_ignored(self, why: str) -> None:
         """Count an entry that was not applied."""
@@ -319,6 +329,8 @@ class Namespace:
             self._fill_many(made)
         if 0 in made:
             self._fill_first(made[0])
+        if self._view_part in made and self.view != ViewRow():
+            made[self._view_part].view = self.view
         return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
 
     def _fill_few(self, made: dict[int, NamespaceRow]) -> None:
@@ -411,6 +423,8 @@ class Namespace:
         for key, samples in row.samples:
             self.series.setdefault(key, {}).update(samples)
         self.arrivals.update(row.arrivals)
+        if row.view is not None:
+            self.view = row.view
         if row.part:
             return
         self.directory, self.hpa_list = row.all_autoscalers(), row.hpa_list

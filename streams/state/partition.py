@@ -146,6 +146,8 @@ class Partition:
             fold = EntryFold(state)
             for index, entry in enumerate(record.entries):
                 fold.apply(index, entry)
+            if state.views:
+                state.look_at_views()
         decisions = self._evaluate(standing)
         state.row.offset = offset
         self._since_checkpoint += 1

@@ -10,6 +10,7 @@ from streams.state.decisionrecords import input_position
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
+from streams.state.partialview import look_at_view
 from streams.state.probe import Probe
 from streams.state.rows import HpaRow, MetricKey, PartitionRow
 from streams.state.schedule import Schedule
@@ -36,6 +37,8 @@ class State:
         """Told the inputs of each evaluation of this record; None: nobody asks."""
         self.budget = BudgetBook()
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
+        self.views: set[str] = set()
+        """Namespaces of which this record changes what is seen, where a partial view is looked for."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
 
@@ -63,6 +66,19 @@ class State:
         elif known.offset != self.offset:
             known.begin(self.offset)
         return known
+
+    def sees(self, namespace: Namespace) -> None:
+        """Note that this record changes what is seen of a namespace."""
+        if self.settings(namespace.cluster).partial_view:
+            self.views.add(namespace.key)
+
+    def look_at_views(self) -> None:
+        """Look at the view of the namespaces that were noted, before any of their HPAs is evaluated."""
+        for key in sorted(self.views):
+            namespace = self.namespaces[key]
+            settings = self.settings(namespace.cluster)
+            look_at_view(namespace, self.now_ms, settings.sync_period_ms, settings.sample_age_limit_ms)
+        self.views.clear()
 
     def hpa(self, name: HpaId) -> Hpa:
         """Give an HPA, made as a tombstone on first use."""

@@ -26,6 +26,9 @@ class ProbeGuards(Struct, frozen=True, gc=False):
     max_step: int | None = None
     removal: Left | None = None
     addition: Left | None = None
+    partial_view: str = ""
+    """Why scale-downs in the namespace are held, and until when at most; empty: they are not."""
+    partial_until_ms: int = 0
 
 
 class EvaluationInputs(Struct, frozen=True, kw_only=True):

@@ -296,6 +296,31 @@ class ListProgress(Struct, array_like=True, frozen=True, gc=False):
     """Place of its first chunk in the log: what it names or what changes while it comes in bears this mark."""
 
 
+class SeenRow(Struct, array_like=True, frozen=True, gc=False):
+    """What was seen of a target's pods or of a metric at `time_ms`: how many, the sum of values (None: not a metric),
+    and when the answer was given.
+    """
+
+    time_ms: int
+    count: int
+    total: int | None
+    answer_ms: int
+
+
+class ViewRow(Struct, array_like=True, frozen=True):
+    """What was seen of a namespace in the last periods, and why scale-downs are held (`streams.state.partialview`).
+
+    `since_ms`: since when they are held; 0: they are not. `reference`: what should be there. `fallen`: metrics that
+    fell, with their totals before and when.
+    """
+
+    seen: dict[str, list[SeenRow]] = {}
+    since_ms: int = 0
+    reason: str = ""
+    reference: dict[str, int] = {}
+    fallen: dict[str, tuple[int, int]] = {}
+
+
 class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The stored state of one part of a namespace. Of many parts, pods, answers and samples are spread by name."""
 
@@ -327,6 +352,9 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The HPAs of the namespace."""
     arrivals: list[tuple[MetricKey, Arrival]] = []
     """When answers and samples came, by question or series; in every part."""
+    view: ViewRow | None = None
+    """In part 0 or, of a namespace of many parts, in part 1: the one that is written first, so that no part is ahead of
+    it."""
 
     def all_autoscalers(self) -> dict[DirectoryKey, DirectoryEntry]:
         """Give the HPAs of the namespace, also of a row that an older version stored."""

@@ -8,105 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
+from schemas.autoscalers import AutoscalerDeleted, Command
 from schemas.budgets import parse_budget
 from schemas.codec import encode
-from schemas.decisions import Decision, ShortDecision, expand
+from schemas.decisions import Decision
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodSet
-from schemas.samples import Answers
-from schemas.settings import ClusterSettings, EngineSet, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet
 from streams.state.budget import BUCKET_MS
 from streams.state.logerrors import UnknownEngineError
 from streams.state.partition import Partition
+from tests.brakes_kit import ENGINE_2, MINUTE, SECOND, World, after, whole
 from tests.partition_kit import (
-    ENFORCING,
     START_MS,
-    LogBuilder,
     Record,
-    cpu_answer,
     disturbed_log,
     fold,
-    make_hpa,
-    make_pod,
     scale,
 )
 from tests.unit.test_partition_laws import Crashing
-
-Json = dict[str, Any]
-SECOND, MINUTE = 1_000, 60_000
-ENGINE_2 = Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2))
-AT_ONCE = {
-    "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]},
-    "scaleDown": {
-        "stabilizationWindowSeconds": 0,
-        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
-    },
-}
-
-
-class World:
-    """HPAs of a namespace whose writes all succeed at once, unless they are told to fail."""
-
-    def __init__(self, *apps: str, replicas: int = 10, engine: Entry | None = ENGINE_2, **braking: Any) -> None:
-        self.log = LogBuilder()
-        self.full: dict[str, Json] = {}
-        self.replicas = dict.fromkeys(apps, replicas)
-        if engine is not None:
-            self.log.add(engine)
-        self.log.add(SettingsSet(cluster="*", settings=ENFORCING))
-        self.log.add(SettingsSet(cluster="eu", settings=ClusterSettings(**braking)))
-        for app in apps:
-            self.put(app)
-        self.poll(50)
-        self.log.now_ms += 15 * SECOND
-
-    def put(self, app: str, annotations: dict[str, str] | None = None, **spec: Any) -> None:
-        hpa = make_hpa(app, f"uid-{app}", **({"maxReplicas": 1_000, "behavior": AT_ONCE} | spec))
-        if annotations:
-            hpa["metadata"]["annotations"] = annotations
-        pods = [PodSet(pod=make_pod(f"{app}-{index}", app)) for index in range(self.replicas[app])]
-        self.log.add(AutoscalerSet(hpa=hpa), scale(app, self.replicas[app]), *pods)
-
-    def poll(self, milli: int | dict[str, int], result: str = "applied") -> dict[str, Json]:
-        """One answer for each HPA, what is decided, and the outcomes of it."""
-        usage = milli if isinstance(milli, dict) else dict.fromkeys(self.replicas, milli)
-        items = [
-            cpu_answer(app, {f"{app}-{index}": usage[app] for index in range(count)}, self.log.now_ms)
-            for app, count in self.replicas.items()
-        ]
-        made = {}
-        for each in self.log.add(Answers(items=items)):
-            full = self.full.setdefault(each.get("sameAs", each["id"]), each)
-            made[full["name"]] = full
-        for app, decision in made.items():
-            wants = decision.get("wants")
-            if wants is None:
-                continue
-            applied = result == "applied"
-            outcome: Any = Outcome(
-                decision=decision["id"],
-                name=app,
-                uid=decision["uid"],
-                result="applied" if applied else "failed",
-                spec_replicas=wants if applied else self.replicas[app],
-            )
-            gone = [PodDeleted(name=f"{app}-{index}") for index in range(wants, self.replicas[app])] if applied else []
-            if applied:
-                self.replicas[app] = wants
-            self.log.add(outcome, *gone)
-        return made
-
-    def period(self, milli: int | dict[str, int], result: str = "applied") -> dict[str, Json]:
-        self.log.now_ms += 15 * SECOND
-        return self.poll(milli, result)
-
-
-def after(made: dict[str, Json]) -> dict[str, int]:
-    return {app: decision["finalDesiredReplicas"] for app, decision in made.items()}
-
 
 # --- the setting ------------------------------------------------------------------------------------------------------
 
@@ -163,21 +84,6 @@ def test_a_decision_is_cut_to_what_is_left_and_says_when_more_is_free() -> None:
     while world.log.now_ms + 15 * SECOND < free_ms:
         assert "wants" not in world.period(0)["web"]
     assert after(world.period(0)) == {"web": 4}
-
-
-def whole(log: LogBuilder) -> list[Decision]:
-    """All evaluations of a log, short ones expanded."""
-    known: dict[str, Decision] = {}
-    made = []
-    for record in log.decisions:
-        if b'"sameAs"' in record.value:
-            short = msgspec.json.decode(record.value, type=ShortDecision)
-            made.append(expand(short, known[short.same_as]))
-        else:
-            full = msgspec.json.decode(record.value, type=Decision)
-            known[full.id] = full
-            made.append(full)
-    return made
 
 
 def test_a_wave_is_shared_by_size_and_what_is_left_goes_to_those_that_ask() -> None:
@@ -287,6 +193,7 @@ def test_decisions_of_engine_1_do_not_name_it_and_those_of_engine_2_do() -> None
 
 # --- laws -------------------------------------------------------------------------------------------------------------
 
+Json = dict[str, Any]
 SEEDS = st.integers(0, 10_000)
 BRAKING = st.sampled_from(
     [

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from streams.state.moves import Fight
 
 StepRow = tuple[str, str, str]
-BRAKES: Final = {"removalBudget": "more may be removed", "additionBudget": "more may be added"}
+BRAKES: Final = {
+    "removalBudget": "more may be removed",
+    "additionBudget": "more may be added",
+    "partialView": "it is released when the view is whole, or else",
+}
 """Step of a brake -> what happens when it lets go."""
 
 
@@ -201,6 +205,7 @@ def _step_name(step: Step) -> str:
         "scaleDownPolicy": "scaleDown policy",
         "removalBudget": "removal budget",
         "additionBudget": "addition budget",
+        "partialView": "partial view",
     }
     return names.get(step.step, step.step)
 

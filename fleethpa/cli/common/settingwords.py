@@ -86,6 +86,7 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "status-every": ("status_every_ms", _span(0)),
     "removal-budget": ("removal_budget", _budget(whole_cluster=True)),
     "addition-budget": ("addition_budget", _budget(whole_cluster=True)),
+    "partial-view": ("partial_view", _flag),
 }
 """Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the
 budgets of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.

@@ -33,6 +33,7 @@ LIMITS: Final = {
     "MaxStep": "the max-step setting of the cluster",
     "RemovalBudget": "the removal budget",
     "AdditionBudget": "the addition budget",
+    "PartialView": "the partial view of the namespace",
 }
 
 _ENOUGH: Final = "the metrics ask for the current count"
