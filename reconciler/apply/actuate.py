@@ -29,9 +29,9 @@ from schemas.kubernetes.apiversions import group_of
 from schemas.outcomes import Outcome
 
 LONG_STALE_MS = 60_000
-"""So long past its time to live a write is given up without asking what the scale shows."""
+"""This long after its time to live a write is given up without reading the scale once more."""
 DOWN_FOR_MS = 5_000
-"""So long after a request without answer an expired wish is given up without another one."""
+"""This long after a request without an answer, an expired wanted write is given up without another request."""
 _SHORTEST_TIMEOUT_S = 1.0
 _NEVER = (-DOWN_FOR_MS, "")
 _SUPERSEDED = End("superseded", "a newer decision took its place")

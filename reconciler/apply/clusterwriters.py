@@ -1,7 +1,7 @@
 """Carry out decisions in some clusters: wanted writes, HPA status and Events, each write ended by an outcome.
 
-Where the decisions come from, how far they are read and where outcomes go is the caller's matter (`Bookkeeping`): the
-reconciler reads the topic of decisions in a consumer group, an agent reads the topic of its own cluster.
+The caller (`Bookkeeping`) reads the decisions, keeps offsets and publishes outcomes: the reconciler reads the topic of
+decisions in a consumer group, an agent reads the topic of its own cluster.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Protocol
 from reconciler.apply.actuate import Actuator
 from reconciler.apply.clusterworker import WorkerPool
 from reconciler.apply.reconcilerconfig import Clock
-from reconciler.apply.statuswriter import Shower, Showing
+from reconciler.apply.statuswriter import StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.fullrecords import FullRecords
@@ -46,16 +46,16 @@ def is_short(headers: Headers) -> bool:
 
 
 class Bookkeeping(Protocol):
-    """What the caller keeps of the decisions that are in work."""
+    """What the caller keeps about the decisions that are being carried out."""
 
     def begin(self, position: Position) -> None:
-        """One more piece of work of this record was begun."""
+        """Count one more piece of work of this record as begun."""
 
     def done(self, position: Position) -> None:
         """One piece of work of this record has ended."""
 
     def is_ours(self, position: Position) -> bool:
-        """Whether this process still has the say over the record; else another one reads it again."""
+        """Whether this process still owns the record's partition; if not, another one reads it again."""
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
         """Write an outcome; returns once the brokers have it."""
@@ -71,30 +71,30 @@ class WriterLimits:
 
 
 def always() -> str:
-    """Nothing forbids writing."""
+    """Allow every write: the empty text means that nothing forbids it."""
     return ""
 
 
-class _Lane:
-    """All that works on one cluster."""
+class _ClusterWorker:
+    """Everything that works on one cluster: its client, its queues of writes, and what carries them out."""
 
     def __init__(
         self,
         client: ClusterClient,
-        wishes: "WorkerPool[str, WantedWrite]",
-        shows: "WorkerPool[tuple[str, str], Showing]",
+        writes: "WorkerPool[str, WantedWrite]",
+        status_writes: "WorkerPool[tuple[str, str], StatusWrite]",
         actuator: Actuator,
-        shower: Shower,
+        status_writer: StatusWriter,
     ) -> None:
-        self.client, self.wishes, self.shows = client, wishes, shows
-        self.actuator, self.shower = actuator, shower
+        self.client, self.writes, self.status_writes = client, writes, status_writes
+        self.actuator, self.status_writer = actuator, status_writer
 
 
 class ClusterWriters:
-    """Keeps the newest wanted write of each target and carries it out.
+    """Keeps the newest wanted write of each target and carries it out, with one `_ClusterWorker` for each cluster.
 
     Args:
-        forbids: asked before each write: why nothing may be written now; empty: it may.
+        forbids: called before each write; returns why nothing may be written now, or an empty text.
     """
 
     def __init__(
@@ -110,22 +110,22 @@ class ClusterWriters:
         self._books, self._settings, self._metrics = books, settings, metrics
         self._limits, self._clock, self._forbids = limits, clock, forbids
         self._inbox, self._full = Inbox(), FullRecords()
-        self._lanes: dict[str, _Lane] = {}
+        self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
 
     @property
     def clusters(self) -> list[str]:
         """The clusters that are served."""
-        return sorted(self._lanes)
+        return sorted(self._workers)
 
     def problems(self) -> dict[str, str]:
-        """Why a cluster could not be reached the last time that it was asked, of those for which that holds."""
-        troubles = {name: lane.actuator.trouble for name, lane in self._lanes.items()}
+        """Cluster → why it could not be reached at the last attempt; reachable clusters are absent."""
+        troubles = {name: worker.actuator.trouble for name, worker in self._workers.items()}
         return {name: text for name, text in troubles.items() if text}
 
     def waiting(self) -> dict[str, int]:
-        """Wanted writes that wait or run, per cluster."""
-        return {name: len(lane.wishes) for name, lane in self._lanes.items()}
+        """Cluster → number of wanted writes that wait or run."""
+        return {name: len(worker.writes) for name, worker in self._workers.items()}
 
     def open(self, client: ClusterClient, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to serve a cluster; its workers run in `group` until they are cancelled."""
@@ -139,40 +139,40 @@ class ClusterWriters:
             timeout_s=self._limits.request_timeout_s,
             forbids=self._forbids,
         )
-        shower = Shower(client, metrics=self._metrics, clock=self._clock)
-        wishes: WorkerPool[str, WantedWrite] = WorkerPool(
+        status_writer = StatusWriter(client, metrics=self._metrics, clock=self._clock)
+        writes: WorkerPool[str, WantedWrite] = WorkerPool(
             self._carrying(actuator), workers=self._limits.workers, limit=self._limits.queue
         )
-        shows: WorkerPool[tuple[str, str], Showing] = WorkerPool(
-            self._showing(shower), workers=max(1, self._limits.workers // 2), limit=self._limits.queue
+        status_writes: WorkerPool[tuple[str, str], StatusWrite] = WorkerPool(
+            self._writing_status(status_writer), workers=max(1, self._limits.workers // 2), limit=self._limits.queue
         )
-        self._lanes[client.name] = _Lane(client, wishes, shows, actuator, shower)
-        return [group.create_task(wishes.run()), group.create_task(shows.run())]
+        self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
+        return [group.create_task(writes.run()), group.create_task(status_writes.run())]
 
     def _carrying(self, actuator: Actuator) -> Callable[[WantedWrite], Awaitable[None]]:
-        async def carry_out(wish: WantedWrite) -> None:
-            await self._end(wish, await actuator.carry_out(wish.decision))
+        async def carry_out(wanted: WantedWrite) -> None:
+            await self._end(wanted, await actuator.carry_out(wanted.decision))
 
         return carry_out
 
-    def _showing(self, shower: Shower) -> Callable[[Showing], Awaitable[None]]:
-        async def show(showing: Showing) -> None:
+    def _writing_status(self, status_writer: StatusWriter) -> Callable[[StatusWrite], Awaitable[None]]:
+        async def write(status_write: StatusWrite) -> None:
             if not self._forbids():
-                await shower.show(showing)
-            self._shown(showing)
+                await status_writer.write(status_write)
+            self._status_done(status_write)
 
-        return show
+        return write
 
     # --- decisions in -------------------------------------------------------------------------------------------------
 
     def decode(self, value: bytes, headers: Headers, where: str) -> Decision | ShortDecision | None:
-        """Read a record; None: it is not for a cluster that is served here, or cannot be read.
+        """Decode a record; None if its cluster is not served here or the record cannot be read.
 
         Args:
             where: position of the record, for the log.
         """
         cluster = cluster_of(headers)
-        if cluster and cluster not in self._lanes:
+        if cluster and cluster not in self._workers:
             return None
         try:
             return decode(value, ShortDecision) if is_short(headers) else decode(value, Decision)
@@ -185,84 +185,84 @@ class ClusterWriters:
         """Take a decision in. `position.partition` is what `seq` counts in."""
         if isinstance(decision, ShortDecision):
             self._take_short(decision)
-        elif decision.cluster in self._lanes:
+        elif decision.cluster in self._workers:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
                 self._done_all(self.forget({position.partition}))
             self.learn(decision, position.partition)
-            self._accept(self._lanes[decision.cluster], decision, position)
+            self._accept(self._workers[decision.cluster], decision, position)
 
     def learn(self, decision: Decision, partition: int) -> None:
         """Remember a full record, which short ones repeat, without carrying it out."""
-        if decision.cluster in self._lanes:
+        if decision.cluster in self._workers:
             self._full.take(decision, partition, self._clock())
 
     def forget(self, partitions: set[int]) -> list[Position]:
-        """Give up what waits of these partitions; gives the positions of the writes that were not begun."""
+        """Give up what waits of these partitions; return the positions of the writes that had not begun."""
         lost = [
-            wish.position
-            for wish in self._inbox.forget(partitions)
-            if self._lanes[wish.decision.cluster].wishes.take_back(wish.decision.id) is not None
+            wanted.position
+            for wanted in self._inbox.forget(partitions)
+            if self._workers[wanted.decision.cluster].writes.take_back(wanted.decision.id) is not None
         ]
         self._full.forget(partitions)
         return lost
 
     def _take_short(self, short: ShortDecision) -> None:
-        """Show what a short record says. It asks for no write, and the next one makes up for it where it gets lost."""
+        """Write the status of a short record, which never wants replicas; the next one makes up for a lost one."""
         decision = self._full.whole(short)
-        lane = self._lanes.get(decision.cluster) if decision is not None else None
-        if decision is None or lane is None:
+        worker = self._workers.get(decision.cluster) if decision is not None else None
+        if decision is None or worker is None:
             return
-        is_due = lane.shower.is_due(decision, self._settings.status_every_ms(decision.cluster))
+        is_due = worker.status_writer.is_due(decision, self._settings.status_every_ms(decision.cluster))
         if (is_due and wants_status(decision)) or wants_events(decision):
-            self._queue_showing(lane, decision, None, status=is_due)
+            self._queue_status(worker, decision, None, status=is_due)
 
-    def _accept(self, lane: _Lane, decision: Decision, position: Position) -> None:
-        wish, replaced = self._inbox.offer(decision, position)
+    def _accept(self, worker: _ClusterWorker, decision: Decision, position: Position) -> None:
+        wanted, replaced = self._inbox.offer(decision, position)
         for old in replaced:
-            # One that is being worked on finds out by itself, before it writes.
-            if lane.wishes.take_back(old.decision.id) is not None:
+            # One that is being carried out checks `is_newest` itself before it writes.
+            if worker.writes.take_back(old.decision.id) is not None:
                 self._end_later(old, End("superseded", "a newer decision took its place"))
-        if wish is not None:
+        if wanted is not None:
             self._metrics.decisions.labels("write").inc()
             self._books.begin(position)
-            overflow = lane.wishes.put(decision.id, wish)
+            overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
         if wants_status(decision) or wants_events(decision):
-            self._queue_showing(lane, decision, position)
+            self._queue_status(worker, decision, position)
 
-    def _queue_showing(
-        self, lane: _Lane, decision: Decision, position: Position | None, *, status: bool = True
+    def _queue_status(
+        self, worker: _ClusterWorker, decision: Decision, position: Position | None, *, status: bool = True
     ) -> None:
         self._metrics.decisions.labels("show").inc()
         key = (decision.namespace, decision.name)
-        showing = lane.shows.waiting(key) or Showing()
-        showing.add(decision, position, status=status)
+        status_write = worker.status_writes.waiting(key) or StatusWrite()
+        status_write.add(decision, position, status=status)
         if position is not None:
             self._books.begin(position)
-        overflow = lane.shows.put(key, showing)
+        overflow = worker.status_writes.put(key, status_write)
         if overflow is not None:
-            self._shown(overflow)
+            self._status_done(overflow)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def _end_later(self, wish: WantedWrite, end: End) -> None:
+    def _end_later(self, wanted: WantedWrite, end: End) -> None:
         if self._group is not None:
-            self._group.create_task(self._end(wish, outcome(wish.decision, end)))
+            self._group.create_task(self._end(wanted, outcome(wanted.decision, end)))
 
-    async def _end(self, wish: WantedWrite, ended: Outcome) -> None:
-        if self._books.is_ours(wish.position):
-            await self._tell(wish, ended)
-            self._inbox.ended(wish.decision)
-            self._books.done(wish.position)
+    async def _end(self, wanted: WantedWrite, ended: Outcome) -> None:
+        if self._books.is_ours(wanted.position):
+            await self._publish_outcome(wanted, ended)
+            self._inbox.ended(wanted.decision)
+            self._books.done(wanted.position)
         elif ended.result == "applied":
-            await self._tell(wish, ended)
-        # Else it is for the partition's owner of now, who reads the decision again, to say what becomes of it: the
-        # first outcome counts, and ours only says that we gave it up.
+            await self._publish_outcome(wanted, ended)
+        # Otherwise the new owner of the partition reads the decision again and publishes its outcome: only the first
+        # outcome of a decision counts, and ours would only say that this process gave it up.
 
-    async def _tell(self, wish: WantedWrite, ended: Outcome) -> None:
-        decision = wish.decision
+    async def _publish_outcome(self, wanted: WantedWrite, ended: Outcome) -> None:
+        decision = wanted.decision
         now_ms = self._clock()
         await self._books.publish(decision, ended, now_ms)
         self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
@@ -281,8 +281,8 @@ class ClusterWriters:
             },
         )
 
-    def _shown(self, showing: Showing) -> None:
-        self._done_all(showing.positions)
+    def _status_done(self, status_write: StatusWrite) -> None:
+        self._done_all(status_write.positions)
 
     def _done_all(self, positions: Iterable[Position]) -> None:
         for position in positions:

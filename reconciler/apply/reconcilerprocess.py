@@ -39,14 +39,15 @@ member gets the partition and finds the write applied before the decider takes i
 """
 
 LOOK_BACK = 500
-"""Where a group has committed nothing yet, so many records of a partition are read again: older wishes are long
-stale.
+"""Where a group has committed nothing yet, this many records of a partition are read again: older wanted writes have
+long been stale.
 """
 LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
-"""So many records are read back where the broker cannot find a time, as the embedded one cannot."""
-_LAST_WORDS_S = 5.0
+"""This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
+SHUTDOWN_GRACE_S = 5.0
+"""How long a process that ends waits for the writes that it has begun."""
 
 
 class Reconciler:
@@ -79,7 +80,7 @@ class Reconciler:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self._publisher = Publisher(producer)
-            # A group member that may not read its topic would wait for ever, and say nothing.
+            # A group member that may not read its topic would wait for ever without an error.
             await producer.partitions_for(DECISIONS)
             consumer = self._group_consumer()
             stack.push_async_callback(consumer.stop)
@@ -131,10 +132,10 @@ class Reconciler:
         for task in pending:
             task.cancel()
 
-    # --- being heard --------------------------------------------------------------------------------------------------
+    # --- heartbeat ----------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Report which clusters are served, for as long as decisions are read: readers tell from it who is missing."""
+        """Report which clusters are served while decisions are read, so that readers notice a missing reconciler."""
         while True:
             await self._reading.wait()
             self._reading.clear()
@@ -167,10 +168,10 @@ class Reconciler:
                 self._metrics.waiting.labels(name).set(count)
 
     def went_back(self, partition: TopicPartition, end: int) -> None:
-        """Reading went back in a partition that ends at `end`: what comes is read once more, or what was read is gone.
+        """Handle that reading went back in a partition that ends at `end`.
 
-        The first is for the inbox to find out. In a topic that was made again the numbers begin anew, too, and what was
-        seen before says nothing about them.
+        Either records repeat, which the inbox ignores, or the topic was deleted and created again: then the sequence
+        numbers start over, too, and those seen before no longer apply.
         """
         if end < self._progress[partition.partition].next:
             log.warning("the decisions begin again", extra={"partition": partition.partition, "end": end})
@@ -189,7 +190,7 @@ class Reconciler:
         decision: Decision | ShortDecision | None = self._writers.decode(record.value, record.headers, where)
         return decision
 
-    # --- what the writers ask -----------------------------------------------------------------------------------------
+    # --- bookkeeping of writers ---------------------------------------------------------------------------------------
 
     def begin(self, position: Position) -> None:
         """One more piece of work of this record was begun."""
@@ -202,7 +203,7 @@ class Reconciler:
         self._ended.set()
 
     def is_ours(self, position: Position) -> bool:
-        """Whether the record's partition was not taken from this member since it was read."""
+        """Whether the record's partition has stayed with this member since it was read."""
         return position.assignment == self._assignments[position.partition]
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
@@ -229,20 +230,20 @@ class Reconciler:
         self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
 
     async def _finish(self, consumer: AIOKafkaConsumer) -> None:
-        """Let what was begun end, for a short while; the rest is read again by whoever comes next."""
+        """Wait up to SHUTDOWN_GRACE_S for what was begun to end; the rest is read again by the next owner."""
         try:
-            async with asyncio.timeout(_LAST_WORDS_S):
+            async with asyncio.timeout(SHUTDOWN_GRACE_S):
                 while any(progress.open for progress in self._progress.values()):
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
-            log.warning("ended with work open; it is done again at the next start")
+            log.warning("work was unfinished at shutdown; it is repeated at the next start")
         await self._commit(consumer)
 
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin where the group has committed, or a little before the end."""
+        """Start at the committed offset of the group, or LOOK_BACK records before the end."""
         begins = {}
         for partition in partitions:
             begins[partition] = await self._consumer.committed(partition)
@@ -281,7 +282,7 @@ class Reconciler:
             log.warning("earlier decisions could not be read", extra={"error": repr(error)})
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give up what waits of these partitions: their new owner reads it again."""
+        """Give up the work that waits of these partitions: their new owner reads it again."""
         numbers = {partition.partition for partition in partitions}
         self._writers.forget(numbers)
         for number in numbers:

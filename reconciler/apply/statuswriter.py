@@ -27,21 +27,21 @@ ObjectKey = tuple[str, str]
 log = logging.getLogger(__name__)
 
 GIVE_UP_MS = 20_000
-"""So long a status or an event is tried; the next decision brings the status again."""
+"""How long a status or an Event is retried; the next decision brings the status again."""
 DOWN_FOR_MS = 5_000
-"""So long after a cluster gave no answer for all that time, nothing else is tried there: a queue of statuses that are
-given up one by one would hold up the offsets of all clusters for many minutes.
+"""For this long after a cluster gave no answer, nothing else is tried there: giving up a queue of statuses one by one
+would delay the offsets of all clusters by many minutes.
 """
 EVENTS_KEPT = 50
 FORGOTTEN_MS = 3_600_000
-"""After this time without a status to show, nothing of an HPA is remembered."""
+"""After this time without a status to write, an HPA is forgotten."""
 TIDY_MS = 60_000
-"""How often the budgets of all objects are looked at."""
+"""How often the event budgets of all objects are checked for idle ones."""
 
 
 @dataclass
-class Showing:
-    """What an HPA is to show: the newest status, the events not written yet, and the records they came from."""
+class StatusWrite:
+    """What is to be written to one HPA: the newest status, the Events left to write, and the records they came from."""
 
     status: Decision | None = None
     events: list[Decision] = field(default_factory=list)
@@ -54,8 +54,8 @@ class Showing:
         """Take a newer decision of the same HPA in.
 
         Args:
-            position: of a full record: it counts as read once this is shown. None: of a short one, which repeats it.
-            status: whether its status is to be shown now.
+            position: of a full record, which counts as read once this is written; None: a short record.
+            status: whether its status is to be written now.
         """
         if status and statusplan.wants_status(decision):
             self.status = decision
@@ -66,8 +66,8 @@ class Showing:
             self.has_news = True
 
 
-class Shower:
-    """Shows decisions in one cluster."""
+class StatusWriter:
+    """Writes the status and the Events of decisions in one cluster."""
 
     def __init__(self, client: ClusterClient, *, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self._client, self._discovery = client, Discovery(client)
@@ -76,31 +76,31 @@ class Shower:
         self._correlator = EventCorrelator(self._budget)
         self._written: dict[ObjectKey, dict[str, Any]] = {}
         """The HPA objects as the API server answered the last write of their status."""
-        self._shown_ms: dict[ObjectKey, int] = {}
+        self._written_ms: dict[ObjectKey, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
 
     def is_due(self, decision: Decision, every_ms: int) -> bool:
-        """Whether a status in which only metric values have changed is to be shown now, if that is done every
+        """Whether a status in which only metric values have changed is to be written now, if that is done every
         `every_ms` (0: with each evaluation).
         """
-        shown_ms = self._shown_ms.get((decision.namespace, decision.name))
-        return not every_ms or shown_ms is None or self._clock() - shown_ms >= every_ms
+        written_ms = self._written_ms.get((decision.namespace, decision.name))
+        return not every_ms or written_ms is None or self._clock() - written_ms >= every_ms
 
-    async def show(self, showing: Showing) -> None:
-        """Write what differs. What fails is counted and logged, not raised: nothing waits for it."""
+    async def write(self, status_write: StatusWrite) -> None:
+        """Write what differs from the cluster. Failures are counted and logged, not raised."""
         now_ms = self._clock()
         if now_ms - self._down_ms < DOWN_FOR_MS:
             self._count("all", result_of(0))
             return
         deadline_ms = now_ms + GIVE_UP_MS
-        if showing.status is not None:
-            key = (showing.status.namespace, showing.status.name)
-            self._shown_ms[key] = now_ms
-            if showing.has_news:
-                self._written.pop(key, None)  # read it anew: others may have changed it meanwhile
-            await self._try("status", self._write_status, showing.status, deadline_ms)
-        for decision in showing.events:
-            for event in await self._events(decision, showing.has_news):
+        if status_write.status is not None:
+            key = (status_write.status.namespace, status_write.status.name)
+            self._written_ms[key] = now_ms
+            if status_write.has_news:
+                self._written.pop(key, None)  # read it again: others may have changed it since
+            await self._try("status", self._write_status, status_write.status, deadline_ms)
+        for decision in status_write.events:
+            for event in await self._events(decision, status_write.has_news):
                 await self._try("event", self._write_event, event, deadline_ms)
         self._forget_idle()
 
@@ -109,8 +109,8 @@ class Shower:
         if abs(now - self._tidied_ms) >= TIDY_MS:
             self._tidied_ms = now
             self._budget.forget_idle(now)
-            for key in [key for key, shown_ms in self._shown_ms.items() if now - shown_ms > FORGOTTEN_MS]:
-                del self._shown_ms[key]
+            for key in [key for key, written_ms in self._written_ms.items() if now - written_ms > FORGOTTEN_MS]:
+                del self._written_ms[key]
                 self._written.pop(key, None)
 
     async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
@@ -140,8 +140,8 @@ class Shower:
     async def _write_status(self, decision: Decision) -> None:
         key = (decision.namespace, decision.name)
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
-        # Like upstream's controller, which reads from its informer: what is out of date is refused with a conflict, and
-        # then read.
+        # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
+        # then read again.
         live = self._written.pop(key, None)
         if live is None or live["metadata"].get("uid") != decision.uid:
             live = await self._client.get_object(path)
@@ -165,7 +165,7 @@ class Shower:
             resource = await self._discovery.resource(key.kind, key.group)
             scale = await self._client.get(resource.path(key.namespace, key.name, "scale"))
         except ClusterError:
-            # The event is still worth writing; without a uid it only is not listed by `kubectl describe`.
+            # The Event is written anyway; without a uid `kubectl describe` does not list it.
             return ""
         return str((scale.get("metadata") or {}).get("uid") or "")
 
@@ -178,7 +178,7 @@ class Shower:
             except ApiError as error:
                 if error.status != 404:
                     raise
-                # It has expired, as Events do after an hour: it is created anew and goes on counting.
+                # It has expired, as Events do after an hour: it is created again with its count continued.
             else:
                 return
         try:
@@ -189,7 +189,7 @@ class Shower:
             await self._count_on(f"{path}/{event.name}", event)
 
     async def _count_on(self, path: str, event: EventWrite) -> None:
-        """Count on from an Event that was created before this process began."""
+        """Continue the count of an Event that existed before this process started."""
         standing = await self._client.get_object(path)
         patch = statusplan.again(event, standing)
         if patch is not None:

@@ -1,4 +1,4 @@
-"""Decisions as they arrive -> the newest wish per target, and how far a partition is done with."""
+"""The newest wanted write of each target, and the offsets of a partition whose work has ended."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class TargetKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a decision stands: partition and offset of the decisions topic, and which assignment of it was read."""
+    """The place of a decision: partition and offset in the decisions topic, and in which assignment it was read."""
 
     partition: int
     offset: int
@@ -49,7 +49,7 @@ class Inbox:
     """The newest decision per target.
 
     Decisions of a target come from one partition of the log, in the order of their sequence numbers; a sequence number
-    that was seen already is a repeat (a worker that came back) and is passed over.
+    that was seen already is a repeat (from a restarted decider) and is ignored.
     """
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Inbox:
         self._newest: dict[TargetKey, tuple[int, WantedWrite | None]] = {}
 
     def offer(self, decision: Decision, position: Position) -> tuple[WantedWrite | None, list[WantedWrite]]:
-        """Take a full record in: (the wish to work on, the wishes it replaces).
+        """Take a full record in; return the wanted write to carry out and those that it replaces.
 
-        A newer evaluation that wants nothing replaces an older wish, too; a completion ends the wish it completes.
+        A newer evaluation that wants nothing replaces an older wanted write, too; a completion ends its own.
         """
         if decision.seq <= self._seen.get(position.partition, _NOTHING_SEEN)[0]:
             return None, []
@@ -69,11 +69,11 @@ class Inbox:
         _, before = self._newest.get(key, (0, None))
         if decision.kind == "completion" and (before is None or before.decision.id != decision.completes):
             return None, []
-        wish = WantedWrite(decision, position) if _wants(decision) else None
-        if before is None and wish is None:
+        wanted = WantedWrite(decision, position) if _wants(decision) else None
+        if before is None and wanted is None:
             return None, []
-        self._keep(key, decision.seq, wish)
-        return wish, [] if before is None else [before]
+        self._keep(key, decision.seq, wanted)
+        return wanted, [] if before is None else [before]
 
     def begins_anew(self, decision: Decision, partition: int) -> bool:
         """Whether the numbers of a partition began again: the topic of decisions was created anew.
@@ -83,30 +83,32 @@ class Inbox:
         seq, time = self._seen.get(partition, _NOTHING_SEEN)
         return decision.seq <= seq and decision.time > time
 
-    def _keep(self, key: TargetKey, seq: int, wish: WantedWrite | None) -> None:
-        if wish is None:
+    def _keep(self, key: TargetKey, seq: int, wanted: WantedWrite | None) -> None:
+        if wanted is None:
             self._newest.pop(key, None)
         else:
-            self._newest[key] = (seq, wish)
+            self._newest[key] = (seq, wanted)
 
     def is_newest(self, decision: Decision) -> bool:
         """Whether nothing newer was decided for the target."""
-        _, wish = self._newest.get(target_key(decision), (0, None))
-        return wish is not None and wish.decision.id == decision.id
+        _, wanted = self._newest.get(target_key(decision), (0, None))
+        return wanted is not None and wanted.decision.id == decision.id
 
     def ended(self, decision: Decision) -> None:
-        """The wish has an outcome; a newer one of the same target stays."""
+        """Forget a wanted write that has an outcome; a newer one of the same target stays."""
         if self.is_newest(decision):
             del self._newest[target_key(decision)]
 
     def forget(self, partitions: Iterable[int]) -> list[WantedWrite]:
-        """Another member owns these partitions now; returns the wishes that are its own from here on."""
+        """Give up partitions that another member owns now; return the wanted writes that are now its own."""
         gone = set(partitions)
         for partition in gone:
             self._seen.pop(partition, None)
-        lost = [wish for _, wish in self._newest.values() if wish is not None and wish.position.partition in gone]
-        for wish in lost:
-            del self._newest[target_key(wish.decision)]
+        lost = [
+            wanted for _, wanted in self._newest.values() if wanted is not None and wanted.position.partition in gone
+        ]
+        for write in lost:
+            del self._newest[target_key(write.decision)]
         return lost
 
     def __len__(self) -> int:
@@ -118,19 +120,19 @@ def _wants(decision: Decision) -> bool:
 
 
 class OffsetProgress:
-    """Which offsets of a partition are done with, and so up to where its group may commit."""
+    """Which offsets of a partition have ended, and so up to where its group may commit."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
         self._next = -1
 
     def begin(self, offset: int) -> None:
-        """A record was read; it stays open until as many `done` as `begin` were told for it."""
+        """A record was read; it stays open until `done` was called as often as `begin` for it."""
         self._open[offset] = self._open.get(offset, 0) + 1
         self._next = max(self._next, offset + 1)
 
     def done(self, offset: int) -> None:
-        """One piece of work of this record ended. Of one that is not open (partition given up): nothing."""
+        """End one piece of work of this record; no effect on one that is not open, as its partition was given up."""
         left = self._open.get(offset, 0) - 1
         if left > 0:
             self._open[offset] = left
@@ -149,5 +151,5 @@ class OffsetProgress:
 
     @property
     def open(self) -> int:
-        """How many records are not done."""
+        """How many records still have work in progress."""
         return len(self._open)

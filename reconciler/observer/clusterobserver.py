@@ -18,7 +18,7 @@ from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.nativeevidence import Evidence, native_status_write
-from reconciler.observer.publisher import ReportOutlet
+from reconciler.observer.publisher import ReportPublisher
 from reconciler.observer.reflector import Mirror, Sight, WatchLimits
 from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
@@ -54,7 +54,7 @@ class ClusterObserver:
         self,
         client: ClusterClient,
         config: ObserverConfig,
-        outlet: ReportOutlet,
+        outlet: ReportPublisher,
         metrics: ObserverMetrics,
         *,
         session: SessionName,

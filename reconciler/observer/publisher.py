@@ -1,4 +1,4 @@
-"""What the observer says, batched per topic and namespace, in order, within the size of a record."""
+"""Writes what the observer reports: batched per topic and namespace, in order, within the size limit of a record."""
 
 import asyncio
 from typing import Protocol
@@ -11,16 +11,17 @@ from schemas.entries import Body
 
 LINGER_S = 0.02
 WAITING_LIMIT = 20_000
-"""Entries that may wait; above it the watches wait, too, until Kafka takes them again."""
+"""Entries that may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 
-Lane = tuple[str, str, str]
+Destination = tuple[str, str, str]
+"""Topic, cluster, namespace."""
 
 
-class ReportOutlet(Protocol):
-    """Where the observer of a cluster leaves what it saw."""
+class ReportPublisher(Protocol):
+    """Publishes what the observer of a cluster saw."""
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Hand bodies over; waits while too many wait already."""
+        """Take bodies to publish; waits while WAITING_LIMIT entries are waiting already."""
 
 
 class RecordPublisher:
@@ -28,17 +29,17 @@ class RecordPublisher:
 
     def __init__(self, publisher: Publisher, metrics: ObserverMetrics, clock: Clock) -> None:
         self._publisher, self._metrics, self._clock = publisher, metrics, clock
-        self._lanes: dict[Lane, list[Body]] = {}
+        self._batches: dict[Destination, list[Body]] = {}
         self._waiting = 0
-        self._said_ms = 0
+        self._newest_ms = 0
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Hand bodies over; waits while too many wait already."""
+        """Take bodies to publish; waits while WAITING_LIMIT entries are waiting already."""
         await self._drained.wait()
-        self._lanes.setdefault((topic, cluster, namespace), []).extend(bodies)
+        self._batches.setdefault((topic, cluster, namespace), []).extend(bodies)
         self._waiting += len(bodies)
         self._arrived.set()
         if self._waiting >= WAITING_LIMIT:
@@ -54,18 +55,18 @@ class RecordPublisher:
 
     async def flush(self) -> None:
         """Write all that waits."""
-        lanes, self._lanes, self._waiting = self._lanes, {}, 0
-        await asyncio.gather(*(self._write(lane, bodies) for lane, bodies in lanes.items()))
+        batches, self._batches, self._waiting = self._batches, {}, 0
+        await asyncio.gather(*(self._write(destination, bodies) for destination, bodies in batches.items()))
         if self._waiting < WAITING_LIMIT:
             self._drained.set()
 
-    async def _write(self, lane: Lane, bodies: list[Body]) -> None:
-        topic, cluster, namespace = lane
+    async def _write(self, destination: Destination, bodies: list[Body]) -> None:
+        topic, cluster, namespace = destination
         for part in split(bodies):
             await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
             self._metrics.records.labels(topic).inc()
 
     def _now_ms(self) -> int:
-        """The clock, which never runs backwards here: readers take what is older for late."""
-        self._said_ms = max(self._said_ms, self._clock())
-        return self._said_ms
+        """The time, never earlier than before: readers would treat an older record as late."""
+        self._newest_ms = max(self._newest_ms, self._clock())
+        return self._newest_ms

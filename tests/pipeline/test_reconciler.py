@@ -107,7 +107,7 @@ def taken(made: Rig) -> float:
     return found or 0.0
 
 
-# --- one wish ---------------------------------------------------------------------------------------------------------
+# --- one write -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_wanted_write_is_written_and_told(app: App) -> None:
@@ -525,7 +525,7 @@ async def test_a_write_whose_partition_moves_while_it_runs_is_not_told_as_given_
             # What a rebalance does that gives the partitions back to the same member: nothing is committed yet.
             partitions = part._consumer.assignment()
             part.revoked(partitions)
-            await _until(lambda: not len(part._writers._lanes["east"].wishes))
+            await _until(lambda: not len(part._writers._workers["east"].writes))
             await part._consumer.seek_to_beginning(*partitions)
             sim.clear_faults(number)
             first = await outcome(made, decision)
@@ -570,12 +570,12 @@ async def test_reading_that_goes_back_takes_only_what_is_new(
             task.cancel()
     for place in ((900, 50, "web"), (901, 50, "repeat")):
         await part._take(0, decision_record(*place))
-    wishes = part._writers._lanes["east"].wishes
-    assert wishes.take_back("0-900-web") is not None
-    assert len(wishes) == 0, "the second is a repeat"
+    writes = part._writers._workers["east"].writes
+    assert writes.take_back("0-900-web") is not None
+    assert len(writes) == 0, "the second is a repeat"
     part.went_back(TopicPartition(DECISIONS, 0), end)
     await part._take(0, decision_record(*again))
-    assert len(wishes) == taken_again
+    assert len(writes) == taken_again
 
 
 async def _until(found: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The newest wish per target, and how far a partition is done with."""
+"""The newest wanted write of each target, and the offsets whose work has ended."""
 
 from typing import Any
 
@@ -38,9 +38,9 @@ def test_a_newer_decision_replaces_the_older_wish() -> None:
     inbox = Inbox()
     older, newer = decided(1), decided(2)
     assert inbox.offer(older, at(0))[0] is not None
-    wish, replaced = inbox.offer(newer, at(1))
-    assert wish is not None
-    assert wish.decision is newer
+    wanted, replaced = inbox.offer(newer, at(1))
+    assert wanted is not None
+    assert wanted.decision is newer
     assert [each.decision for each in replaced] == [older]
     assert not inbox.is_newest(older)
     assert inbox.is_newest(newer)
@@ -100,7 +100,7 @@ def test_partitions_that_were_given_up_are_forgotten_with_their_numbers() -> Non
     inbox = Inbox()
     inbox.offer(decided(7), at(3))
     inbox.offer(decided(7, "api"), at(3, partition=1))
-    assert [wish.decision.name for wish in inbox.forget([0])] == ["web"]
+    assert [wanted.decision.name for wanted in inbox.forget([0])] == ["web"]
     assert inbox.offer(decided(7), at(3))[0] is not None
 
 
@@ -115,13 +115,13 @@ def test_never_an_old_decision_over_a_newer_one_and_every_wish_ends(steps: list[
     open_: dict[str, Decision] = {}
     wished = ended = 0
     for seq, (name, wants) in enumerate(steps, start=1):
-        wish, replaced = inbox.offer(decided(seq, name, wants=5 if wants else None), at(seq))
+        wanted, replaced = inbox.offer(decided(seq, name, wants=5 if wants else None), at(seq))
         for old in replaced:
             assert open_.pop(old.decision.name) == old.decision
             assert not inbox.is_newest(old.decision)
             ended += 1
-        if wish is not None:
-            open_[name] = wish.decision
+        if wanted is not None:
+            open_[name] = wanted.decision
             wished += 1
     for decision in open_.values():
         assert inbox.is_newest(decision)
@@ -191,8 +191,8 @@ def test_however_repeats_interleave_each_decision_is_taken_once_and_in_order(ste
         written[partition] = max(written[partition], index)
         decision = decided(3 * index, f"web-{index}", time=f"2026-11-21T12:{index:02}:00.000Z")
         assert not inbox.begins_anew(decision, partition)
-        wish, _ = inbox.offer(decision, at(number, partition))
-        if wish is not None:
+        wanted, _ = inbox.offer(decision, at(number, partition))
+        if wanted is not None:
             taken[partition].append(index)
     assert taken == {partition: list(range(1, highest + 1)) for partition, highest in written.items()}
 

@@ -1,11 +1,11 @@
-"""Showing statuses in a cluster that does not answer."""
+"""Writing statuses in a cluster that does not answer."""
 
 from typing import Any
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, Shower, Showing
+from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.inbox import Position
@@ -27,8 +27,8 @@ class Silent:
         raise UnreachableError("no answer within 5 s")
 
 
-def showing() -> Showing:
-    made = Showing()
+def status_write() -> StatusWrite:
+    made = StatusWrite()
     decision = Decision(
         id="0-1-web",
         seq=1,
@@ -49,12 +49,12 @@ def showing() -> Showing:
 
 async def test_what_waits_for_a_cluster_that_is_down_is_given_up_without_trying_each_for_long() -> None:
     client, metrics = Silent(), ReconcilerMetrics(CollectorRegistry())
-    shower = Shower(client, metrics=metrics, clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    status_writer = StatusWriter(client, metrics=metrics, clock=lambda: client.now_ms)  # type: ignore[arg-type]
     for _ in range(100):
-        await shower.show(showing())
+        await status_writer.write(status_write())
     assert client.asked == 1
     client.now_ms += DOWN_FOR_MS
-    await shower.show(showing())
+    await status_writer.write(status_write())
     assert client.asked == 2, "looked again after a while"
 
 
@@ -83,10 +83,10 @@ class Counting(Silent):
         self.live = self.live | fields | {"metadata": {"uid": "u", "resourceVersion": str(self.version)}}
 
 
-def repeated(replicas: int) -> Showing:
+def repeated(replicas: int) -> StatusWrite:
     """What a short record asks for."""
-    made = Showing()
-    full = showing().status
+    made = StatusWrite()
+    full = status_write().status
     assert full is not None
     made.add(structs.replace(full, status={"currentReplicas": replicas}))
     return made
@@ -94,28 +94,28 @@ def repeated(replicas: int) -> Showing:
 
 async def test_an_object_is_read_anew_only_where_somebody_else_has_changed_it() -> None:
     client = Counting()
-    shower = Shower(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
-    await shower.show(showing())
-    await shower.show(repeated(4))
-    await shower.show(repeated(4))
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    await status_writer.write(status_write())
+    await status_writer.write(repeated(4))
+    await status_writer.write(repeated(4))
     assert client.requests == ["get", "put", "put"]
     client.changed(spec={"maxReplicas": 9})
-    await shower.show(repeated(5))
+    await status_writer.write(repeated(5))
     assert client.requests[3:] == ["put", "get", "put"], "a conflict, then what is there now"
     assert (client.live["spec"], client.live["status"]) == ({"maxReplicas": 9}, {"currentReplicas": 5})
 
 
 async def test_statuses_in_which_only_values_differ_wait_for_the_setting_and_news_do_not() -> None:
     client = Counting()
-    shower = Shower(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
-    decision = showing().status
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    decision = status_write().status
     assert decision is not None
-    assert shower.is_due(decision, 60_000), "nothing was shown yet"
-    await shower.show(showing())
+    assert status_writer.is_due(decision, 60_000), "nothing was shown yet"
+    await status_writer.write(status_write())
     client.now_ms += 59_999
-    assert (shower.is_due(decision, 0), shower.is_due(decision, 60_000)) == (True, False)
+    assert (status_writer.is_due(decision, 0), status_writer.is_due(decision, 60_000)) == (True, False)
     client.now_ms += 1
-    assert shower.is_due(decision, 60_000)
-    waiting = Showing()
+    assert status_writer.is_due(decision, 60_000)
+    waiting = StatusWrite()
     waiting.add(decision, status=False)
     assert (waiting.status, waiting.positions) == (None, [])
