@@ -32,9 +32,11 @@ from fleethpa.cli.common.handover import (
     Place,
     batches,
     deletion_of,
+    has_agent,
     native_hpas,
     owner_of,
     parse_place,
+    until_reported,
 )
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
@@ -103,7 +105,7 @@ async def _adopt(session: Session, place: Place, folder: Path, mode: Any, writte
             return code
         confirm(session, concerns, written["yes"], f"adopt {place}")
         async with session.writer() as writer:
-            move = _Move(session, api, folder, mode, written)
+            move = _Move(session, api, folder, mode, written, by_agent=has_agent(state, place.cluster))
             await move.record_gone(writer, plan.gone)
             for batch in batches(list(plan.adopted.items())):
                 if (ended := await move.over(writer, batch)) != OK:
@@ -250,8 +252,12 @@ def _describe(session: Session, plan: AdoptPlan, folder: Path, mode: str) -> Non
 class _Move:
     """The steps for one group of HPAs after another."""
 
-    def __init__(self, session: Session, api: NativeHpas, folder: Path, mode: str, written: dict[str, Any]) -> None:
+    def __init__(
+        self, session: Session, api: NativeHpas, folder: Path, mode: str, written: dict[str, Any], *, by_agent: bool
+    ) -> None:
+        """`by_agent`: only the cluster's agent may tell the log what is gone."""
         self._session, self._api, self._folder, self._mode, self._written = session, api, folder, mode, written
+        self._by_agent = by_agent
 
     async def over(self, writer: Writer, adopted: Sequence[tuple[HpaId, Json]]) -> int:
         """Adopt some HPAs; returns the exit code.
@@ -268,23 +274,33 @@ class _Move:
             what = f"the native HPA {adopted[0][0]} was" if len(adopted) == 1 else "the native HPAs were"
             session.warn(f"{what} not deleted; run adopt again")
             return code
-        deleted = []
+        deleted: dict[HpaId, str] = {}
         try:
             for hpa, native in adopted:
                 await self._api.delete(hpa, native)
-                deleted.append(_deletion(session, hpa, native))
+                deleted[hpa] = native["metadata"]["uid"]
         finally:
-            # Told here too, so that nothing depends on how soon an observer sees it.
-            if deleted:
-                await write_all(session, writer, deleted, wait)
+            await self.record_gone(writer, deleted)
         return OK
 
     async def record_gone(self, writer: Writer, gone: Mapping[HpaId, str]) -> None:
-        """Finish what an interrupted run has begun."""
-        natives = {hpa: {"metadata": {"name": hpa.name, "uid": uid}} for hpa, uid in gone.items()}
-        writes = [_deletion(self._session, hpa, native) for hpa, native in natives.items()]
-        if writes:
-            await write_all(self._session, writer, writes, self._written["wait"])
+        """See that the log knows what is gone from the cluster, by uid.
+
+        It is told here too, so that nothing depends on how soon an observer sees it.
+        """
+        if not self._by_agent:
+            writes = [_deletion(self._session, hpa, {"metadata": {"name": hpa.name, "uid": gone[hpa]}}) for hpa in gone]
+            if writes:
+                await write_all(self._session, writer, writes, self._written["wait"])
+            return
+        late = await until_reported(self._session, dict.fromkeys(gone, "")) if gone else []
+        for hpa in gone:
+            if hpa not in late:
+                self._session.out(f"native HPA {hpa} deleted")
+        if late:
+            agent = f"the agent of cluster {late[0].cluster}"
+            told = f"{agent} has not reported that {late[0]} is gone: nothing scales it until then"
+            self._session.warn(f"{told}. Next: fleethpa get clusters {late[0].cluster}")
 
 
 def _file(folder: Path, hpa: HpaId) -> Path:

@@ -18,7 +18,6 @@ present count as its first recommendation.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,18 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, UNREACHABLE, CommandError, not_found
 from fleethpa.cli.common.fleetstate import fleet_now, read_state
-from fleethpa.cli.common.handover import NativeHpas, Place, batches, deletion_of, native_hpas, parse_place
+from fleethpa.cli.common.handover import (
+    LOOK_EVERY_S,
+    NativeHpas,
+    Place,
+    batches,
+    deletion_of,
+    has_agent,
+    native_hpas,
+    parse_place,
+    rest,
+    until_reported,
+)
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
 from fleethpa.cli.output.words import counted
@@ -50,7 +60,6 @@ STOPPED_MS: Final = 60_000
 """For how long the central HPA is paused: what a release that was killed leaves behind ends by itself."""
 MARK: Final = "being released"
 """How the reason of that pause begins: the next run knows it by this."""
-_LOOK_EVERY_S: Final = 0.5
 REQUEST_S: Final = 5.0
 """How long a request to the API server may take."""
 _ENDED_S: Final = 30.0
@@ -130,7 +139,7 @@ async def _release(session: Session, place: Place, include_held: bool, native_s:
             _describe(session, plan)
             return code
         confirm(session, concerns, written["yes"], f"release {place}")
-        hand = _HandOver(session, api, plan, written, native_s)
+        hand = _HandOver(session, api, plan, written, native_s, by_agent=has_agent(state, place.cluster))
         async with session.writer() as writer:
             for batch in batches(plan.released):
                 if (ended := await hand.over(writer, batch)) != OK:
@@ -351,7 +360,11 @@ class _HandOver:
         plan: ReleasePlan,
         written: dict[str, Any],
         native_s: float,
+        *,
+        by_agent: bool,
     ) -> None:
+        """`by_agent`: only the cluster's agent may tell the log what was created there."""
+        self._by_agent = by_agent
         self._session, self._api, self._plan, self._native_s = session, api, plan, native_s
         self._wait: str = written["wait"]
         self._author = session.config.author
@@ -372,7 +385,7 @@ class _HandOver:
             await self._create(views, natives, stopped_at)
         finally:
             # Also of a group of which only some could be created.
-            code = await self._record(writer, [self._created(view, natives) for view in views if view.id in natives])
+            code = await self._report(writer, [view for view in views if view.id in natives], natives)
         if code != OK:
             return code
         unseen = await self._unseen(natives)
@@ -383,6 +396,21 @@ class _HandOver:
             await self._take_back(writer, unseen, natives)
             raise self._no_controller(unseen)
         return code
+
+    async def _report(self, writer: Writer, views: Sequence[HpaView], natives: Mapping[HpaId, Json]) -> int:
+        """See that the log knows the native HPAs, so that the central ones are refused."""
+        if not self._by_agent:
+            return await self._record(writer, [self._created(view, natives) for view in views])
+        late = await until_reported(self._session, {view.id: natives[view.id]["metadata"]["uid"] for view in views})
+        if late:
+            await self._take_back(writer, [view.id for view in views], natives)
+            raise CommandError(
+                f"the agent of cluster {late[0].cluster} has not reported the native HPA {late[0]}",
+                cause="The native HPAs of this group were deleted again, and the central ones go on.",
+                next_step=f"fleethpa get clusters {late[0].cluster}",
+                code=UNREACHABLE,
+            )
+        return OK
 
     async def _stop(self, writer: Writer, views: Sequence[HpaView]) -> int:
         """Pause those that write, and wait until no write of them is on its way any more."""
@@ -402,7 +430,7 @@ class _HandOver:
                     next_step=f"fleethpa status {open_[0]}",
                     code=UNREACHABLE,
                 )
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await rest(LOOK_EVERY_S)
         return code
 
     def _is_held(self, view: HpaView) -> bool:
@@ -449,7 +477,7 @@ class _HandOver:
             open_ = [hpa for hpa in open_ if not _is_looked_after(await self._api.get(hpa))]
             if not open_ or time.monotonic() >= ends:
                 return open_
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await rest(LOOK_EVERY_S)
 
     def _ended(self, view: HpaView) -> PlannedRecord:
         """The record that ends the central HPA; from then on fleethpa decides beside the native one."""
@@ -469,9 +497,10 @@ class _HandOver:
         for hpa in unseen:
             await self._api.delete(hpa, natives[hpa])
             resumed = Command(command="resume", name=hpa.name, author=self._author, reason=reason)
-            bodies: list[Body] = [deletion_of(natives[hpa], self._author, reason)]
+            bodies: list[Body] = [] if self._by_agent else [deletion_of(natives[hpa], self._author, reason)]
             bodies += [resumed] if hpa in self._stopped else []
-            writes.append(_about(hpa, f"native HPA {hpa} deleted again", *bodies))
+            if bodies:
+                writes.append(_about(hpa, f"native HPA {hpa} deleted again", *bodies))
         await self._record(writer, writes)
 
     def _no_controller(self, unseen: Sequence[HpaId]) -> CommandError:

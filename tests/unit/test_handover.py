@@ -14,6 +14,7 @@ from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.handover import Place, parse_place
 from fleethpa.cli.common.writer import Fate, SentRecord
 from reconciler.clusters.clustererrors import ApiError
+from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerList, AutoscalerSet, Command
 from schemas.entries import WHOLE_PARTITION_KEY, Body
 from schemas.keys import HpaId
@@ -40,7 +41,7 @@ class Cluster:
         self.fleet, self.folder = Fleet(), folder
         self.real: dict[str, Json] = {}
         self.births, self.effects, self.killed_at = 0, 0, 0
-        self.native_runs, self.refuses = True, ""
+        self.native_runs, self.refuses, self.by_agent, self.agent_is_silent = True, "", False, False
         self.check: Callable[[], None] = lambda: None
         self.fleet.append(
             SettingsSet(cluster="*", settings=ClusterSettings(native_controller="present")), key=WHOLE_PARTITION_KEY
@@ -56,6 +57,8 @@ class Cluster:
 
         monkeypatch.setattr("fleethpa.cli.common.writer.open_writer", opened)
         monkeypatch.setattr(handover, "open_client", lambda session, cluster: self)
+        monkeypatch.setattr(handover, "rest", self.rest)
+        monkeypatch.setattr(handover, "REPORTED_S", 0.2)
 
     # --- the log, as a command writes it ------------------------------------------------------------------------------
 
@@ -63,6 +66,8 @@ class Cluster:
 
     async def namespaced(self, subject: str, cluster: str, namespace: str, bodies: Sequence[Body]) -> SentRecord:
         self.effect()
+        observed = [body for body in bodies if getattr(body, "origin", "central") == "cluster"]
+        assert not (self.by_agent and observed), "ingest would refuse what only the agent may say"
         self.fleet.append(*bodies)
         self.check()
         return SentRecord(subject, "fleethpa.autoscalers", 0, 0)
@@ -136,11 +141,23 @@ class Cluster:
             self.fleet.append(AutoscalerSet(hpa=made, origin="central", mode=mode, author="eva"))
         self.fleet.checkpoint()
 
+    async def rest(self, seconds: float) -> None:
+        if not self.agent_is_silent:
+            self.observe()
+        self.check()
+
+    def add_agent(self) -> None:
+        self.by_agent = True
+        self.fleet.append(AgentSet(cluster="east", incarnation=1), key=WHOLE_PARTITION_KEY)
+
+    def observe(self) -> None:
+        self.fleet.append(AutoscalerList(list_id=f"l{len(self.fleet.log)}", hpas=self._all(), session="s"))
+        self.fleet.checkpoint()
+
     def time_passes(self) -> None:
         """More than a minute; the observer tells what is there."""
         self.fleet.append(after_ms=61_000)
-        self.fleet.append(AutoscalerList(list_id=f"l{len(self.fleet.log)}", hpas=self._all(), session="s"))
-        self.fleet.checkpoint()
+        self.observe()
 
     def run(self, *arguments: str) -> Result:
         self.fleet.checkpoint()
@@ -181,11 +198,14 @@ def none_is_scaled_twice(cluster: Cluster) -> Callable[[], None]:
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("killed_at", range(1, 17))
+@pytest.mark.parametrize("killed_at", range(1, 14))
+@pytest.mark.parametrize("by_agent", [False, True], ids=["", "agent"])
 @pytest.mark.parametrize("verb", ["adopt", "release"])
 def test_killed_before_any_step_one_of_the_two_scales_and_the_next_run_ends_it(
-    cluster: Cluster, verb: str, killed_at: int
+    cluster: Cluster, verb: str, killed_at: int, by_agent: bool
 ) -> None:
+    if by_agent:
+        cluster.add_agent()
     (cluster.add_native if verb == "adopt" else cluster.add_central)(*NAMES)
     cluster.check, cluster.killed_at = none_is_scaled_twice(cluster), killed_at
     with contextlib.suppress(Killed):
@@ -449,6 +469,34 @@ def test_of_a_group_that_could_not_all_be_deleted_the_log_knows_what_is_gone(clu
     cluster.request = fails  # type: ignore[method-assign]
     assert cluster.run("adopt", "east").exit_code == 3
     assert (set(cluster.real), cluster.writing()) == ({"queue", "web"}, {"api"})
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_where_an_agent_observes_commands_wait_for_its_report(cluster: Cluster) -> None:
+    cluster.add_agent()
+    cluster.add_native(*NAMES)
+    cluster.check = none_is_scaled_twice(cluster)
+    adopted = cluster.run("adopt", "east")
+    assert (adopted.exit_code, cluster.writing()) == (0, set(NAMES))
+    assert "native HPA east/shop/web deleted" in adopted.stdout
+    released = cluster.run("release", "east")
+    assert (released.exit_code, set(cluster.real), cluster.central()) == (0, set(NAMES), set())
+
+
+def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
+    cluster.add_agent()
+    cluster.add_native("web")
+    cluster.add_central("api")
+    cluster.agent_is_silent = True
+    adopted = cluster.run("adopt", "east")
+    assert adopted.exit_code == 0
+    assert "the agent of cluster east has not reported that east/shop/web is gone" in adopted.stderr
+    released = cluster.run("release", "east/shop/api")
+    assert released.exit_code == 3
+    assert "the agent of cluster east has not reported the native HPA east/shop/api" in released.stderr
+    assert (set(cluster.real), cluster.writing()) == (set(), {"api"})
 
 
 # --- back and forth ---------------------------------------------------------------------------------------------------

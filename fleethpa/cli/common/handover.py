@@ -6,6 +6,8 @@ server answered, not what an observer has seen.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,20 +15,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from fleethpa.cli.common.failures import CommandError, unreachable, usage
+from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.parts import member_clusters
 from fleethpa.cli.common.session import Session
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from schemas.autoscalers import AutoscalerDeleted
-from schemas.keys import HpaId
+from schemas.keys import HpaId, partition_for
 from schemas.kubernetes.jsontypes import Json
+from streams.state.rows import DirectoryKey
 
 if TYPE_CHECKING:
+    from fleethpa.cli.common.views import FleetState
     from reconciler.clusters.client import ClusterClient
 
 T = TypeVar("T")
 
 BATCH: Final = 20
 """So many HPAs change hands at once: few enough that a command which is killed leaves little half done."""
+LOOK_EVERY_S: Final = 0.5
+REPORTED_S: Final = 30.0
+"""How long an agent may take to report what was done in its cluster."""
 _PAGE: Final = 500
 _CONFLICTS: Final = 3
 
@@ -213,6 +221,36 @@ def open_client(session: Session, cluster: str) -> ClusterClient:
         cause = f"{session.config.kubeconfig} has {known}."
         raise usage(f"no context for cluster {cluster}", cause=cause, next_step="add --kubeconfig FILE")
     return ClusterClient(clusters[cluster])
+
+
+def has_agent(state: FleetState, cluster: str) -> bool:
+    """Whether a cluster has an agent: then only that may say what is observed there, and commands wait for it."""
+    view = state.clusters.get(cluster)
+    return view is not None and view.agent is not None and not view.agent.left
+
+
+async def until_reported(session: Session, wanted: Mapping[HpaId, str]) -> list[HpaId]:
+    """Wait until the log has these native objects (by uid; empty: none of this name); give those that it has not."""
+    ends = time.monotonic() + REPORTED_S
+    while True:
+        async with session.past() as past:
+            count = await past.partitions()
+            state = await read_state(past, sorted({partition_for(hpa.namespace_key, count) for hpa in wanted}))
+        open_ = [hpa for hpa, uid in wanted.items() if _known_uid(state, hpa) != uid]
+        if not open_ or time.monotonic() >= ends:
+            return open_
+        await rest(LOOK_EVERY_S)
+
+
+async def rest(seconds: float) -> None:
+    """Wait until the next look."""
+    await asyncio.sleep(seconds)
+
+
+def _known_uid(state: FleetState, hpa: HpaId) -> str:
+    namespace = state.namespaces.get((hpa.cluster, hpa.namespace))
+    entry = namespace.directory.get(DirectoryKey(hpa.name, "cluster")) if namespace is not None else None
+    return entry.uid if entry is not None else ""
 
 
 def deletion_of(native: Mapping[str, Any], author: str, reason: str) -> AutoscalerDeleted:
