@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies manifests lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies manifests sbom lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,11 @@ bench-policies: setup  ## Specs that people deploy by habit over recorded loads,
 
 manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
 	$(BIN)/python -m tests.kubernetes.manifests
+
+sbom:  ## build/fleethpa.cdx.json: a CycloneDX list of what the image holds, from requirements.lock
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	build/sbom/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --validate -o build/fleethpa.cdx.json
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements.lock
