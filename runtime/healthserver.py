@@ -38,6 +38,10 @@ class PartHealth:
         else:
             self._notes[name] = text
 
+    def forget(self, beginning: str) -> None:
+        """Drop the problems whose names begin like this."""
+        self._notes = {name: text for name, text in self._notes.items() if not name.startswith(beginning)}
+
     def problems(self) -> list[str]:
         """List what the part waits for."""
         return [f"[-] {name}: {why}" for name, why in sorted(self.waiting_for.items())]

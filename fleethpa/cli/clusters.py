@@ -32,7 +32,7 @@ from fleethpa.cli.common.writing import (
 )
 from fleethpa.cli.output.formats import render
 from reconciler.clusters.agentmanifests import AGENT, SECRET, AgentPlace, agent_manifests
-from reconciler.clusters.rbac import manifests
+from reconciler.clusters.rbac import inventory_manifests, manifests
 from schemas.agents import MAX_HPAS, MAX_NAMESPACES, AgentSet
 from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
@@ -88,6 +88,18 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
     metavar="PLURAL.GROUP",
     help="A custom resource that is scaled; repeatable.",
 )
+@click.option(
+    "--secrets-in",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Print Roles for finding clusters by Secrets of this namespace instead; repeatable.",
+)
+@click.option(
+    "--clusterprofiles-in",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Print Roles for finding clusters by ClusterProfiles of this namespace instead; repeatable.",
+)
 @click.option("--service-account", default="fleethpa", show_default=True, help="Who gets the role.")
 @click.option("--service-account-namespace", "home", default="fleethpa-system", show_default=True)
 @command_options()
@@ -96,6 +108,8 @@ def rbac(
     enforce: bool,
     namespaces: tuple[str, ...],
     custom: tuple[str, ...],
+    secrets_in: tuple[str, ...],
+    clusterprofiles_in: tuple[str, ...],
     service_account: str,
     home: str,
 ) -> None:
@@ -105,14 +119,21 @@ def rbac(
     """
 
     names = [("--namespace", each) for each in namespaces]
+    names += [("--secrets-in", each) for each in secrets_in]
+    names += [("--clusterprofiles-in", each) for each in clusterprofiles_in]
     names += [("--service-account", service_account), ("--service-account-namespace", home)]
     for option, name in names:
         for error in dns_label_errors(name):
             raise usage(f"{option} {name!r} is not a name", cause=error)
     _check_custom(custom)
-    documents = manifests(
-        enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
-    )
+    if secrets_in or clusterprofiles_in:
+        documents = inventory_manifests(
+            secrets=secrets_in, profiles=clusterprofiles_in, service_account=service_account, home=home
+        )
+    else:
+        documents = manifests(
+            enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
+        )
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
 
 

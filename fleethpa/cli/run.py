@@ -46,6 +46,40 @@ def _clusters(function: Callable[..., R]) -> Callable[..., R]:
     return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
 
 
+def _found(function: Callable[..., R]) -> Callable[..., R]:
+    """Options that name where clusters are found while the process runs."""
+    function = click.option(
+        "--inventory-context",
+        default="",
+        metavar="NAME",
+        help="Context of the kubeconfig in whose cluster those objects are [default: the cluster of this process].",
+    )(function)
+    function = click.option(
+        "--clusterprofile-provider-file",
+        default="",
+        metavar="FILE",
+        help="The exec plugins for ClusterProfiles (JSON).",
+    )(function)
+    function = click.option(
+        "--clusterprofiles", default="", metavar="NAMESPACE", help="Serve the clusters of these ClusterProfiles."
+    )(function)
+    function = click.option(
+        "--argocd-clusters", default="", metavar="NAMESPACE", help="Serve the clusters of Argo CD's cluster Secrets."
+    )(function)
+    function = click.option(
+        "--kubeconfig-secrets",
+        default="",
+        metavar="NAMESPACE",
+        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.dev/cluster=NAME or by Cluster API.",
+    )(function)
+    return click.option(
+        "--kubeconfig-dir",
+        default="",
+        metavar="DIR",
+        help="Serve the clusters of the kubeconfigs in this folder; these and the next ones may come and go.",
+    )(function)
+
+
 @click.group(cls=SuggestingGroup)
 def run() -> None:
     """Run one process: ingest, decider, reconciler, observer, agent, router, or all."""
@@ -73,6 +107,7 @@ def run_ingest(session: Session, /, **options: Any) -> int:
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
 @click.option("--instance", default="", metavar="NAME", help="A name that stays over restarts [default: the host's].")
+@_found
 @_clusters
 @_common
 @command_options()
@@ -83,6 +118,7 @@ def run_observer(session: Session, /, **options: Any) -> int:
 
 @run.command("reconciler")
 @click.option("--group", default="", hidden=True, help="Consumer group.")
+@_found
 @_clusters
 @_common
 @command_options()
@@ -168,6 +204,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
 @click.option("--instance", default="", metavar="NAME", help="The observer's name over restarts [default: the host's].")
+@_found
 @_clusters
 @_common
 @command_options()
@@ -234,6 +271,7 @@ def observer_part(session: Session, /, **options: Any) -> Any:
     config = ObserverConfig(
         kafka=session.config.kafka(),
         clusters=_members(session, options),
+        found=_sources(session, options),
         namespaces=tuple(options.get("namespaces") or ()),
         all_pods=bool(options.get("all_pods")),
         prove_native_absent=bool(options.get("prove_native_absent")),
@@ -253,6 +291,7 @@ def reconciler_part(session: Session, /, **options: Any) -> Any:
     config = ReconcilerConfig(
         kafka=session.config.kafka(),
         clusters=_members(session, options),
+        found=_sources(session, options),
         web_port=options.get("web_port"),
         web_host=options["web_host"],
         **grouped,
@@ -334,4 +373,37 @@ def _members(session: Session, options: dict[str, Any]) -> Any:
     config = session.config
     if options.get("contexts"):
         config = replace(config, contexts=tuple(part for part in options["contexts"].split(",") if part))
-    return member_clusters(config, options.get("in_cluster") or "")
+    in_cluster = options.get("in_cluster") or ""
+    if _sources(session, options).are_fixed:
+        return member_clusters(config, in_cluster)
+    # What is found is the fleet; a kubeconfig's contexts belong to it only where they are named.
+    named = member_clusters(config) if options.get("contexts") else ()
+    return (*named, *(member_clusters(config, in_cluster) if in_cluster else ()))
+
+
+def _sources(session: Session, options: dict[str, Any]) -> Any:
+    """Where clusters are found."""
+    from reconciler.clusters.finding import OWN_CLUSTER, ClusterSources
+
+    profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
+    if bool(profiles) != bool(provider_file):
+        raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
+    context = options.get("inventory_context") or ""
+    return ClusterSources(
+        folder=options.get("kubeconfig_dir") or "",
+        secrets=options.get("kubeconfig_secrets") or "",
+        argocd=options.get("argocd_clusters") or "",
+        profiles=profiles,
+        provider_file=provider_file,
+        inventory=_inventory(session, context) if context else OWN_CLUSTER,
+    )
+
+
+def _inventory(session: Session, context: str) -> Any:
+    """The cluster with the objects that name clusters."""
+    from dataclasses import replace
+
+    from fleethpa.cli.common.parts import member_clusters
+
+    (found,) = member_clusters(replace(session.config, contexts=(context,)))
+    return found

@@ -20,6 +20,7 @@ class WorkerPool(Generic[K, V]):
         self._queue: dict[K, V] = {}
         self._arrived = asyncio.Event()
         self._busy: set[K] = set()
+        self._ended = asyncio.Event()
 
     def put(self, key: K, item: V) -> V | None:
         """Queue an item (one that waits under this key keeps its place); returns the oldest one if the queue
@@ -38,6 +39,18 @@ class WorkerPool(Generic[K, V]):
     def take_back(self, key: K) -> V | None:
         """Remove an item that has not been begun; None: it is not waiting."""
         return self._queue.pop(key, None)
+
+    def take_all(self) -> list[V]:
+        """Remove everything that has not been begun."""
+        items = list(self._queue.values())
+        self._queue.clear()
+        return items
+
+    async def idle(self) -> None:
+        """Wait until nothing is being worked on and nothing waits."""
+        while self._queue or self._busy:
+            self._ended.clear()
+            await self._ended.wait()
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._busy)
@@ -59,6 +72,7 @@ class WorkerPool(Generic[K, V]):
                 await self._work(item)
             finally:
                 self._busy.discard(key)
+                self._ended.set()
                 self._arrived.set()  # what waits under this key may go now
 
     def _next(self) -> K | None:

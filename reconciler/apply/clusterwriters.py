@@ -149,6 +149,15 @@ class ClusterWriters:
         self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
         return [group.create_task(writes.run()), group.create_task(status_writes.run())]
 
+    async def close(self, cluster: str) -> None:
+        """Serve a cluster no more: what waits ends as failed, and what runs may end; then its workers can go."""
+        worker = self._workers.pop(cluster)
+        for wanted in worker.writes.take_all():
+            await self._end(wanted, outcome(wanted.decision, End("failed", f"cluster {cluster} has left the fleet")))
+        for status_write in worker.status_writes.take_all():
+            self._done_all(status_write.positions)
+        await asyncio.gather(worker.writes.idle(), worker.status_writes.idle())
+
     def _carrying(self, actuator: Actuator) -> Callable[[WantedWrite], Awaitable[None]]:
         async def carry_out(wanted: WantedWrite) -> None:
             await self._end(wanted, await actuator.carry_out(wanted.decision))
@@ -202,7 +211,8 @@ class ClusterWriters:
         lost = [
             wanted.position
             for wanted in self._inbox.forget(partitions)
-            if self._workers[wanted.decision.cluster].writes.take_back(wanted.decision.id) is not None
+            if (worker := self._workers.get(wanted.decision.cluster)) is not None
+            and worker.writes.take_back(wanted.decision.id) is not None
         ]
         self._full.forget(partitions)
         return lost

@@ -3,10 +3,11 @@
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from reconciler.clusters.client import ClusterConfig
+from reconciler.clusters.finding import FIXED, ClusterSources
 from schemas.connection import KafkaSettings
 from schemas.topics import RECONCILER_GROUPS
 
@@ -20,6 +21,16 @@ def wall_clock_ms() -> int:
 
 _LONGEST_LIST = 120
 """A list of clusters with more characters is replaced by its hash in the name of a group."""
+
+
+def sources_group(sources: ClusterSources) -> str:
+    """The consumer group of all reconcilers that find their clusters in the same places.
+
+    It does not name the clusters, which come and go: for a moment members may know different ones. A member that does
+    not know a new cluster passes over its wanted writes, which the next evaluation asks for again.
+    """
+    digest = sha256(f"{sources.label} {reconciler_group(each.name for each in sources.fixed)}".encode()).hexdigest()
+    return f"{RECONCILER_GROUPS}found-{digest[:16]}"
 
 
 def reconciler_group(clusters: Iterable[str]) -> str:
@@ -40,13 +51,15 @@ def reconciler_group(clusters: Iterable[str]) -> str:
 class ReconcilerConfig:
     """Settings of a reconciler.
 
-    `clusters`: the ones it writes to; decisions for others are another reconciler's. `group`: the consumer group that
-    decisions are read in; empty: the one that follows from the clusters (`reconciler_group`). `workers`: writes at once
+    `clusters`: the ones it writes to; decisions for others are another reconciler's. `found`: where further ones are
+    named, which come and go. `group`: the consumer group that decisions are read in; empty: the one that follows from
+    the clusters (`reconciler_group`), or from where they are found (`sources_group`). `workers`: writes at once
     per cluster; `queue`: wanted writes that may wait per cluster. `web_port`: None serves nothing, 0 takes a free port.
     """
 
     kafka: KafkaSettings
     clusters: tuple[ClusterConfig, ...]
+    found: ClusterSources = FIXED
     group: str = ""
     workers: int = 8
     queue: int = 5_000
@@ -59,13 +72,21 @@ class ReconcilerConfig:
     @property
     def group_id(self) -> str:
         """The consumer group that decisions are read in."""
-        return self.group or reconciler_group(cluster.name for cluster in self.clusters)
+        if self.group or self.found.are_fixed:
+            return self.group or reconciler_group(cluster.name for cluster in self.clusters)
+        return sources_group(self.sources)
+
+    @property
+    def sources(self) -> ClusterSources:
+        """Where all clusters are named."""
+        return replace(self.found, fixed=self.clusters)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObserverConfig:
     """Settings of an observer.
 
+    `clusters`: the ones it observes; `found`: where further ones are named, which come and go.
     `namespaces`: watch only these (empty: the whole cluster; where that is forbidden, each namespace that may be seen).
     `all_pods`: report pods of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic says
     nothing.
@@ -75,6 +96,7 @@ class ObserverConfig:
 
     kafka: KafkaSettings
     clusters: tuple[ClusterConfig, ...]
+    found: ClusterSources = FIXED
     instance: str = field(default_factory=socket.gethostname)
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False
@@ -92,3 +114,8 @@ class ObserverConfig:
     web_host: str = "127.0.0.1"
     clock: Clock = wall_clock_ms
     author: str = field(default="observer")
+
+    @property
+    def sources(self) -> ClusterSources:
+        """Where all clusters are named."""
+        return replace(self.found, fixed=self.clusters)

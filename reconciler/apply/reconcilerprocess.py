@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
@@ -20,6 +21,7 @@ from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits, is_sho
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.finding import ClusterFinder, Member, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients
@@ -50,6 +52,15 @@ SHUTDOWN_GRACE_S = 5.0
 """How long a process that ends waits for the writes that it has begun."""
 
 
+@dataclass
+class _Served:
+    """What works on one cluster."""
+
+    member: Member
+    client: ClusterClient
+    tasks: list[asyncio.Task[None]]
+
+
 class Reconciler:
     """Reads decisions and carries them out. `health.became_ready` is set once it reads."""
 
@@ -73,6 +84,7 @@ class Reconciler:
         self._progress: dict[int, OffsetProgress] = {}
         self._committed: dict[int, int] = {}
         self._assignments: Counter[int] = Counter()
+        self._served: dict[str, _Served] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; then end what runs and commit. An unexpected error ends it by exception."""
@@ -98,23 +110,52 @@ class Reconciler:
         )
 
     async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:
-        self._clients = [ClusterClient(cluster) for cluster in self._config.clusters]
+        finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 tasks = [group.create_task(self._follow_settings()), group.create_task(self._beat())]
-                for client in self._clients:
-                    tasks += self._writers.open(client, group)
+                await self._adjust(finder.members())
+                tasks.append(group.create_task(finder.run(self._adjust)))
                 await self._until_settings_known(stop)
                 await consumer.start()
                 consumer.subscribe([DECISIONS], listener=_Rebalance(self))
                 await self._read(consumer, stop)
                 await self._finish(consumer)
-                for task in tasks:
+                for task in [*tasks, *(task for each in self._served.values() for task in each.tasks)]:
                     task.cancel()
         finally:
-            for client in self._clients:
-                await client.close()
+            for each in self._served.values():
+                await each.client.close()
+
+    # --- clusters that come and go ------------------------------------------------------------------------------------
+
+    async def _adjust(self, members: Members) -> None:
+        """Serve exactly these clusters from now on. What is served already notices nothing."""
+        for name in set(self._served) - members.keys():
+            await self._leave(name)
+        for name, member in members.items():
+            served = self._served.get(name)
+            if served is None:
+                client = ClusterClient(member.config)
+                self._served[name] = _Served(member, client, self._writers.open(client, self._group))
+                if member.origin:
+                    log.info("a cluster joins", extra={"cluster": name, "origin": member.origin})
+            elif served.member.config != member.config:
+                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
+                served.client.reconfigure(member.config)
+                served.member = member
+
+    async def _leave(self, name: str) -> None:
+        """Serve a cluster no more. What is being written there may end, which its timeouts bound."""
+        served = self._served.pop(name)
+        log.info("a cluster leaves", extra={"cluster": name, "origin": served.member.origin})
+        await self._writers.close(name)
+        for task in served.tasks:
+            task.cancel()
+        await asyncio.gather(*served.tasks, return_exceptions=True)
+        await served.client.close()
+        self._metrics.forget(name)
 
     # --- settings -----------------------------------------------------------------------------------------------------
 

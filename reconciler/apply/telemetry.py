@@ -1,5 +1,7 @@
 """The Prometheus metrics of the reconciler and the observer, each set with a registry of its own."""
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
@@ -11,6 +13,12 @@ class ClusterMetrics:
     def __init__(self, registry: CollectorRegistry, shared: "ClusterMetrics | None" = None) -> None:
         self.up: Gauge = shared.up if shared is not None else _up(registry)
         self.last_sync: Gauge = shared.last_sync if shared is not None else _last_sync(registry)
+
+    def forget(self, cluster: str) -> None:
+        """Say nothing more of a cluster that has left the fleet."""
+        for gauge in (self.up, self.last_sync):
+            with suppress(KeyError):  # it was never reached
+                gauge.remove(cluster)
 
 
 def _up(registry: CollectorRegistry) -> Gauge:

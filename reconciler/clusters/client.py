@@ -148,6 +148,11 @@ class ClusterClient:
         finally:
             response.close()
 
+    def reconfigure(self, config: ClusterConfig) -> None:
+        """Reach the cluster in another way from the next request on; its name stays."""
+        self._credentials = Credentials(config)
+        self._token_until = 0.0
+
     async def close(self) -> None:
         """Close the connections."""
         clients = [*self._retired, self._api]

@@ -20,6 +20,7 @@ from kubernetes.aio.config.kube_config import KubeConfigMerger
 
 from reconciler.clusters.clustererrors import ConfigError
 from reconciler.clusters.execplugin import PluginLoader
+from schemas.kubernetes.jsontypes import JsonView
 
 IN_CLUSTER = ""
 """The context name that stands for the pod's own service account."""
@@ -44,11 +45,15 @@ _FAULTS = (
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster)."""
+    """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster).
+
+    `document`: a kubeconfig in memory, which takes the place of the file.
+    """
 
     name: str
     kubeconfig: str = ""
     context: str = IN_CLUSTER
+    document: JsonView | None = None
 
 
 def clusters_of(
@@ -130,7 +135,9 @@ class Credentials:
         if self._config.context == IN_CLUSTER:
             load_incluster_config(client_configuration=configuration, try_refresh_token=False)
         else:
-            loader = PluginLoader(_merged(self._config.kubeconfig), active_context=self._config.context)
+            document = self._config.document
+            known = _merged(self._config.kubeconfig) if document is None else document
+            loader = PluginLoader(known, active_context=self._config.context)
             await loader.load_and_set(configuration)
             lasts_s = _lifetime_s(loader)
         if _is_loopback(configuration.host):

@@ -1,22 +1,29 @@
 """Exec plugins of a kubeconfig, which give a token or a certificate.
 
 The Kubernetes client logs a plugin's failure and goes on without credentials, as nobody, who is forbidden everything;
-and it waits for ever for one that hangs. Here a failure is told in the plugin's own words, and a plugin that hangs is
-killed.
+it waits for ever for one that hangs; and it never says which cluster credentials are for. Here a failure is told in
+the plugin's own words, a plugin that hangs is killed, and one that asks for it (`provideClusterInfo`) is told of the
+cluster.
 """
 
 import asyncio
+import base64
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.dateutil import parse_rfc3339
 from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader
 
+from schemas.kubernetes.jsontypes import Json, JsonView
+
 TIMEOUT_S = 30.0
 """What waits for the credentials of this cluster waits so long."""
 _TOLD_BYTES = 500
+_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
+_PASSED_ON: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
 class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
@@ -28,8 +35,9 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         Raises:
             ConfigException: it failed, hung, or gave nothing.
         """
-        plugin = ExecProvider(self._user["exec"])
-        status = await ask(plugin)
+        asked = self._user["exec"]
+        plugin = ExecProvider(asked)
+        status = await ask(plugin, cluster_info(self._cluster.value) if asked.safe_get("provideClusterInfo") else None)
         if token := status.get("token"):
             self.token = f"Bearer {token}"
         elif status.get("clientCertificateData") and status.get("clientKeyData"):
@@ -48,14 +56,38 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         return str(found.as_file())
 
 
-async def ask(plugin: ExecProvider) -> dict[str, Any]:
+def cluster_info(cluster: JsonView) -> Json:
+    """What a plugin is told of the cluster that it is to give credentials for: `spec.cluster` of its ExecCredential.
+
+    Raises:
+        OSError: the file with the certificate authority cannot be read.
+
+    Source: client-go rest/exec.go `ConfigToExecCluster`.
+    """
+    told = {key: cluster[key] for key in _PASSED_ON if cluster.get(key)}
+    authority = cluster.get("certificate-authority-data")
+    if not authority and (path := cluster.get("certificate-authority")):
+        authority = base64.b64encode(Path(path).read_bytes()).decode()
+    if authority:
+        told["certificate-authority-data"] = authority
+    for extension in cluster.get("extensions") or ():
+        if extension["name"] == _CONFIG_EXTENSION:
+            told["config"] = extension["extension"]
+    return told
+
+
+async def ask(plugin: ExecProvider, cluster: JsonView | None = None) -> dict[str, Any]:
     """Run a plugin; the `status` of the ExecCredential that it writes.
+
+    Args:
+        cluster: what it is told of the cluster; None: it does not want to know.
 
     Raises:
         ConfigException: it cannot be run, failed, hung, or wrote something else.
     """
     name = plugin.args[0]
-    asked = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
+    asked = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     process = await asyncio.create_subprocess_exec(
         *plugin.args,
         env=plugin.env | {"KUBERNETES_EXEC_INFO": json.dumps(asked)},

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from schemas.kubernetes.jsontypes import Json
 
 NAME = "fleethpa"
+INVENTORY_NAME = "fleethpa-inventory"
 _PARENTS = ["deployments", "statefulsets", "replicasets"]
 
 
@@ -27,6 +28,20 @@ def manifests(
     if not namespaces:
         return [*_pair("ClusterRole", "", rules, subject)]
     return [document for namespace in namespaces for document in _pair("Role", namespace, rules, subject)]
+
+
+def inventory_manifests(
+    *, secrets: tuple[str, ...] = (), profiles: tuple[str, ...] = (), service_account: str, home: str
+) -> list[Json]:
+    """Roles and bindings for finding clusters: in these namespaces Secrets and ClusterProfiles may be listed."""
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
+    made: list[Json] = []
+    for namespace in sorted({*secrets, *profiles}):
+        rules = [_rule("", ["secrets"], ["list", "watch"])] if namespace in secrets else []
+        if namespace in profiles:
+            rules.append(_rule("multicluster.x-k8s.io", ["clusterprofiles"], ["list", "watch"]))
+        made += _pair("Role", namespace, rules, subject, name=INVENTORY_NAME)
+    return made
 
 
 def custom_rules(resource: str, *, enforce: bool) -> list[Json]:
@@ -85,11 +100,11 @@ def _rule(group: str, resources: list[str], verbs: list[str]) -> Json:
     return {"apiGroups": [group], "resources": resources, "verbs": verbs}
 
 
-def _pair(kind: str, namespace: str, rules: list[Json], subject: Json) -> tuple[Json, Json]:
-    metadata: Json = {"name": NAME} | ({"namespace": namespace} if namespace else {})
+def _pair(kind: str, namespace: str, rules: list[Json], subject: Json, name: str = NAME) -> tuple[Json, Json]:
+    metadata: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
     metadata["labels"] = {"app.kubernetes.io/name": NAME}
     api = "rbac.authorization.k8s.io"
     role = {"apiVersion": f"{api}/v1", "kind": kind, "metadata": metadata, "rules": rules}
-    reference = {"apiGroup": api, "kind": kind, "name": NAME}
+    reference = {"apiGroup": api, "kind": kind, "name": name}
     binding = {"apiVersion": f"{api}/v1", "kind": f"{kind}Binding", "metadata": metadata}
     return role, binding | {"roleRef": reference, "subjects": [subject]}

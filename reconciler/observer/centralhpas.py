@@ -2,6 +2,7 @@
 HPAs.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -117,9 +118,10 @@ async def follow_central(
     clock: Clock,
     *,
     caught_up: Callable[[], None] = _nothing,
+    until: asyncio.Event | None = None,
 ) -> None:
-    """Tell every change of a central HPA, for ever; keep their records alive. `caught_up` is called once everything was
-    told that the topic held at the start.
+    """Tell every change of a central HPA, until `until` is set (None: for ever); keep their records alive. `caught_up`
+    is called once everything was told that the topic held at the start.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
@@ -133,7 +135,7 @@ async def follow_central(
         marked_ms = clock()
         ends: Mapping[TopicPartition, int] | None = None
         begins: Mapping[TopicPartition, int] | None = await consumer.end_offsets(list(consumer.assignment()))
-        while True:
+        while until is None or not until.is_set():
             for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
                     await _tell(record, told, known)

@@ -24,7 +24,7 @@ from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
 from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import CANARY, NoteProblem, ReadProblem, Troubles
+from reconciler.observer.troubles import CANARY, MEMBERSHIP, NoteProblem, ReadProblem, Troubles
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
 from schemas.kubernetes.jsontypes import Json
@@ -301,6 +301,10 @@ class ClusterObserver:
         """Full lists of every namespace, now."""
         for namespace in self._state.active():
             await self._resend(namespace)
+
+    def note_membership(self, trouble: str) -> None:
+        """What the object that names the cluster says is wrong with it; empty: nothing."""
+        self._problem(MEMBERSHIP, "", ReadProblem("failing", trouble) if trouble else None)
 
     async def farewell(self) -> None:
         """Tell that this session watches nothing any more, so that another one is followed at once."""

@@ -5,11 +5,13 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from reconciler.apply.reconcilerconfig import ObserverConfig
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.finding import ClusterFinder, Member, Members
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver
@@ -30,8 +32,17 @@ from schemas.topics import AUTOSCALERS, SETTINGS
 log = logging.getLogger(__name__)
 
 
+@dataclass
+class _Observed:
+    """What works on one cluster, beside its observer."""
+
+    member: Member
+    client: ClusterClient
+    tasks: list[asyncio.Task[None]]
+
+
 class Observer:
-    """Observes the configured clusters."""
+    """Observes the configured clusters, and those that are found while it runs."""
 
     def __init__(self, config: ObserverConfig) -> None:
         self._config = config
@@ -39,6 +50,8 @@ class Observer:
         self._metrics = ObserverMetrics(self.health.registry)
         self._settings = GuardSettings()
         self._clusters: dict[str, ClusterObserver] = {}
+        self._observed: dict[str, _Observed] = {}
+        self._other_clusters = asyncio.Event()
         self._session = SessionName(config.instance, time.time_ns())
         self._proofs = NativeProofs()
         self._settings_known, self._native_news = asyncio.Event(), asyncio.Event()
@@ -53,27 +66,73 @@ class Observer:
 
     async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
         outlet = RecordPublisher(publisher, self._metrics, self._config.clock)
-        clients = [ClusterClient(cluster) for cluster in self._config.clusters]
+        finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
+                self._group = group
                 tasks = [group.create_task(outlet.run()), group.create_task(self._follow_settings())]
-                for client in clients:
-                    observer = self._observer(client, outlet)
-                    tasks.append(group.create_task(observer.run()))
-                    if self._config.prove_native_absent:
-                        tasks.append(group.create_task(self._prove(client, observer, publisher)))
-                work = (self._watch_native(publisher), self._follow_central(publisher), self._follow_others())
-                tasks += [group.create_task(each) for each in work]
+                tasks += [group.create_task(self._watch_native(publisher)), group.create_task(self._follow_others())]
+                tasks.append(group.create_task(self._follow_central(publisher)))
+
+                async def changed(members: Members) -> None:
+                    await self._adjust(members, outlet, publisher)
+
+                await changed(finder.members())
+                tasks.append(group.create_task(finder.run(changed)))
                 await stop.wait()
-                for task in tasks:
+                for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
                     task.cancel()
             await outlet.flush()
             for observer in self._clusters.values():
                 await observer.farewell()
             await outlet.flush()
         finally:
-            for client in clients:
-                await client.close()
+            for each in self._observed.values():
+                await each.client.close()
+
+    # --- clusters that come and go ------------------------------------------------------------------------------------
+
+    async def _adjust(self, members: Members, outlet: RecordPublisher, publisher: Publisher) -> None:
+        """Observe exactly these clusters from now on. What is observed already notices nothing."""
+        before = set(self._observed)
+        for name in before - members.keys():
+            await self._leave(name, outlet)
+        for name, member in members.items():
+            observed = self._observed.get(name)
+            if observed is None:
+                observed = self._join(member, outlet, publisher)
+            elif observed.member.config != member.config:
+                log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
+                observed.client.reconfigure(member.config)
+            observed.member = member
+            self._clusters[name].note_membership(member.trouble)
+        if before != set(self._observed):
+            self._other_clusters.set()
+
+    def _join(self, member: Member, outlet: RecordPublisher, publisher: Publisher) -> _Observed:
+        client = ClusterClient(member.config)
+        observer = self._observer(client, outlet)
+        tasks = [self._group.create_task(observer.run())]
+        if self._config.prove_native_absent:
+            tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
+        observed = self._observed[client.name] = _Observed(member, client, tasks)
+        if member.origin:
+            log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
+        return observed
+
+    async def _leave(self, name: str, outlet: RecordPublisher) -> None:
+        """Observe a cluster no more, and say so: its HPAs keep their replicas."""
+        observed, observer = self._observed.pop(name), self._clusters.pop(name)
+        log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
+        for task in observed.tasks:
+            task.cancel()
+        await asyncio.gather(*observed.tasks, return_exceptions=True)
+        observer.note_membership(f"{observed.member.origin} no longer names it")
+        await observer.farewell()
+        await outlet.flush()
+        await observed.client.close()
+        self.health.forget(f"{name}/")
+        self._metrics.forget(name)
 
     def _observer(self, client: ClusterClient, outlet: RecordPublisher) -> ClusterObserver:
         def sync_period_ms() -> int:
@@ -123,16 +182,19 @@ class Observer:
         async def say(hpa: HpaId, body: AutoscalerSet) -> None:
             await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
-        known = CentralHpas(self._clusters.keys())
-        group = group_of(self._clusters)
-        await follow_central(self._config.kafka, group, told, known, say, self._config.clock)
+        while True:
+            self._other_clusters.clear()
+            known, group = CentralHpas(set(self._clusters)), group_of(self._clusters)
+            settings, clock = self._config.kafka, self._config.clock
+            # With other clusters it begins anew: an HPA of a new one may have been published long ago.
+            await follow_central(settings, group, told, known, say, clock, until=self._other_clusters)
 
     async def _follow_others(self) -> None:
         async def silent(cluster: str) -> None:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.resend_all()
 
-        await follow_others(self._config.kafka, self._session, self._clusters, self._config.clock, silent)
+        await follow_others(self._config.kafka, self._session, self._clusters.keys(), self._config.clock, silent)
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         config = self._config

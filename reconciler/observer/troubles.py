@@ -9,6 +9,7 @@ from schemas.scales import ObserverTrouble, Reason
 
 API_SERVER = "apiServer"
 CANARY = "canary"
+MEMBERSHIP = "membership"
 NAMED_NAMESPACES = 20
 ERROR_CHARACTERS = 1_000
 """Longer error texts are cut in a report."""

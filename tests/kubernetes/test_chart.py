@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from reconciler.clusters.rbac import manifests
+from reconciler.clusters.rbac import inventory_manifests, manifests
 from tests.kubernetes.manifests import CHART, NAMESPACE, PLAIN, PLAIN_VALUES, RELEASE, render
 from tests.kubernetes.site import Site, until
 
@@ -44,6 +44,12 @@ VARIANTS: Final = {
     "hub without clusters": (),
     "hub with everything": EVERYTHING,
     "hub with a ServiceMonitor": ("monitoring.kind=ServiceMonitor",),
+    "hub that finds clusters": (
+        "clusters.found.kubeconfigSecrets=kafka",
+        "clusters.found.argocdClusters=shop",
+        "clusters.found.clusterProfiles=shop",
+        "clusters.found.providersConfigMap=providers",
+    ),
     "agent": ("mode=agent", "clusters.inCluster=east", "networkPolicy.egress=true"),
     "agent in shadow": ("mode=agent", "clusters.inCluster=east", "clusters.enforce=false"),
     "agent in one namespace": ("mode=agent", "clusters.inCluster=east", "clusters.namespaces={shop,office}"),
@@ -173,6 +179,17 @@ def test_the_permissions_are_those_that_the_command_prints(
     granted.sort(key=_order)
     printed = manifests(enforce=enforce, namespaces=namespaces, custom=custom)
     assert granted == sorted(printed, key=_order)
+
+
+def test_the_permissions_for_finding_clusters_are_those_that_the_command_prints(helm: str) -> None:
+    documents = render(helm, *VARIANTS["hub that finds clusters"])
+    granted = [document for document in documents if "Role" in document["kind"]]
+    for document in granted:
+        document["metadata"]["labels"] = {"app.kubernetes.io/name": "fleethpa"}
+    printed = inventory_manifests(
+        secrets=("kafka", "shop"), profiles=("shop",), service_account=RELEASE, home=NAMESPACE
+    )
+    assert sorted(granted, key=_order) == sorted(printed, key=_order)
 
 
 def _order(document: Json) -> tuple[str, str]:

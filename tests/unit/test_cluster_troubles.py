@@ -30,6 +30,22 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         pytest.param({"heard_ms": NOW_MS - 30_000, "reports": []}, [], id="silent, not yet for long"),
         pytest.param({"reports": [report(stopped=True)]}, ["observerSilent"], id="stopped on purpose, seen at once"),
         pytest.param(
+            {"reports": [report(stopped=True, heard_ms=NOW_MS), report()]},
+            [],
+            id="one of two was stopped, as in a rolling update",
+        ),
+        pytest.param(
+            {"reports": [report(stopped=True, heard_ms=NOW_MS), report(heard_ms=NOW_MS - 30_001)]},
+            ["observerSilent"],
+            id="one of two was stopped, and the other is silent",
+        ),
+        pytest.param(
+            {"reports": [report(trouble("membership", error="it is gone"), stopped=True)], "served": None},
+            ["left"],
+            id="it left the fleet, so nothing else matters",
+        ),
+        pytest.param({"reports": [report(trouble("membership"))]}, ["unhealthy"], id="its object says it is ill"),
+        pytest.param(
             {"heard_ms": NOW_MS - 60_000, "reports": [report(trouble("apiServer"), heard_ms=NOW_MS - 60_000)]},
             ["observerSilent"],
             id="what a silent observer said last is not known to hold",

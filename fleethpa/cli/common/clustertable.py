@@ -44,7 +44,7 @@ def _columns() -> list[Column[ClusterView]]:
 
 
 def _state(cluster: ClusterView) -> str:
-    """`up`, `silent` (its observer), `away` (its API server), `frozen`, `paused`, `gone` (its agent was removed) or
+    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `frozen`, `paused` or
     `unknown` (never observed, or nothing comes into the log).
     """
     if cluster.has_left:
@@ -52,6 +52,8 @@ def _state(cluster: ClusterView) -> str:
     if cluster.heard_ms is None or cluster.is_cut_off:
         return "unknown"
     kinds = {trouble.kind for trouble in cluster.troubles}
+    if "left" in kinds:
+        return "gone"
     if "observerSilent" in kinds:
         return "silent"
     if "apiServerAway" in kinds:

@@ -21,15 +21,17 @@ SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
 API_SERVER: Final = "apiServer"
 CANARY: Final = "canary"
+MEMBERSHIP: Final = "membership"
 RIVALS: Final = "scaledobjects"
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
-    "reconcilerSilent", "reconcilerFailing", "rivalsUnseen",
+    "reconcilerSilent", "reconcilerFailing", "rivalsUnseen", "left", "unhealthy",
 ]  # fmt: skip
-_STALE: Final[frozenset[Kind]] = frozenset({"observerSilent", "apiServerAway", "watchForbidden", "watchFailing"})
-
-_MINOR: Final[frozenset[Kind]] = frozenset({"canaryFailing", "rivalsUnseen"})
+_STALE: Final[frozenset[Kind]] = frozenset(
+    {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
+)
+_MINOR: Final[frozenset[Kind]] = frozenset({"canaryFailing", "rivalsUnseen", "unhealthy"})
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def troubles_of(
         enforced: how many of its HPAs are enforced.
         by_agent: whether an agent observes and writes it.
     """
-    found = [*_observed(cluster, now_ms, heard_ms, list(reports)), *_written(cluster, now_ms, served, enforced)]
+    found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
+    if any(trouble.kind == "left" for trouble in found):
+        return found
+    found += _written(cluster, now_ms, served, enforced)
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
 
@@ -99,9 +104,14 @@ def since(since_ms: int | None, now_ms: int) -> str:
 
 def _observed(cluster: str, now_ms: int, heard_ms: int | None, reports: list[ReportRow]) -> Iterator[ClusterTrouble]:
     start = f"fleethpa run observer --contexts {cluster}"
-    newest = max(reports, key=lambda report: report.heard_ms, default=None)
+    # One of two observers that stops, as in a rolling update, leaves the other one.
+    alive = [each for each in reports if not each.stopped and now_ms - each.heard_ms <= SILENT_MS]
+    newest = max(alive or reports, key=lambda report: report.heard_ms, default=None)
     if heard_ms is None:
         yield ClusterTrouble("observerSilent", None, "no observer of it has ever been heard", start)
+    elif newest is not None and newest.heard_ms >= heard_ms and (left := _left(newest)):
+        text = f"it has left the fleet{since(newest.heard_ms, now_ms)}: {left}"
+        yield ClusterTrouble("left", newest.heard_ms, text, f"fleethpa get hpa -A -C {cluster}")
     elif newest is not None and newest.stopped and newest.heard_ms >= heard_ms:
         text = f"its observer was stopped{since(newest.heard_ms, now_ms)}"
         yield ClusterTrouble("observerSilent", newest.heard_ms, text, start)
@@ -110,6 +120,11 @@ def _observed(cluster: str, now_ms: int, heard_ms: int | None, reports: list[Rep
         yield ClusterTrouble("observerSilent", heard_ms, text, start)
     elif newest is not None:
         yield from _reported(cluster, now_ms, newest.troubles)
+
+
+def _left(report: ReportRow) -> str:
+    """Why the cluster left, in the last report of an observer that stopped for that; empty: it did not leave."""
+    return next((trouble.error for trouble in report.troubles if report.stopped and trouble.part == MEMBERSHIP), "")
 
 
 def _reported(cluster: str, now_ms: int, troubles: list[ObserverTrouble]) -> Iterator[ClusterTrouble]:
@@ -135,6 +150,9 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
     if trouble.part == CANARY:
         text = f"it cannot be proven that no native HPA controller runs{rest}"
         return ClusterTrouble("canaryFailing", trouble.since, text, check)
+    if trouble.part == MEMBERSHIP:
+        text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
+        return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
     if trouble.part == RIVALS:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
     if trouble.reason == "forbidden":

@@ -199,7 +199,7 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"
             yield CheckResult("warning", "clusters", name, f"{watch}: {one_line(text)}", step)
-    if not any(trouble.kind == "observerSilent" for trouble in troubles):
+    if not any(trouble.kind in ("observerSilent", "left") for trouble in troubles):
         held = f"{counted(cluster.hpas, 'HPA')} in {counted(cluster.namespaces, 'namespace')}"
         yield CheckResult("ok", "clusters", name, f"heard, {held}")
 

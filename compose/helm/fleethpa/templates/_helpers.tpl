@@ -37,7 +37,9 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* Whether observer and reconciler run: "true" or empty. */}}
 {{- define "fleethpa.hasClusters" -}}
-{{- if or .Values.clusters.inCluster .Values.clusters.kubeconfigSecret }}true{{ end -}}
+{{- with .Values.clusters }}
+{{- if or .inCluster .kubeconfigSecret .found.kubeconfigSecrets .found.argocdClusters .found.clusterProfiles }}true{{ end -}}
+{{- end }}
 {{- end }}
 
 {{/* The arguments that name the clusters, as a JSON list. */}}
@@ -47,6 +49,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .inCluster }}{{ $args = concat $args (list "--in-cluster" .inCluster) }}{{ end }}
 {{- if .kubeconfigSecret }}{{ $args = concat $args (list "--kubeconfig" "/etc/fleethpa/kubeconfig/kubeconfig") }}{{ end }}
 {{- if .contexts }}{{ $args = concat $args (list "--contexts" (join "," .contexts)) }}{{ end }}
+{{- with .found }}
+{{- if .kubeconfigSecrets }}{{ $args = concat $args (list "--kubeconfig-secrets" .kubeconfigSecrets) }}{{ end }}
+{{- if .argocdClusters }}{{ $args = concat $args (list "--argocd-clusters" .argocdClusters) }}{{ end }}
+{{- if .clusterProfiles }}
+{{- $args = concat $args (list "--clusterprofiles" .clusterProfiles "--clusterprofile-provider-file" "/etc/fleethpa/providers/providers.json") }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- toJson $args -}}
 {{- end }}
@@ -54,7 +63,7 @@ app.kubernetes.io/component: {{ .component }}
 {{/*
 The pod of one part. Takes a dict: root; component; principal (a component of `topics acls`); args; values (replicas,
 resources, extraArgs); asksClusters (its service account may ask API servers); readyPath; web (whether it serves HTTP);
-secrets (name → mount path); claim (name → mount path).
+secrets, configs, claim (name → mount path).
 */}}
 {{- define "fleethpa.pod" -}}
 {{- $root := .root -}}
@@ -164,6 +173,9 @@ spec:
         {{- range $name, $path := .secrets }}
         - {name: {{ base $path }}, mountPath: {{ $path }}, readOnly: true}
         {{- end }}
+        {{- range $name, $path := .configs }}
+        - {name: {{ base $path }}, mountPath: {{ $path }}, readOnly: true}
+        {{- end }}
         {{- range $name, $path := .claim }}
         - {name: {{ base $path }}, mountPath: {{ $path }}}
         {{- end }}
@@ -181,6 +193,9 @@ spec:
     {{- end }}
     {{- range $name, $path := .secrets }}
     - {name: {{ base $path }}, secret: {secretName: {{ $name }}}}
+    {{- end }}
+    {{- range $name, $path := .configs }}
+    - {name: {{ base $path }}, configMap: {name: {{ $name }}}}
     {{- end }}
     {{- range $name, $path := .claim }}
     - {name: {{ base $path }}, persistentVolumeClaim: {claimName: {{ $name }}}}

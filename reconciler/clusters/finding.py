@@ -1,0 +1,253 @@
+"""Which clusters there are, while they come and go: fixed ones, a folder of kubeconfigs, Secrets and ClusterProfiles.
+
+What a file or an object says is read by `reconciler.core.foundclusters`. What cannot be read changes nothing: a file
+that is just being written, an object with a mistake or an API server that is away leaves what was known before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
+from reconciler.clusters.clustererrors import ClusterError
+from reconciler.core import foundclusters
+from reconciler.core.foundclusters import AccessProvider, FindingError, FoundCluster
+from schemas.kubernetes.jsontypes import Json
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 2.0
+"""How often a folder is looked at. Mounted Secrets change by links, which not every system reports."""
+AGAIN_S: Final = 2.0
+LONGEST_AGAIN_S: Final = 30.0
+WATCH_S: Final = 300
+_SILENCE_MARGIN_S: Final = 30.0
+OWN_CLUSTER: Final = ClusterConfig("the cluster with the inventory", context=IN_CLUSTER)
+_PROFILES: Final = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/{}/clusterprofiles"
+_SECRETS: Final = "/api/v1/namespaces/{}/secrets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSources:
+    """Where the clusters of a process are named.
+
+    `fixed`: always there. `folder`: one kubeconfig per file. `secrets`, `argocd`, `profiles`: namespaces with Secrets
+    of kubeconfigs, Argo CD's cluster Secrets, ClusterProfiles; `provider_file` belongs to the last. `inventory`: the
+    cluster in which these namespaces are.
+    """
+
+    fixed: tuple[ClusterConfig, ...] = ()
+    folder: str = ""
+    secrets: str = ""
+    argocd: str = ""
+    profiles: str = ""
+    provider_file: str = ""
+    inventory: ClusterConfig = OWN_CLUSTER
+
+    @property
+    def are_fixed(self) -> bool:
+        """Whether no cluster can come or go."""
+        return not (self.folder or self.secrets or self.argocd or self.profiles)
+
+    @property
+    def label(self) -> str:
+        """A name that processes with the same sources share."""
+        named = (("dir", self.folder), ("secrets", self.secrets), ("argocd", self.argocd), ("profiles", self.profiles))
+        return "+".join(f"{kind}:{where}" for kind, where in named if where)
+
+
+FIXED: Final = ClusterSources()
+"""Nothing that comes or goes."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A cluster of the fleet as it is named now. `origin`, `trouble`: as `FoundCluster` has them; empty if fixed."""
+
+    config: ClusterConfig
+    origin: str = ""
+    trouble: str = ""
+
+
+Members = Mapping[str, Member]
+OnMembers = Callable[[Members], Awaitable[None]]
+NoteFinding = Callable[[str, str | None], None]
+"""A source or object, and why it cannot be read; None: it can (again)."""
+_Read = Callable[[Json], Iterable[FoundCluster]]
+
+
+class ClusterFinder:
+    """Follows the sources. `note` is told of what cannot be read."""
+
+    def __init__(self, sources: ClusterSources, note: NoteFinding) -> None:
+        self._sources, self._note = sources, note
+        self._known: dict[tuple[str, str], list[FoundCluster]] = {}
+        """(source, file or object) → the clusters that it named when it could last be read."""
+        self._noted: set[str] = set()
+        self._news = asyncio.Event()
+
+    async def run(self, changed: OnMembers) -> None:
+        """Tell all clusters whenever they change, for ever; at once those that are fixed.
+
+        Raises:
+            FindingError: the provider file cannot be used.
+        """
+        providers = self._providers()
+        told: Members | None = None
+        async with asyncio.TaskGroup() as group:
+            if self._sources.folder:
+                group.create_task(self._follow_folder(Path(self._sources.folder)))
+            watches = list(self._watches(providers))
+            client = ClusterClient(self._sources.inventory) if watches else None
+            for path, selector, read in watches:
+                assert client is not None
+                group.create_task(self._follow(client, path, selector, read))
+            try:
+                while True:
+                    members = self.members()
+                    if members != told:
+                        told = members
+                        await changed(members)
+                    await self._news.wait()
+                    self._news.clear()
+            finally:
+                if client is not None:
+                    await client.close()
+
+    def _providers(self) -> list[AccessProvider]:
+        if not self._sources.profiles:
+            return []
+        path = self._sources.provider_file
+        try:
+            text = Path(path).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FindingError(f"--clusterprofile-provider-file {path} cannot be read: {error}") from error
+        return foundclusters.providers_of(text, f"--clusterprofile-provider-file {path}")
+
+    def _watches(self, providers: list[AccessProvider]) -> Iterable[tuple[str, str, _Read]]:
+        """Path, label selector and reader of each collection."""
+        sources = self._sources
+        if sources.secrets:
+            for label in (foundclusters.CLUSTER_LABEL, foundclusters.CLUSTER_API_LABEL):
+                yield _SECRETS.format(sources.secrets), label, foundclusters.from_kubeconfig_secret
+        if sources.argocd:
+            yield _SECRETS.format(sources.argocd), foundclusters.ARGOCD_SELECTOR, foundclusters.from_argocd_secret
+        if sources.profiles:
+
+            def read(profile: Json) -> Iterable[FoundCluster]:
+                return foundclusters.from_cluster_profile(profile, providers)
+
+            yield _PROFILES.format(sources.profiles), "", read
+
+    def members(self) -> Members:
+        """All clusters that are known now."""
+        fixed = {each.name: Member(each) for each in self._sources.fixed}
+        found, problems = foundclusters.checked(each for listed in self._known.values() for each in listed)
+        for name in [name for name in found if name in fixed]:
+            problems.append(f"{found.pop(name).origin}: cluster {name} is one of the options already: rename one")
+        self._note_problems(problems)
+        return fixed | {name: Member(_config(each), each.origin, each.trouble) for name, each in sorted(found.items())}
+
+    def _note_problems(self, problems: Iterable[str]) -> None:
+        now = {f"clusters: {text.partition(': ')[0]}": text for text in problems}
+        for gone in self._noted - now.keys():
+            self._note(gone, None)
+        for key, text in now.items():
+            if key not in self._noted:
+                log.error("a cluster is left out", extra={"error": text})
+            self._note(key, text)
+        self._noted = set(now)
+
+    # --- a folder -----------------------------------------------------------------------------------------------------
+
+    async def _follow_folder(self, folder: Path) -> None:
+        seen: dict[str, tuple[int, int, int]] = {}
+        while True:
+            try:
+                stamps = await asyncio.to_thread(_stamps, folder)
+                self._note(f"folder {folder}", None)
+            except OSError as error:
+                self._note(f"folder {folder}", f"cannot be read: {error}")
+                await asyncio.sleep(LOOK_S)
+                continue
+            for name in stamps.keys() | seen.keys():
+                if stamps.get(name) != seen.get(name):
+                    self._take_file(folder / name, is_there=name in stamps)
+            seen = stamps
+            await asyncio.sleep(LOOK_S)
+
+    def _take_file(self, path: Path, *, is_there: bool) -> None:
+        def read() -> Iterable[FoundCluster]:
+            try:
+                return foundclusters.from_kubeconfig_file(path.read_text(encoding="utf-8"), path.name)
+            except (OSError, UnicodeDecodeError) as error:
+                raise FindingError(f"file {path.name}: {error}") from error
+
+        self._take("folder", path.name, read if is_there else None)
+
+    # --- objects of an API server -------------------------------------------------------------------------------------
+
+    async def _follow(self, client: ClusterClient, path: str, selector: str, read: _Read) -> None:
+        """List and watch a collection. A watch that ends is begun again with a list."""
+        source, pause_s = f"{path}?{selector}", AGAIN_S
+        query = {"labelSelector": selector} if selector else {}
+        while True:
+            try:
+                listed = await client.get_object(f"{path}?{urlencode(query)}")
+                self._replace(source, listed["items"], read)
+                self._note(source, None)
+                pause_s = AGAIN_S
+                begin = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
+                request = f"{path}?{urlencode(query | begin | {'timeoutSeconds': WATCH_S})}"
+                async for event in client.watch(request, silence_s=WATCH_S + _SILENCE_MARGIN_S):
+                    self._take_object(source, event["object"], read, is_there=event["type"] != "DELETED")
+            except ClusterError as error:
+                self._note(source, str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_AGAIN_S)
+
+    def _replace(self, source: str, items: list[Json], read: _Read) -> None:
+        there = {item["metadata"]["name"] for item in items}
+        for known_source, name in list(self._known):
+            if known_source == source and name not in there:
+                self._take(source, name, None)
+        for item in items:
+            self._take_object(source, item, read, is_there=True)
+
+    def _take_object(self, source: str, item: Json, read: _Read, *, is_there: bool) -> None:
+        self._take(source, item["metadata"]["name"], (lambda: read(item)) if is_there else None)
+
+    def _take(self, source: str, name: str, read: Callable[[], Iterable[FoundCluster]] | None) -> None:
+        """A file or object is new or changed; `read` None: it has gone. One that cannot be read stays as it was."""
+        key, where = (source, name), f"{name} in {source}"
+        if read is None:
+            self._known.pop(key, None)
+            self._note(where, None)
+        else:
+            try:
+                self._known[key] = list(read())
+                self._note(where, None)
+            except FindingError as error:
+                log.error("a cluster cannot be read from its object", extra={"error": str(error)})
+                self._note(where, str(error))
+        self._news.set()
+
+
+def _config(found: FoundCluster) -> ClusterConfig:
+    if found.kubeconfig is None:
+        return ClusterConfig(found.name, context=IN_CLUSTER)
+    return ClusterConfig(found.name, context=found.name, document=found.kubeconfig)
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells a changed file: name → time of change, size, number; hidden files and folders are left out."""
+    found = {}
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and path.is_file():
+            stat = path.stat()
+            found[path.name] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return found

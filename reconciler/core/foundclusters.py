@@ -1,0 +1,348 @@
+"""From objects that describe clusters to how each is reached: kubeconfigs, Secrets, Argo CD's cluster Secrets and
+ClusterProfiles. Pure.
+
+What each function gives is a kubeconfig in memory with one context, named as the cluster, so that credentials are read
+in one way wherever they come from.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from schemas.kubernetes.jsontypes import Json, JsonView
+
+CLUSTER_LABEL: Final = "fleethpa.dev/cluster"
+"""A Secret with this label holds a kubeconfig; the value is the cluster's name in the fleet."""
+CLUSTER_API_LABEL: Final = "cluster.x-k8s.io/cluster-name"
+"""Cluster API's label of the Secrets with the kubeconfigs that it makes."""
+ARGOCD_SELECTOR: Final = "argocd.argoproj.io/secret-type=cluster"
+KUBECONFIG_KEYS: Final = ("kubeconfig", "value")
+"""Keys of a Secret below which a kubeconfig may be; the second is Cluster API's."""
+_SUFFIXES: Final = (".kubeconfig", ".yaml", ".yml", ".conf")
+_IN_CLUSTER_SERVER: Final = "https://kubernetes.default.svc"
+
+_EXEC_CONFIG: Final = "client.authentication.k8s.io/exec"
+_MORE_ARGS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args"
+_MORE_ENVS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs"
+_HEALTHY: Final = "ControlPlaneHealthy"
+
+
+class FindingError(ValueError):
+    """An object does not say how its cluster is reached; the text names the object, the field and what it should be."""
+
+
+@dataclass(frozen=True)
+class FoundCluster:
+    """A cluster that was found.
+
+    `origin`: the object or file that names it, for messages. `kubeconfig`: how it is reached, with one context of the
+    cluster's name; None: it is the cluster in which this process runs. `trouble`: what its object says is wrong with
+    it; empty: nothing.
+    """
+
+    name: str
+    origin: str
+    kubeconfig: Json | None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class AccessProvider:
+    """A provider of `--clusterprofile-provider-file`: how credentials are got by an exec plugin.
+
+    `args_policy`, `envs_policy`: whether a ClusterProfile may add arguments and variables.
+    """
+
+    name: str
+    exec_config: JsonView
+    args_policy: str = ""
+    envs_policy: str = ""
+
+
+def checked(found: Iterable[FoundCluster]) -> tuple[dict[str, FoundCluster], list[str]]:
+    """The clusters by name, and what is wrong: of two of one name the first (by origin) counts."""
+    clusters: dict[str, FoundCluster] = {}
+    problems = []
+    for each in sorted(found, key=lambda one: one.origin):
+        if not each.name or "/" in each.name or each.name == "*":
+            problems.append(f"{each.origin}: {each.name!r} cannot be a cluster's name: use one without a slash")
+        elif (other := clusters.get(each.name)) is not None:
+            problems.append(f"{each.origin}: cluster {each.name} is named by {other.origin} already: rename one")
+        else:
+            clusters[each.name] = each
+    return clusters, problems
+
+
+# --- kubeconfigs ------------------------------------------------------------------------------------------------------
+
+
+def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster]:
+    """The clusters of a kubeconfig: one with a single context is called `name`, those of several as their contexts.
+
+    Raises:
+        FindingError: it is not a kubeconfig, or a context names what is not there.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise FindingError(f"{origin}: not YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
+        raise FindingError(f"{origin}: contexts: a kubeconfig must have a list of contexts")
+    contexts = document["contexts"]
+    return [
+        FoundCluster(chosen, origin, _only(document, context, chosen, origin))
+        for context in contexts
+        for chosen in [name if name and len(contexts) == 1 else str(_get(context, "name", origin))]
+    ]
+
+
+def from_kubeconfig_file(text: str, file_name: str) -> list[FoundCluster]:
+    """The clusters of a file of a folder; one with a single context is called as the file, without its ending.
+
+    Raises:
+        FindingError: as `from_kubeconfig`.
+    """
+    stem = next((file_name.removesuffix(each) for each in _SUFFIXES if file_name.endswith(each)), file_name)
+    return from_kubeconfig(text, f"file {file_name}", stem)
+
+
+def from_kubeconfig_secret(secret: JsonView) -> list[FoundCluster]:
+    """The clusters of a Secret with a kubeconfig, called as its label says.
+
+    Raises:
+        FindingError: it has no kubeconfig, or no usable one.
+    """
+    origin = _origin("Secret", secret)
+    labels = secret["metadata"].get("labels") or {}
+    name = labels.get(CLUSTER_LABEL) or labels.get(CLUSTER_API_LABEL) or secret["metadata"]["name"]
+    data = _decoded(secret, origin)
+    for key in KUBECONFIG_KEYS:
+        if key in data:
+            return from_kubeconfig(data[key], origin, name)
+    raise FindingError(f"{origin}: data: no key {' or '.join(KUBECONFIG_KEYS)} with a kubeconfig")
+
+
+def _only(document: Json, context: Json, name: str, origin: str) -> Json:
+    """A kubeconfig with this context alone, which refers to no file that is not named absolutely."""
+    inner = _get(context, "context", origin)
+    cluster = _named(document, "clusters", _get(inner, "cluster", origin), origin)
+    user_name = inner.get("user") or ""
+    user = _named(document, "users", user_name, origin) if user_name else {}
+    return _kubeconfig(name, cluster.get("cluster") or {}, user.get("user") or {})
+
+
+def _named(document: Json, part: str, name: str, origin: str) -> Json:
+    for each in document.get(part) or ():
+        if isinstance(each, dict) and each.get("name") == name:
+            return each
+    raise FindingError(f"{origin}: {part}: {name!r}, which a context names, is not there")
+
+
+def _get(mapping: Any, key: str, origin: str) -> Any:
+    if not isinstance(mapping, dict) or not mapping.get(key):
+        raise FindingError(f"{origin}: contexts: each needs {key!r}")
+    return mapping[key]
+
+
+# --- Argo CD ----------------------------------------------------------------------------------------------------------
+
+
+def from_argocd_secret(secret: JsonView) -> list[FoundCluster]:
+    """The cluster of one of Argo CD's cluster Secrets.
+
+    Raises:
+        FindingError: a field is missing or cannot be used.
+
+    Source: argo-cd pkg/apis/application/v1alpha1/types.go `ClusterConfig` and `RawRestConfig`.
+    """
+    origin = _origin("Secret", secret)
+    data = _decoded(secret, origin)
+    server, name = data.get("server", ""), data.get("name", "").strip()
+    if not server:
+        raise FindingError(f"{origin}: data.server: Required value")
+    try:
+        config = json.loads(data.get("config") or "{}")
+    except ValueError as error:
+        raise FindingError(f"{origin}: data.config: not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise FindingError(f"{origin}: data.config: must be a JSON object")
+    name = name or secret["metadata"]["name"]
+    if server.rstrip("/") == _IN_CLUSTER_SERVER and not config.get("bearerToken"):
+        return [FoundCluster(name, origin, None)]
+    tls = config.get("tlsClientConfig") or {}
+    cluster = _given(
+        {
+            "server": server,
+            "insecure-skip-tls-verify": tls.get("insecure"),
+            "tls-server-name": tls.get("serverName"),
+            "certificate-authority-data": tls.get("caData"),
+            "proxy-url": config.get("proxyUrl"),
+        }
+    )
+    user = _given({"client-certificate-data": tls.get("certData"), "client-key-data": tls.get("keyData")})
+    return [FoundCluster(name, origin, _kubeconfig(name, cluster, user | _argocd_user(config, origin)))]
+
+
+def _argocd_user(config: JsonView, origin: str) -> Json:
+    if (aws := config.get("awsAuthConfig")) is not None:
+        role = ["--role-arn", aws["roleARN"]] if aws.get("roleARN") else []
+        command = ["aws", "--cluster-name", str(aws.get("clusterName") or ""), *role]
+        return {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1beta1",
+                "command": "argocd-k8s-auth",
+                "args": command,
+            }
+        }
+    if (plugin := config.get("execProviderConfig")) is not None:
+        if not plugin.get("command"):
+            raise FindingError(f"{origin}: data.config: execProviderConfig.command: Required value")
+        given = {
+            "command": plugin["command"],
+            "apiVersion": plugin.get("apiVersion") or "client.authentication.k8s.io/v1",
+        }
+        envs = [{"name": name, "value": value} for name, value in (plugin.get("env") or {}).items()]
+        return {"exec": given | _given({"args": plugin.get("args"), "env": envs})}
+    return _given(
+        {"token": config.get("bearerToken"), "username": config.get("username"), "password": config.get("password")}
+    )
+
+
+# --- ClusterProfile ---------------------------------------------------------------------------------------------------
+
+
+def providers_of(text: str, origin: str) -> list[AccessProvider]:
+    """The providers of a `--clusterprofile-provider-file`.
+
+    Raises:
+        FindingError: it is not JSON, or a provider has no name or no command.
+
+    Source: cluster-inventory-api pkg/access/config.go `Config`, `Provider`.
+    """
+    try:
+        document = json.loads(text)
+        listed = document["providers"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FindingError(f"{origin}: must be JSON with a list `providers`") from error
+    found = []
+    for number, each in enumerate(listed or ()):
+        plugin = each.get("execConfig") or {}
+        if not each.get("name") or not plugin.get("command"):
+            raise FindingError(f"{origin}: providers[{number}]: needs `name` and `execConfig.command`")
+        policies = each.get("profileSourcedCLIArgsPolicy") or "", each.get("profileSourcedEnvVarsPolicy") or ""
+        found.append(AccessProvider(each["name"], plugin, *policies))
+    return found
+
+
+def from_cluster_profile(profile: JsonView, providers: Sequence[AccessProvider]) -> list[FoundCluster]:
+    """The cluster of a ClusterProfile, reached by the first provider of the file that it has.
+
+    Raises:
+        FindingError: it has none of the providers, or what it adds to the plugin cannot be used.
+
+    Source: cluster-inventory-api pkg/access/config.go `BuildConfigFromCP`.
+    """
+    origin, name = _origin("ClusterProfile", profile), profile["metadata"]["name"]
+    status = profile.get("status") or {}
+    # The deprecated field first, so that one in `accessProviders` of the same name counts.
+    offered = {each["name"]: each for each in status.get("credentialProviders") or ()}
+    offered |= {each["name"]: each for each in status.get("accessProviders") or ()}
+    provider = next((each for each in providers if each.name in offered), None)
+    if provider is None:
+        known, has = (", ".join(sorted(names)) or "none" for names in ({each.name for each in providers}, offered))
+        raise FindingError(f"{origin}: status.accessProviders: has {has}; the provider file has {known}")
+    cluster = offered[provider.name].get("cluster") or {}
+    if not cluster.get("server"):
+        raise FindingError(f"{origin}: status.accessProviders: {provider.name}: cluster.server: Required value")
+    extensions = {each["name"]: each.get("extension") for each in cluster.get("extensions") or ()}
+    plugin = _plugin(provider, extensions, origin)
+    kept = ("server", "certificate-authority-data", "proxy-url", "tls-server-name")
+    reached = _given({key: cluster.get(key) for key in kept})
+    if (settings := extensions.get(_EXEC_CONFIG)) is not None:
+        reached["extensions"] = [{"name": _EXEC_CONFIG, "extension": settings}]
+    return [FoundCluster(name, origin, _kubeconfig(name, reached, {"exec": plugin}), _trouble(status))]
+
+
+def _plugin(provider: AccessProvider, extensions: Mapping[str, Any], origin: str) -> Json:
+    """The provider's plugin, with what the profile adds, as far as the provider's policies allow that."""
+    plugin = dict(provider.exec_config) | {"interactiveMode": "Never"}
+    plugin.setdefault("apiVersion", "client.authentication.k8s.io/v1")
+    args, envs = list(plugin.get("args") or ()), {each["name"]: each["value"] for each in plugin.get("env") or ()}
+    if _MORE_ARGS in extensions and provider.args_policy not in ("", "Ignore"):
+        if provider.args_policy != "Append":
+            raise FindingError(
+                f"provider {provider.name}: profileSourcedCLIArgsPolicy {provider.args_policy!r}: not known"
+            )
+        args += _strings(extensions[_MORE_ARGS], _MORE_ARGS, origin)
+    if _MORE_ENVS in extensions and provider.envs_policy not in ("", "Ignore"):
+        given = extensions[_MORE_ENVS]
+        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+            raise FindingError(f"{origin}: extension {_MORE_ENVS}: must map names to texts")
+        match provider.envs_policy:
+            case "AppendIfNotExists":
+                envs = given | envs
+            case "Replace":
+                envs = envs | given
+            case other:
+                raise FindingError(f"provider {provider.name}: profileSourcedEnvVarsPolicy {other!r}: not known")
+    plugin["args"], plugin["env"] = args, [{"name": name, "value": value} for name, value in envs.items()]
+    return plugin
+
+
+def _strings(value: Any, what: str, origin: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise FindingError(f"{origin}: extension {what}: must be a list of texts")
+    return value
+
+
+def _trouble(status: JsonView) -> str:
+    """What the conditions of a ClusterProfile say is wrong: its control plane is not known to be healthy."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == _HEALTHY and condition.get("status") != "True":
+            message = condition.get("message") or condition.get("reason") or ""
+            return f"{_HEALTHY} is {condition.get('status')}: {message}".rstrip(": ")
+    return ""
+
+
+# --- what they share --------------------------------------------------------------------------------------------------
+
+
+def _kubeconfig(name: str, cluster: JsonView, user: JsonView) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": dict(cluster)}],
+        "users": [{"name": name, "user": dict(user)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+
+
+def _decoded(secret: JsonView, origin: str) -> dict[str, str]:
+    """A Secret's data as texts.
+
+    Raises:
+        FindingError: a value is not text.
+    """
+    found = {}
+    for key, value in (secret.get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(value, validate=True).decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError, TypeError) as error:
+            raise FindingError(f"{origin}: data.{key}: not text in base64") from error
+    return found
+
+
+def _origin(kind: str, item: JsonView) -> str:
+    metadata = item["metadata"]
+    return f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _given(values: JsonView) -> Json:
+    """Those that have a value."""
+    return {key: value for key, value in values.items() if value}

@@ -1,0 +1,128 @@
+"""Clusters that come and go while observer and reconciler run: nothing else notices."""
+
+import asyncio
+from pathlib import Path
+
+import yaml
+
+from fleethpa.simulator.kubeconfig import kubeconfig
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from reconciler.apply.reconcilerconfig import ObserverConfig, ReconcilerConfig
+from reconciler.apply.reconcilerprocess import Reconciler
+from reconciler.clusters.finding import ClusterSources
+from reconciler.observer.observerprocess import Observer
+from schemas.autoscalers import AutoscalerList
+from schemas.outcomes import Outcome
+from schemas.scales import ClusterReport, Heartbeat, Serving
+from tests.pipeline.cluster_rig import Rig, deployment, hpa, rig, running
+
+
+def put(folder: Path, sim: SimulatedCluster) -> None:
+    """Write a cluster's kubeconfig as tools do: aside, then renamed."""
+    aside = folder / ".new"
+    aside.write_text(yaml.safe_dump(kubeconfig([sim])))
+    aside.rename(folder / f"{sim.name}.yaml")
+
+
+def observer(made: Rig, sources: ClusterSources) -> Observer:
+    config = ObserverConfig(
+        kafka=made.kafka, clusters=(), found=sources, sync_period_ms=1_000, heartbeat_ms=500, watch_s=30
+    )
+    return Observer(config)
+
+
+def reports(made: Rig, cluster: str) -> list[ClusterReport]:
+    return [each for each in made.topics.of(ClusterReport) if each.cluster == cluster]
+
+
+async def test_a_cluster_of_a_folder_comes_and_goes_and_the_other_notices_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with rig(tmp_path, ("east", "west")) as made:
+        topics, sims = made.topics, made.sims
+        for sim in sims.values():
+            sim.apply(deployment("web", 2))
+            sim.apply(hpa("web"))
+        put(folder, sims["east"])
+        async with running(observer(made, ClusterSources(folder=str(folder))), asyncio.Event()):
+            await topics.until(lambda: topics.of(AutoscalerList, "east"), "east is observed")
+            assert not topics.of(AutoscalerList, "west")
+            session = (await topics.until(lambda: reports(made, "east"), "its report"))[-1].session
+
+            put(folder, sims["west"])
+            await topics.until(lambda: topics.of(AutoscalerList, "west"), "west has come")
+
+            (folder / "west.yaml").unlink()
+            await topics.until(lambda: reports(made, "west")[-1].stopped, "west has left")
+            [trouble] = reports(made, "west")[-1].troubles
+            assert (trouble.part, trouble.error) == ("membership", "file west.yaml no longer names it")
+            farewell = Heartbeat(session=session)
+            await topics.until(lambda: topics.of(Heartbeat, "west")[-1] == farewell, "the farewell of west")
+
+            beats = len(topics.of(Heartbeat, "east"))
+            await topics.until(lambda: len(topics.of(Heartbeat, "east")) > beats + 1, "east is still observed")
+            assert {each.session for each in reports(made, "east")} == {session}
+            assert not any(each.stopped or each.troubles for each in reports(made, "east"))
+            assert len(topics.of(AutoscalerList, "east")) == 1
+            asked = len(sims["west"].api.audit)
+            await topics.until(lambda: len(topics.of(Heartbeat, "east")) > beats + 4, "time goes on")
+            assert len(sims["west"].api.audit) == asked
+
+            put(folder, sims["west"])
+            lists = len(topics.of(AutoscalerList, "west"))
+            await topics.until(lambda: len(topics.of(AutoscalerList, "west")) > lists, "west is back")
+            await topics.until(lambda: not reports(made, "west")[-1].stopped, "and its report says so")
+
+
+async def test_a_file_that_is_half_written_changes_nothing_and_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with rig(tmp_path) as made:
+        made.sims["east"].apply(hpa("web"))
+        put(folder, made.sims["east"])
+        part = observer(made, ClusterSources(folder=str(folder)))
+        async with running(part, asyncio.Event()):
+            await made.topics.until(lambda: made.topics.of(AutoscalerList, "east"), "east is observed")
+            (folder / "east.yaml").write_text("contexts: [")
+            await made.topics.until(lambda: any("not YAML" in each for each in part.health.notes()), "the mistake")
+            beats = len(made.topics.of(Heartbeat, "east"))
+            await made.topics.until(lambda: len(made.topics.of(Heartbeat, "east")) > beats + 2, "it is still observed")
+            put(folder, made.sims["east"])
+            await made.topics.until(lambda: not part.health.notes(), "the mistake is mended")
+            assert not any(each.stopped for each in reports(made, "east"))
+
+
+async def test_a_reconciler_serves_a_cluster_from_when_it_comes_until_it_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with rig(tmp_path, ("east", "west")) as made:
+        topics, sims = made.topics, made.sims
+        for sim in sims.values():
+            sim.apply(deployment("web", 2))
+            sim.apply(hpa("web"))
+        put(folder, sims["east"])
+        config = ReconcilerConfig(
+            kafka=made.kafka, clusters=(), found=ClusterSources(folder=str(folder)), heartbeat_ms=300
+        )
+
+        def served() -> list[str]:
+            told = topics.of(Serving)
+            return list(told[-1].clusters) if told else []
+
+        async with running(Reconciler(config), asyncio.Event()):
+            await topics.until(lambda: served() == ["east"], "east is served")
+            put(folder, sims["west"])
+            await topics.until(lambda: served() == ["east", "west"], "west is served")
+            wanted = await made.decider.wants(sims["west"], "web", 4)
+            ended = await topics.until(lambda: topics.of(Outcome, "west"), "an outcome")
+            assert (ended[-1].decision, ended[-1].result) == (wanted.id, "applied")
+
+            (folder / "west.yaml").unlink()
+            await topics.until(lambda: served() == ["east"], "west is no longer served")
+            await made.decider.wants(sims["west"], "web", 6)
+            wanted = await made.decider.wants(sims["east"], "web", 5)
+            ended = await topics.until(lambda: topics.of(Outcome, "east"), "east goes on")
+            assert (ended[-1].decision, ended[-1].result) == (wanted.id, "applied")
+            live = sims["west"].store.get(("deployments.apps", "shop", "web"))
+            assert live is not None
+            assert live["spec"]["replicas"] == 4
