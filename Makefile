@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-policies manifests sbom lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ format: setup  ## Rewrite the code in the project's format
 
 bench: setup  ## Speed and memory: evaluations, folding, the whole pipeline
 	$(BIN)/python -m tests.bench
+
+HPAS ?= 2000
+CLUSTERS ?= 20
+BROKER ?= kafka
+bench-fleet: setup  ## The whole way with a generated fleet (HPAS, CLUSTERS, BROKER=embedded): CPU, memory, latency, a load step
+	$(BIN)/python -m tests.bench.fleet --hpas $(HPAS) --clusters $(CLUSTERS) --broker $(BROKER)
 
 bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature
 	$(BIN)/python -m tests.bench.policies

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
+import msgspec
 from kubernetes.aio.client import ApiClient
 
 from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
@@ -116,7 +117,7 @@ class ClusterClient:
         if not 200 <= response.status < 300:
             raise await self._refused(response, data, method, path)
         try:
-            decoded = json.loads(data)
+            decoded = _decoded(data)
         except ValueError as error:
             raise UnreachableError(f"{method} {path}: the answer is not JSON: {error}") from error
         if not isinstance(decoded, dict):
@@ -274,9 +275,21 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest.append(last)
 
 
+def _decoded(data: bytes) -> Any:
+    """Read JSON as Python's own reader does, which is asked where the fast one refuses, for instance half a surrogate.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)
+
+
 def _event(line: bytes) -> dict[str, Any]:
     try:
-        event = json.loads(line)
+        event = _decoded(line)
         kind, found = event["type"], event["object"]
         _ = found["metadata"] if kind != "ERROR" else found.keys()
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,9 +1,9 @@
 """One record of a public topic in, pieces for the log and refusals out. Whatever the bytes are, nothing is raised."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from schemas import topics
+from schemas.entries import PublicRecord
 from schemas.samples import Point, Samples
 from streams.ingest import messageformats, otlp, otlp_json, own, prometheus, topickinds
 from streams.ingest.bodies import SourcePlace, normalize
@@ -14,6 +14,9 @@ from streams.ingest.series import SourceSeries
 
 MAX_POINTS_PER_ENTRY = 500
 """Pushed points in one entry of the log; some 100 KB."""
+
+_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES})
+"""Topics whose bodies hold no free JSON, so that a decoder of their types reads what a reader of any JSON would."""
 
 _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
 
@@ -34,10 +37,14 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
         found.format = messageformats.OTLP_PROTO
         _foreign(otlp.read_protobuf(value), raw, resolver, found)
         return
+    if raw.topic in _TYPED and (known := own.read_as_written(value)) is not None:
+        found.format = messageformats.RECORD
+        _record(known, raw, found)
+        return
     document = messageformats.parse_document(value)
     found.format = messageformats.of_document(document)
     if found.format == messageformats.RECORD:
-        _record(document, raw, found)
+        _record(own.read_record(document), raw, found)
     elif found.format == messageformats.SAMPLE:
         _take(found, [own.read_sample(document, found.time_ms)], raw.topic)
     elif found.format == messageformats.OTLP_JSON:
@@ -46,8 +53,7 @@ def _convert(raw: RawRecord, resolver: Resolver, found: Conversion) -> None:
         _foreign([prometheus.read(document)], raw, resolver, found)
 
 
-def _record(document: dict[str, Any], raw: RawRecord, found: Conversion) -> None:
-    record = own.read_record(document)
+def _record(record: PublicRecord, raw: RawRecord, found: Conversion) -> None:
     if not 0 <= record.time <= MAX_TIME_MS:
         raise Refusal("badTime", f"time is {record.time}: expected milliseconds since 1970, up to the year 9999")
     found.time_ms = record.time or found.time_ms

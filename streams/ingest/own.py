@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from schemas.codec import encode
 from schemas.entries import VERSION, PublicRecord
 from schemas.samples import MetricType, Point
 from streams.ingest.keynames import check_cluster, check_namespace, check_text
@@ -12,6 +13,7 @@ from streams.ingest.pieces import Refusal
 from streams.ingest.points import time_to_ms, to_milli
 
 T = TypeVar("T")
+_RECORD = msgspec.json.Decoder(PublicRecord)
 
 
 class ObjectReference(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,6 +70,18 @@ def read_record(document: dict[str, Any]) -> PublicRecord:
     """
     check_version(document)
     return _convert(document, PublicRecord)
+
+
+def read_as_written(value: bytes) -> PublicRecord | None:
+    """Read a record that fleethpa's own encoder wrote; None: it may be one of ours, but not byte for byte.
+
+    Equal bytes prove in one go that no field is unknown and no key duplicate.
+    """
+    try:
+        record = _RECORD.decode(value)
+        return record if record.v == VERSION and encode(record) == value else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def read_sample(document: dict[str, Any], record_time_ms: int) -> tuple[str, str, Point]:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from schemas.samples import Answers, MetricAnswer, Point, Samples
-from streams.ingest.keynames import check_namespace, check_object, check_text
+from schemas.samples import Answers, MetricAnswer, PodUsage, PodValue, Point, Samples
+from streams.ingest.keynames import check_namespace, check_object, check_text, is_object
 from streams.ingest.numberchecks import MAX_CHUNKS, MAX_I64, check_i64, check_moment, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 from streams.ingest.points import check_time
@@ -46,23 +46,26 @@ def _answer(answer: MetricAnswer) -> None:
         check_range(answer.parts, "parts", 1, MAX_CHUNKS)
         check_range(answer.part, "part", 0, answer.parts - 1)
     for usage in answer.usages:
-        _sample_of_pod(usage.pod, usage.time, usage.window_ms)
+        _check_pod(usage)
         for container, amounts in usage.containers:
             for resource, milli in amounts.items():
                 if not -MAX_I64 <= milli <= MAX_I64:
                     raise Refusal("outOfRange", f"{resource} of {usage.pod}/{container} does not fit 64 bit")
     for value in answer.values:
-        _sample_of_pod(value.pod, value.time, value.window_ms)
+        _check_pod(value)
         check_i64(value.milli, f"value of {value.pod}")
     for milli, time_ms in answer.items:
         check_i64(milli, "items")
         check_moment(time_ms, "time of an item")
 
 
-def _sample_of_pod(pod: str, time_ms: int, window_ms: int) -> None:
-    check_object(pod, "pod")
-    check_moment(time_ms, "time")
-    check_range(window_ms, "windowMs", -MAX_TIME_MS, MAX_TIME_MS)  # a negative one counts, as upstream has it
+def _check_pod(sample: PodUsage | PodValue) -> None:
+    # A negative window counts, as upstream has it.
+    if is_object(sample.pod) and 0 <= sample.time <= MAX_TIME_MS and -MAX_TIME_MS <= sample.window_ms <= MAX_TIME_MS:
+        return
+    check_object(sample.pod, "pod")
+    check_moment(sample.time, "time")
+    check_range(sample.window_ms, "windowMs", -MAX_TIME_MS, MAX_TIME_MS)
 
 
 def check_point(point: Point) -> None:

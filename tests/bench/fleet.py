@@ -1,0 +1,315 @@
+"""The whole way with a large fleet: observer, ingest, decider and reconciler processes on a broker, `make bench-fleet`.
+
+Figures of CPU time are those of fleethpa's own processes, per 1,000 evaluations: the fleet and the broker are others'.
+On a machine with fewer cores than this needs, the share of HPAs evaluated per period and all latencies suffer, CPU time
+per evaluation hardly does.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from fleethpa.simulator.broker import EmbeddedBroker
+from runtime.kafkaclients import running_producer
+from schemas import topics
+from schemas.codec import encode
+from schemas.connection import KafkaSettings
+from schemas.entries import VERSION, PublicRecord
+from schemas.settings import ClusterSettings, SettingsSet
+from tests.bench.fleetworld import kubeconfig
+from tests.kafka.broker import KafkaBroker
+
+ROOT = Path(__file__).parents[2]
+PERIOD_S = 15
+PARTS = ("observer", "ingest", "decider", "reconciler")
+STORED = Path(__file__).with_name("fleet-baseline.json")
+NOISE = 1.5
+"""Ratios that are this much worse than the stored ones are told loudly."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    hpas: int
+    clusters: int
+    pods: int
+    broker: str
+    partitions: int
+    deciders: int
+    seconds: float
+    start_s: float
+    step: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds and resident MiB of a process."""
+
+    cpu_s: float
+    memory_mib: float
+
+
+def usage(pid: int) -> Usage:
+    """Look at a process; one that has ended used nothing."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return Usage(cpu_s, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+
+
+@contextmanager
+def running(folder: Path, name: str, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process with its output in a file of its name, and end it."""
+    with (folder / name).open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def brokers(plan: Plan, folder: Path) -> Iterator[tuple[str, int | None]]:
+    """Run the broker; gives its address, and its process if it is one of its own."""
+    if plan.broker == "embedded":
+        with EmbeddedBroker() as embedded:
+            embedded.ensure_topics([topic.name for topic in topics.TOPICS])
+            yield embedded.bootstrap, None
+        return
+    with KafkaBroker(folder / "kafka") as kafka:
+        make = ("topics", "init", "--partitions", str(plan.partitions), "--replication-factor", "1", "--yes")
+        command = [sys.executable, "-m", "fleethpa", *make, "--brokers", kafka.bootstrap]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        yield kafka.bootstrap, kafka._running().pid
+
+
+class FleetRun:
+    """The processes of a run, and what the fleet saw of them."""
+
+    def __init__(self, plan: Plan, folder: Path, stack: ExitStack) -> None:
+        self.plan, self.folder, self.stack = plan, folder, stack
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def start(self) -> None:
+        """Start everything; the fleet is not yet evaluated."""
+        plan = self.plan
+        self.address, broker = self.stack.enter_context(brokers(plan, self.folder))
+        self.broker_pid = broker
+        partitions = plan.partitions if broker is not None else 4
+        fleet = ("--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods))
+        self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
+        self.port = int(await self._line("fleet"))
+        config = self.folder / "kubeconfig"
+        config.write_text("\n".join(kubeconfig(self.port, plan.clusters)))
+        await self._enforce()
+        reach = ("--brokers", self.address, "--log-level", "warning")
+        clusters = ("--kubeconfig", str(config))
+        self._run("ingest", "fleethpa", "run", "ingest", *reach)
+        for number in range(plan.deciders):
+            self._run("decider" + str(number or ""), "fleethpa", "run", "decider", *reach)
+        self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
+        self._run("observer", "fleethpa", "run", "observer", *reach, *clusters)
+
+    async def _enforce(self) -> None:
+        settings = ClusterSettings(default_mode="enforce", native_controller="absent")
+        body = SettingsSet(cluster="*", settings=settings)
+        record = encode(PublicRecord(v=VERSION, time=int(time.time() * 1000), entries=[body]))
+        async with running_producer(KafkaSettings(bootstrap_servers=self.address)) as producer:
+            await producer.send_and_wait(topics.SETTINGS, record, key=b"*", partition=0)
+
+    def _run(self, name: str, *command: str) -> None:
+        self.processes[name] = self.stack.enter_context(running(self.folder, name, *command))
+
+    async def _line(self, name: str) -> str:
+        async with asyncio.timeout(120):
+            while not (text := (self.folder / name).read_text()).endswith("\n"):
+                self.check()
+                await asyncio.sleep(0.1)
+        return text.strip()
+
+    def check(self) -> None:
+        """Fail if a process has ended."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                said = (self.folder / name).read_text(errors="replace")[-2_000:]
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{said}")
+
+    async def ask(self, what: str) -> dict[str, Any]:
+        """Ask the fleet."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{self.port}/_bench/{what}") as got,
+        ):
+            found: dict[str, Any] = orjson.loads(await got.read())
+            return found
+
+    async def until_evaluated(self) -> float:
+        """Wait until nearly every HPA was evaluated; gives how long that took, in seconds."""
+        began = time.monotonic()
+        while time.monotonic() - began < self.plan.start_s:
+            self.check()
+            if (await self.ask("stats"))["hpas"] >= 0.99 * self.plan.hpas:
+                break
+            await asyncio.sleep(1)
+        return time.monotonic() - began
+
+    def look(self) -> dict[str, Usage]:
+        """CPU time and memory of every process until now."""
+        pids = {name: process.pid for name, process in self.processes.items()}
+        if self.broker_pid is not None:
+            pids["broker"] = self.broker_pid
+        return {name: usage(pid) for name, pid in pids.items()}
+
+
+async def measure(plan: Plan) -> dict[str, Any]:
+    """Run the fleet and give what was measured."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleethpa-fleet-")))
+        run = FleetRun(plan, folder, stack)
+        await run.start()
+        started_s = await run.until_evaluated()
+        await asyncio.sleep(PERIOD_S)
+        await run.ask("reset")
+        before, began = run.look(), time.monotonic()
+        await asyncio.sleep(plan.seconds)
+        seen, after, took_s = await run.ask("stats"), run.look(), time.monotonic() - began
+        run.check()
+        stepped: dict[str, Any] = {}
+        if plan.step:
+            await run.ask(f"step/{plan.step}")
+            await asyncio.sleep(3 * PERIOD_S)
+            stepped = await run.ask("stepped")
+    return report(plan, before, after, seen, took_s) | {"started_s": round(started_s, 1), "step": stepped}
+
+
+def report(
+    plan: Plan, before: Mapping[str, Usage], after: Mapping[str, Usage], seen: Mapping[str, Any], took_s: float
+) -> dict[str, Any]:
+    """Put what was measured in relation to the evaluations."""
+    evaluations = sum(count for kind, count in seen["decisions"].items() if kind != "completion")
+    thousands = max(evaluations, 1) / 1000
+    return {
+        "hpas": plan.hpas,
+        "clusters": plan.clusters,
+        "broker": plan.broker,
+        "deciders": plan.deciders,
+        "evaluations": evaluations,
+        "evaluations_per_s": round(evaluations / took_s, 1),
+        "share_evaluated": round(evaluations / (plan.hpas * took_s / PERIOD_S), 3),
+        "share_short": round(seen["decisions"].get("short", 0) / max(evaluations, 1), 3),
+        "cpu_s_per_1000": {
+            name: round((now.cpu_s - before[name].cpu_s) / thousands, 3) for name, now in sorted(after.items())
+        },
+        "memory_mib": {name: round(now.memory_mib) for name, now in sorted(after.items())},
+        "decision_bytes": round(seen["decision_bytes"] / max(evaluations, 1)),
+        "api_bytes_per_evaluation": round(sum(seen["bytes_out"].values()) / max(evaluations, 1)),
+        "api_requests": seen["requests"],
+        "sample_to_decision_ms": seen["decided_ms"],
+        "sample_to_write_ms": seen["written_ms"],
+    }
+
+
+def table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Print a report for people."""
+    yield (
+        f"{found['hpas']:,} HPAs, {found['clusters']} clusters, {found['broker']} broker, "
+        f"{found['deciders']} decider(s): {found['evaluations']:,} evaluations, {found['evaluations_per_s']}/s"
+    )
+    share, short = found["share_evaluated"], found["share_short"]
+    yield f"  evaluated per period      {share:.1%} of the HPAs; {short:.0%} of the decisions are short"
+    yield f"  first evaluations of all  {found['started_s']} s after the start"
+    yield "  process        CPU s per 1,000 evaluations   MiB"
+    for name, cpu_s in found["cpu_s_per_1000"].items():
+        yield f"  {name:<14} {cpu_s:>27.3f} {found['memory_mib'][name]:>5}"
+    own = sum(cpu_s for name, cpu_s in found["cpu_s_per_1000"].items() if name not in ("fleet", "broker"))
+    yield f"  {'fleethpa':<14} {own:>27.3f}"
+    for what in ("sample_to_decision_ms", "sample_to_write_ms"):
+        count, *figures = found[what]
+        yield f"  {what:<25} p50 / p99 / max {' / '.join(map(str, figures)) or '-'} of {count}"
+    if found["step"]:
+        count, *figures = found["step"]["last_write_ms"]
+        yield (
+            f"  load step on {found['step']['stepped']} HPAs: {count} written, last write p50 / p99 / max "
+            f"{' / '.join(map(str, figures)) or '-'} ms after it"
+        )
+    yield (
+        f"  bytes per evaluation      decisions {found['decision_bytes']}, "
+        f"API servers {found['api_bytes_per_evaluation']}"
+    )
+
+
+def worse_than_stored(found: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """Name the ratios that are much worse than the stored ones: what a process needs, by the fleet's servers.
+
+    Ratios, since another machine, or the same with other work, is faster or slower as a whole.
+    """
+    told = []
+    now, then = found["cpu_s_per_1000"], stored["cpu_s_per_1000"]
+    for name in PARTS:
+        ratio, before = now[name] / now["fleet"], then[name] / then["fleet"]
+        if ratio > NOISE * before:
+            told.append(f"{name}: {ratio:.2f} of the fleet's CPU time, {before:.2f} stored")
+    if found["share_evaluated"] < 0.9 * stored["share_evaluated"]:
+        told.append(f"evaluated per period: {found['share_evaluated']:.2f}, {stored['share_evaluated']:.2f} stored")
+    return told
+
+
+def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
+    parser.add_argument("--hpas", type=int, default=2_000)
+    parser.add_argument("--clusters", type=int, default=20)
+    parser.add_argument("--pods", type=int, default=5, help="pods per HPA")
+    parser.add_argument("--broker", choices=("kafka", "embedded"), default="kafka")
+    parser.add_argument("--partitions", type=int, default=24, help="of the log on Apache Kafka")
+    parser.add_argument("--deciders", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured stretch")
+    parser.add_argument("--start-seconds", type=float, default=240.0, help="how long the fleet may take to start")
+    parser.add_argument("--step", type=int, default=1_000, help="HPAs whose load rises at once; 0: no step")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
+    parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")
+    given = parser.parse_args(arguments)
+    plan = Plan(
+        given.hpas,
+        given.clusters,
+        given.pods,
+        given.broker,
+        given.partitions,
+        given.deciders,
+        given.seconds,
+        given.start_seconds,
+        min(given.step, given.hpas // 2),
+    )
+    return plan, given
+
+
+def main(arguments: list[str]) -> int:
+    """Run and print."""
+    plan, given = plan_of(arguments)
+    found = asyncio.run(measure(plan))
+    for line in table(found):
+        sys.stdout.write(line + "\n")
+    if given.json:
+        given.json.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    if given.compare and STORED.exists():
+        for line in worse_than_stored(found, orjson.loads(STORED.read_bytes())):
+            sys.stdout.write(f"!!! MUCH WORSE THAN STORED: {line}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,495 @@
+"""A fleet behind HTTP servers that answer as API servers do, at low cost: `python -m tests.bench.fleetworld`.
+
+One process is all clusters, told apart by the first element of the path. Answers are put together from texts, not from
+objects. Pods start, become ready and go; workloads follow what is written to `/scale`; load follows a recorded trace.
+It also reads the decisions topic, since it alone knows when it gave which sample.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, unquote
+
+import orjson
+from aiokafka import TopicPartition
+
+from runtime.kafkaclients import reader
+from schemas import topics
+from schemas.connection import KafkaSettings
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+HPAS_PER_NAMESPACE = 10
+REQUEST_MILLI, TARGET_PERCENT = 250, 60
+READY_AFTER_MS = 10_000
+CHURN_PER_HOUR = 0.02
+ROLLING_SHARE, ROLLING_S = 0.05, 300
+"""So large a share of the workloads is rolled out anew, one pod after the other, in each such time."""
+STEP_FACTOR = 2.5
+
+
+def rfc3339(time_ms: int) -> str:
+    """Write a time as Kubernetes does."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms / 1000))
+
+
+def load_trace() -> list[float]:
+    """Give a recorded load, one value per second, with a mean of 1."""
+    values = [float(line) for line in (TRACES / "autothrottle-diurnal.txt").read_text().split()]
+    mean = sum(values) / len(values)
+    return [value / mean for value in values]
+
+
+class Workload:
+    """A Deployment with its pods and its HPA."""
+
+    __slots__ = (
+        "born",
+        "cluster",
+        "demand",
+        "hpa_status",
+        "index",
+        "name",
+        "namespace",
+        "phase",
+        "pods",
+        "replicas",
+        "version",
+    )
+
+    def __init__(self, index: int, cluster: str, namespace: str, replicas: int, chance: random.Random) -> None:
+        self.index, self.cluster, self.namespace, self.name = index, cluster, namespace, f"app-{index:06d}"
+        self.replicas, self.born, self.version, self.hpa_status = replicas, 0, 1, b"{}"
+        self.pods: dict[str, int] = {}
+        """Name -> when it started, Unix ms."""
+        self.demand = replicas * REQUEST_MILLI * TARGET_PERCENT / 100 * chance.uniform(0.9, 1.1)
+        self.phase = chance.randrange(3_600)
+
+    def new_pod(self, now_ms: int) -> str:
+        """Add a pod; gives its name."""
+        self.born += 1
+        name = f"{self.name}-6f7d9c{self.index % 977:04x}-{self.born:05x}"
+        self.pods[name] = now_ms
+        return name
+
+    def deployment(self) -> bytes:
+        """The Deployment's JSON."""
+        return (
+            f'{{"metadata":{{"name":"{self.name}","namespace":"{self.namespace}","uid":"d-{self.name}",'
+            f'"resourceVersion":"{self.version}","generation":1,"labels":{{"app":"{self.name}"}}}},'
+            f'"spec":{{"replicas":{self.replicas},"selector":{{"matchLabels":{{"app":"{self.name}"}}}}}},'
+            f'"status":{{"observedGeneration":1,"replicas":{len(self.pods)},"readyReplicas":{len(self.pods)}}}}}'
+        ).encode()
+
+    def scale(self) -> bytes:
+        """The scale's JSON."""
+        return (
+            f'{{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{{"name":"{self.name}","namespace":'
+            f'"{self.namespace}","uid":"d-{self.name}","resourceVersion":"{self.version}"}},"spec":{{"replicas":'
+            f'{self.replicas}}},"status":{{"replicas":{len(self.pods)},"selector":"app={self.name}"}}}}'
+        ).encode()
+
+    def hpa(self) -> bytes:
+        """The HPA's JSON."""
+        return (
+            f'{{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{{"name":"{self.name}",'
+            f'"namespace":"{self.namespace}","uid":"00000000-0000-4000-8000-{self.index:012d}","resourceVersion":'
+            f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"}},"spec":{{"scaleTargetRef":{{"kind":'
+            f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":20,"metrics":'
+            '[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":'
+            f"{TARGET_PERCENT}}}}}}}],"
+            '"behavior":{"scaleUp":{"stabilizationWindowSeconds":0,"selectPolicy":"Max","policies":[{"type":"Pods",'
+            '"value":4,"periodSeconds":15},{"type":"Percent","value":100,"periodSeconds":15}]},"scaleDown":'
+            '{"selectPolicy":"Max","policies":[{"type":"Percent","value":100,"periodSeconds":15}]}}},"status":'
+        ).encode() + (self.hpa_status + b"}")
+
+    def pod(self, name: str, now_ms: int, *, deleting: bool = False) -> bytes:
+        """A pod's JSON, as long as that of a small real one."""
+        started_ms = self.pods.get(name, now_ms)
+        start, ready = rfc3339(started_ms), now_ms - started_ms >= READY_AFTER_MS
+        since, word = rfc3339(started_ms + READY_AFTER_MS) if ready else start, "True" if ready else "False"
+        gone = f'"deletionTimestamp":"{rfc3339(now_ms)}",' if deleting else ""
+        return (
+            f'{{"metadata":{{"name":"{name}","generateName":"{self.name}-6f7d9c-","namespace":"{self.namespace}",'
+            f'"uid":"{name}","resourceVersion":"{self.version}",{gone}"creationTimestamp":"{start}","labels":{{"app":'
+            f'"{self.name}","pod-template-hash":"6f7d9c"}},"annotations":{{"cni.projectcalico.org/podIP":"10.0.0.1/32"}},'
+            f'"ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"{self.name}-6f7d9c","uid":'
+            f'"r-{self.name}","controller":true,"blockOwnerDeletion":true}}],"managedFields":[{{"manager":'
+            f'"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"{start}","fieldsType":"FieldsV1",'
+            '"fieldsV1":{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}}},'
+            '"f:spec":{"f:containers":{"k:{\\"name\\":\\"main\\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{}}},'
+            '"f:dnsPolicy":{},"f:restartPolicy":{}}}}]},"spec":{"volumes":[{"name":"kube-api-access","projected":'
+            '{"sources":[{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}}],"defaultMode":420}}],'
+            '"containers":[{"name":"main","image":"registry.example.com/shop/app:v1","resources":{"limits":{"memory":'
+            f'"512Mi"}},"requests":{{"cpu":"{REQUEST_MILLI}m","memory":"256Mi"}}}},"volumeMounts":[{{"name":'
+            '"kube-api-access","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}],'
+            '"imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","nodeName":"node-1",'
+            '"tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute",'
+            '"tolerationSeconds":300}]},"status":{"phase":"Running","conditions":[{"type":"PodScheduled","status":"True",'
+            f'"lastTransitionTime":"{start}"}},{{"type":"Initialized","status":"True","lastTransitionTime":"{start}"}},'
+            f'{{"type":"ContainersReady","status":"{word}","lastTransitionTime":"{since}"}},{{"type":"Ready","status":'
+            f'"{word}","lastTransitionTime":"{since}"}}],"hostIP":"10.1.0.1","podIP":"10.0.0.1","startTime":"{start}",'
+            '"containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"registry.example.com/shop/app:v1"'
+            f',"started":true,"state":{{"running":{{"startedAt":"{start}"}}}}}}],"qosClass":"Burstable"}}}}'
+        ).encode()
+
+
+class World:
+    """All clusters, and what was asked of them."""
+
+    def __init__(self, hpas: int, clusters: int, pods: int, seed: int = 1) -> None:
+        self.random = random.Random(seed)
+        self.trace = load_trace()
+        self.begun_ms = int(time.time() * 1000)
+        self.clusters = [f"c{number}" for number in range(clusters)]
+        self.by_cluster: dict[str, list[Workload]] = {name: [] for name in self.clusters}
+        self.by_namespace: dict[tuple[str, str], list[Workload]] = {}
+        self.by_name: dict[tuple[str, str], Workload] = {}
+        self.watches: dict[tuple[str, str], list[asyncio.Transport]] = {}
+        self.version = 1
+        self.stats = Stats()
+        self.stepped: dict[int, int] = {}
+        """Workload -> its replicas when the step began."""
+        self.step_ms = 0
+        self.step_writes: dict[int, int] = {}
+        """Workload -> time of its last write since the step."""
+        self.pending_ready: list[tuple[int, Workload, str]] = []
+        for index in range(hpas):
+            place = index // HPAS_PER_NAMESPACE
+            cluster, namespace = self.clusters[place % clusters], f"ns-{place // clusters:05d}"
+            made = Workload(index, cluster, namespace, pods, self.random)
+            for _ in range(pods):
+                made.new_pod(self.begun_ms - 3_600_000)
+            self.by_cluster[cluster].append(made)
+            self.by_namespace.setdefault((cluster, namespace), []).append(made)
+            self.by_name[cluster, made.name] = made
+        self.all = list(self.by_name.values())
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Let pods come and go, second by second, for ever."""
+        rolling: list[tuple[int, Workload]] = []
+        while True:
+            await asyncio.sleep(1.0)
+            now_ms = int(time.time() * 1000)
+            self._become_ready(now_ms)
+            pods = sum(len(each.pods) for each in self.random.sample(self.all, min(len(self.all), 200)))
+            per_s = pods / min(len(self.all), 200) * len(self.all) * CHURN_PER_HOUR / 3600
+            for _ in range(int(per_s) + (self.random.random() < per_s % 1)):
+                self._replace(self.random.choice(self.all), now_ms)
+            share = len(self.all) * ROLLING_SHARE / ROLLING_S
+            for _ in range(int(share) + (self.random.random() < share % 1)):
+                one = self.random.choice(self.all)
+                rolling += [(now_ms + number * 2_000, one) for number in range(len(one.pods))]
+            due, rolling = [each for each in rolling if each[0] <= now_ms], [r for r in rolling if r[0] > now_ms]
+            for _, one in due:
+                self._replace(one, now_ms)
+
+    def _become_ready(self, now_ms: int) -> None:
+        due = [each for each in self.pending_ready if each[0] <= now_ms]
+        self.pending_ready = [each for each in self.pending_ready if each[0] > now_ms]
+        for _, one, name in due:
+            if name in one.pods:
+                self._tell(one, "pods", b"MODIFIED", one.pod(name, now_ms))
+
+    def _replace(self, one: Workload, now_ms: int) -> None:
+        if one.pods:
+            self._remove_pod(one, now_ms)
+            self._add_pod(one, now_ms)
+
+    def _add_pod(self, one: Workload, now_ms: int) -> None:
+        name = one.new_pod(now_ms)
+        self._tell(one, "pods", b"ADDED", one.pod(name, now_ms))
+        self.pending_ready.append((now_ms + READY_AFTER_MS, one, name))
+
+    def _remove_pod(self, one: Workload, now_ms: int) -> None:
+        name = next(iter(one.pods))
+        gone = one.pod(name, now_ms, deleting=True)
+        del one.pods[name]
+        self._tell(one, "pods", b"DELETED", gone)
+
+    def _tell(self, one: Workload, kind: str, event: bytes, body: bytes) -> None:
+        self.version += 1
+        one.version = self.version
+        line = b'{"type":"%s","object":%s}\n' % (event, body)
+        chunk = b"%x\r\n%s\r\n" % (len(line), line)
+        for transport in self.watches.get((one.cluster, kind), ()):
+            if not transport.is_closing():
+                transport.write(chunk)
+                self.stats.bytes_out["watch"] += len(chunk)
+
+    def put_scale(self, one: Workload, replicas: int) -> None:
+        """A write of `/scale`: pods follow at once, and are ready later."""
+        now_ms = int(time.time() * 1000)
+        self.stats.write(now_ms, self.stats.answered_ms.get(f"{one.cluster}/{one.namespace}"))
+        if one.index in self.stepped:
+            self.step_writes[one.index] = now_ms
+        one.replicas = replicas
+        while len(one.pods) < replicas:
+            self._add_pod(one, now_ms)
+        while len(one.pods) > replicas:
+            self._remove_pod(one, now_ms)
+        self.version += 1
+        one.version = self.version
+        self._tell(one, "deployments", b"MODIFIED", one.deployment())
+
+    def step(self, count: int) -> None:
+        """Raise the load of so many workloads at once."""
+        chosen = self.random.sample(self.all, min(count, len(self.all)))
+        self.step_ms, self.step_writes = int(time.time() * 1000), {}
+        self.stepped = {one.index: one.replicas for one in chosen}
+        for one in chosen:
+            one.demand *= STEP_FACTOR
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def usage(self, cluster: str, namespace: str) -> bytes:
+        """PodMetrics of a namespace: the load of each workload, spread over its ready pods."""
+        now_ms = int(time.time() * 1000)
+        second, stamp = (now_ms - self.begun_ms) // 1000, rfc3339(now_ms)
+        items = []
+        for one in self.by_namespace.get((cluster, namespace), ()):
+            ready = [name for name, started in one.pods.items() if now_ms - started >= READY_AFTER_MS]
+            if not ready:
+                continue
+            load = self.trace[(second + one.phase) % len(self.trace)]
+            micro = round(one.demand * load / len(ready) * 1_000_000)
+            labels = f'{{"app":"{one.name}","pod-template-hash":"6f7d9c"}}'
+            head = f'"namespace":"{namespace}","labels":{labels}}},"timestamp":"{stamp}"'
+            tail = (
+                f',"window":"15s","containers":[{{"name":"main","usage":{{"cpu":"{micro}n","memory":"204800Ki"}}}}]}}'
+            )
+            items += [f'{{"metadata":{{"name":"{name}",{head}{tail}' for name in ready]
+        self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
+        return (
+            '{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":['
+            + ",".join(items)
+            + "]}"
+        ).encode()
+
+    def page(self, cluster: str, kind: str, query: dict[str, list[str]]) -> bytes:
+        """A page of a list; the token is the number of the next item."""
+        now_ms = int(time.time() * 1000)
+        limit, begin = int(query.get("limit", ["500"])[0]), int(query.get("continue", ["0"])[0])
+        known = self.by_cluster.get(cluster, [])
+        found: list[bytes] = []
+        at = begin
+        for at in range(begin, len(known)):
+            one = known[at]
+            if kind == "pods":
+                found += [one.pod(name, now_ms) for name in one.pods]
+            else:
+                found.append(one.deployment() if kind == "deployments" else one.hpa())
+            if len(found) >= limit:
+                break
+        more = f',"continue":"{at + 1}"' if at + 1 < len(known) else ""
+        return b'{"metadata":{"resourceVersion":"%d"%s},"items":[%s]}' % (self.version, more.encode(), b",".join(found))
+
+
+class Stats:
+    """What was seen in a stretch of time."""
+
+    def __init__(self) -> None:
+        self.answered_ms: dict[str, int] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.requests: Counter[str] = Counter()
+        self.bytes_out: Counter[str] = Counter()
+        self.bytes_in: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
+        self.hpas: Counter[str] = Counter()
+        self.decision_bytes = 0
+        self.decided_ms: list[int] = []
+        self.written_ms: list[int] = []
+
+    def write(self, now_ms: int, answered_ms: int | None) -> None:
+        """Note a write of `/scale`."""
+        if answered_ms is not None:
+            self.written_ms.append(now_ms - answered_ms)
+
+    def decision(self, key: str, header: dict[str, bytes], timestamp_ms: int, size: int) -> None:
+        """Note a decision, and how long it came after the namespace's newest sample."""
+        identity = header["ce_id"].decode()
+        kind = "completion" if identity.endswith("-c") else header["ce_type"].decode().split(".")[3]
+        self.kinds["short" if kind == "short" else "completion" if kind == "completion" else "full"] += 1
+        self.decision_bytes += size
+        if kind == "completion":
+            return
+        self.hpas[identity.split("-", 2)[2]] += 1
+        answered_ms = self.answered_ms.get(key)
+        if answered_ms is not None:
+            self.decided_ms.append(timestamp_ms - answered_ms)
+
+    def told(self) -> dict[str, object]:
+        """All of it."""
+        return {
+            "requests": dict(self.requests),
+            "bytes_out": dict(self.bytes_out),
+            "bytes_in": dict(self.bytes_in),
+            "decisions": dict(self.kinds),
+            "decision_bytes": self.decision_bytes,
+            "hpas": len(self.hpas),
+            "decided_ms": quantiles(self.decided_ms),
+            "written_ms": quantiles(self.written_ms),
+        }
+
+
+def quantiles(values: list[int]) -> list[int]:
+    """Give number, median, 99th percentile and maximum."""
+    found = sorted(values)
+    return (
+        [len(found), *(found[min(len(found) - 1, round(len(found) * q))] for q in (0.5, 0.99, 1.0))] if found else [0]
+    )
+
+
+class Server(asyncio.Protocol):
+    """One connection: HTTP/1.1, as much of it as clients of an API server use."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer each whole request."""
+        self.data += data
+        while (end := self.data.find(b"\r\n\r\n")) >= 0:
+            head = self.data[:end].decode("latin-1").split("\r\n")
+            lengths = [line.partition(":")[2] for line in head if line.lower().startswith("content-length:")]
+            size = int(lengths[0]) if lengths else 0
+            if len(self.data) < end + 4 + size:
+                return
+            body, self.data = self.data[end + 4 : end + 4 + size], self.data[end + 4 + size :]
+            method, target, _ = head[0].split(" ", 2)
+            self._answer(method, target, body)
+
+    def _answer(self, method: str, target: str, body: bytes) -> None:
+        path, _, asked = target.partition("?")
+        parts, query = [unquote(part) for part in path.strip("/").split("/")], parse_qs(asked)
+        status, found, kind = self._found(method, parts, query, body)
+        self.world.stats.requests[f"{method} {kind}"] += 1
+        if body:
+            self.world.stats.bytes_in[kind] += len(body)
+        if status:
+            self.world.stats.bytes_out[kind] += len(found)
+            head = b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            self.transport.write(head % (status, len(found)) + found)
+
+    def _found(self, method: str, parts: list[str], query: dict[str, list[str]], body: bytes) -> tuple[int, bytes, str]:
+        """Status, body and kind of an answer; status 0: a watch has begun."""
+        world, cluster = self.world, parts[0]
+        if cluster == "_bench":
+            return self._control(parts[1:])
+        kind = parts[-1]
+        if "metrics.k8s.io" in parts:
+            return (200, world.usage(cluster, parts[-2]), "metrics") if kind == "pods" else (404, _missing(), "other")
+        if kind in ("pods", "deployments", "horizontalpodautoscalers") and "namespaces" not in parts:
+            if "watch" in query:
+                self._watch(cluster, kind)
+                return 0, b"", f"watch {kind}"
+            return 200, world.page(cluster, kind, query), f"list {kind}"
+        if kind == "scale":
+            one = world.by_name[cluster, parts[-2]]
+            if method == "PUT":
+                world.put_scale(one, int(orjson.loads(body)["spec"]["replicas"]))
+            return 200, one.scale(), "scale"
+        if "horizontalpodautoscalers" in parts:
+            one = world.by_name[cluster, parts[parts.index("horizontalpodautoscalers") + 1]]
+            if kind == "status" and method == "PUT":
+                one.hpa_status = orjson.dumps(orjson.loads(body).get("status") or {})
+                world._tell(one, "horizontalpodautoscalers", b"MODIFIED", one.hpa())
+            return 200, one.hpa(), "hpa"
+        if "events" in parts:
+            return 201 if method == "POST" else 200, body or b"{}", "events"
+        if kind == "version":
+            return 200, b'{"major":"1","minor":"37"}', "other"
+        if kind == "namespaces":
+            names = sorted({namespace for where, namespace in world.by_namespace if where == cluster})
+            items = ",".join(f'{{"metadata":{{"name":"{name}"}}}}' for name in names)
+            return 200, f'{{"metadata":{{"resourceVersion":"1"}},"items":[{items}]}}'.encode(), "other"
+        return 404, _missing(), "other"
+
+    def _control(self, parts: list[str]) -> tuple[int, bytes, str]:
+        world = self.world
+        match parts:
+            case ["stats"]:
+                return 200, orjson.dumps(world.stats.told()), "bench"
+            case ["reset"]:
+                world.stats.reset()
+            case ["step", count]:
+                world.step(int(count))
+            case ["stepped"]:
+                later = [when - world.step_ms for when in world.step_writes.values()]
+                return 200, orjson.dumps({"stepped": len(world.stepped), "last_write_ms": quantiles(later)}), "bench"
+        return 200, b"{}", "bench"
+
+    def _watch(self, cluster: str, kind: str) -> None:
+        watches = self.world.watches.setdefault((cluster, kind), [])
+        watches[:] = [each for each in watches if not each.is_closing()]
+        watches.append(self.transport)
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+
+def _missing() -> bytes:
+    return (
+        b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,'
+        b'"message":"the server could not find the requested resource"}'
+    )
+
+
+async def read_decisions(world: World, brokers: str, partitions: int) -> None:
+    """Count decisions as they come, until cancelled."""
+    numbers = [TopicPartition(topics.DECISIONS, number) for number in range(partitions)]
+    async with reader(KafkaSettings(bootstrap_servers=brokers), numbers) as consumer:
+        while True:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                for record in records:
+                    size = len(record.value)
+                    world.stats.decision(record.key.decode(), dict(record.headers), record.timestamp, size)
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleetworld", description=__doc__)
+    parser.add_argument("--hpas", type=int, required=True)
+    parser.add_argument("--clusters", type=int, required=True)
+    parser.add_argument("--pods", type=int, default=5)
+    parser.add_argument("--brokers", required=True)
+    parser.add_argument("--partitions", type=int, required=True)
+    return parser.parse_args(arguments)
+
+
+async def main(given: argparse.Namespace) -> None:
+    """Serve until ended; the port is the one line on stdout."""
+    world = World(given.hpas, given.clusters, given.pods)
+    server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.live())
+        group.create_task(read_decisions(world, given.brokers, given.partitions))
+
+
+def kubeconfig(port: int, clusters: int) -> Iterator[str]:
+    """Lines of a kubeconfig with a context per cluster."""
+    yield "apiVersion: v1\nkind: Config\ncurrent-context: c0\nclusters:"
+    for number in range(clusters):
+        yield f"- name: c{number}\n  cluster:\n    server: http://127.0.0.1:{port}/c{number}"
+    yield "users:\n- name: bench\n  user:\n    token: bench\ncontexts:"
+    for number in range(clusters):
+        yield f"- name: c{number}\n  context:\n    cluster: c{number}\n    user: bench"
+
+
+if __name__ == "__main__":
+    asyncio.run(main(options(sys.argv[1:])))
