@@ -251,7 +251,7 @@ class Evaluator:
     # the end of it
 
     def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, ReconcileResult]:
-        """Give the write to want (None: none) and the result to show meanwhile."""
+        """Give the write to want (None: none) and the result before its outcome is known."""
         self.constraints = decisionrecords.constraints(evaluation)
         pending = evaluation.pending
         if pending is None:
@@ -261,6 +261,7 @@ class Evaluator:
         if self.standing.shown:
             return None, self._with_refusal(self._kept(pending, status), status)
         if self.standing.mode != "enforce":
+            # In shadow mode nothing is written, and the record shows what upstream would have made of its own write.
             return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
         self._hold(evaluation, pending)
         if self.held:
@@ -268,6 +269,9 @@ class Evaluator:
         pending = self._within_budget(self._within_step(pending))
         if self.held:
             return None, self._kept(pending, status)
+        # What the write ends as is decided once, at its end (`end_write`), and the record of a wanted write holds no
+        # status. The status of a write that succeeds is computed here all the same: the row's `full_digest` covers it,
+        # and `verify` compares rows with archived snapshots byte for byte.
         return pending, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
 
     def _with_refusal(self, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
