@@ -1,0 +1,173 @@
+"""An agent in a real cluster: two replicas with exactly the access that `clusters add` prints, one of them killed."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from reconciler.clusters.agentmanifests import AGENT, AgentPlace, agent_manifests
+from runtime.kafkaclients import running_producer
+from runtime.publicrecords import Publisher
+from schemas.agents import AgentSet
+from schemas.connection import KafkaSettings
+from schemas.topics import SETTINGS
+from tests.kafka.broker import free_ports
+from tests.kubernetes.access import granted, refused, used
+from tests.kubernetes.backend import Demand
+from tests.kubernetes.hub import HOME, SAME_SETTINGS, Hub, write_kubeconfig
+from tests.kubernetes.site import Site, until
+from tests.kubernetes.workloads import (
+    NAMESPACE,
+    WIDGETS,
+    definition,
+    deployment,
+    external,
+    hpa,
+    namespace,
+    resource,
+    widget,
+)
+
+Json = dict[str, Any]
+
+CLUSTER: Final = "prod-eu"
+AGENT_SET: Final = AgentSet(cluster=CLUSTER, incarnation=7)
+USER: Final = f"system:serviceaccount:{HOME}:{AGENT}"
+_AT_ONCE: Final = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+WEB, SORTER, API = "deployment/web", f"{WIDGETS}/sorter", "deployment/api"
+
+
+class Member:
+    """The cluster, the hub without any credentials of it, and the agent's two replicas."""
+
+    def __init__(self, site: Site, hub: Hub, manifests: list[Json]) -> None:
+        self.site, self.hub, self.manifests = site, hub, manifests
+        self.ports = dict(zip(("agent-a", "agent-b"), free_ports(2), strict=True))
+
+    def start(self, name: str, kubeconfig: Path) -> None:
+        options = ["--kubeconfig", str(kubeconfig), "--contexts", CLUSTER, "--incarnation", "7", "--local-clock"]
+        self.hub.start(name, *options, "--web-port", str(self.ports[name]))
+
+    def demand(self, percent: int) -> None:
+        """At 100 two replicas are right for each HPA, at 200 four, and so on."""
+        self.site.backend.demands[NAMESPACE, "web"] = Demand(cpu_milli=max(0, 2 * percent - 10))
+        self.site.backend.demands[NAMESPACE, "api"] = Demand(cpu_milli=max(0, 2 * percent - 10))
+        self.site.backend.external[NAMESPACE, "queue"] = 2 * percent
+
+    def settle(self, percent: int) -> None:
+        self.demand(percent)
+        right = {0: 1, 100: 2, 200: 4, 400: 8}[percent]
+        for target in (WEB, SORTER, API):
+            try:
+                until(partial(self._has, target, right), f"{target} has {right} replicas", 120.0)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.hub.tails()}") from error
+
+    def _has(self, target: str, replicas: int) -> bool:
+        kind, _, name = target.partition("/")
+        return self.site.replicas(NAMESPACE, kind, name) == replicas
+
+    def leader(self) -> str:
+        """The replica that leads; empty: none says so."""
+        return next((name for name, port in self.ports.items() if "this replica" in _readyz(port)), "")
+
+
+def _readyz(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError):
+        return ""
+
+
+async def _register(brokers: str) -> None:
+    async with running_producer(KafkaSettings(bootstrap_servers=brokers)) as producer:
+        await Publisher(producer).send(SETTINGS, "", "", [AGENT_SET], 1)
+
+
+@pytest.fixture(scope="module")
+def member(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    folder = tmp_path_factory.mktemp("agent")
+    with ExitStack() as stack:
+        site = stack.enter_context(Site(CLUSTER, folder / CLUSTER, binaries, native=False))
+        # The hub's kubeconfig has no cluster at all.
+        (folder / "none").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": []}))
+        hub = stack.enter_context(Hub(folder / "hub", folder / "none"))
+        hub._broker.ensure_topics([AGENT_SET.topics.reports, AGENT_SET.topics.orders])
+        place = AgentPlace(topics=AGENT_SET.topics, image="fleethpa:0", custom=(WIDGETS,))
+        made = Member(site, hub, agent_manifests(place))
+        made.demand(100)
+        _furnish(site)
+        site.plane.apply(made.manifests)
+        hub.start("ingest")
+        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
+        asyncio.run(_register(hub.environ["FLEETHPA_BROKERS"]))
+        hub.run(
+            *("settings", CLUSTER, "default-mode=enforce", "native-controller=absent", "--yes", "--wait", "30s"),
+        )
+        hub.start("decider", "--session-timeout", "10")
+        hub.start("router")
+        token = folder / "token"
+        token.write_text(site.plane.kubectl("create", "token", AGENT, "-n", HOME))
+        kubeconfig = write_kubeconfig(folder / "kubeconfig", {token: site})
+        for name in made.ports:
+            made.start(name, kubeconfig)
+        yield made
+
+
+def _furnish(site: Site) -> None:
+    site.plane.apply([namespace(), definition(WIDGETS, "Widget"), definition("scaledobjects.keda.sh", "ScaledObject")])
+    site.plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    site.plane.apply([deployment("web"), deployment("api"), widget("sorter")])
+    cpu, queue = resource("cpu", averageUtilization=50), external("queue", averageValue="100")
+    site.plane.apply(
+        [
+            hpa("web", cpu, behavior=_AT_ONCE),
+            hpa("sorter", queue, target=("example.com/v1", "Widget"), behavior=_AT_ONCE),
+        ]
+    )
+
+
+def test_the_agent_scales_what_the_hub_decides(member: Member, tmp_path: Path) -> None:
+    central = hpa("api", resource("cpu", averageUtilization=50), behavior=_AT_ONCE)
+    (tmp_path / "api.json").write_text(json.dumps(central))
+    until(lambda: member.leader(), "one replica leads", 60.0)
+    until(lambda: {each["state"] for each in member.hub.items("get", "clusters")} == {"up"}, "the cluster is up", 60.0)
+    member.hub.run("apply", "-f", str(tmp_path / "api.json"), "-C", CLUSTER, "--mode", "enforce", "--yes")
+    member.settle(200)
+    status = member.site.hpas(NAMESPACE)["web"]["status"]
+    assert status["desiredReplicas"] == 4
+    events = member.site.plane.objects("events", NAMESPACE)
+    assert any(event["reason"] == "SuccessfulRescale" for event in events)
+    (shown,) = member.hub.items("get", "clusters")
+    assert shown["agent"] == AGENT_SET.incarnation
+
+
+def test_the_other_replica_goes_on_when_the_leader_is_killed(member: Member) -> None:
+    first = member.leader()
+    member.hub.parts[first].kill()
+    until(lambda: member.leader() not in ("", first), "the other replica leads", 60.0)
+    member.settle(400)
+    member.settle(0)
+
+
+def test_nothing_is_refused_and_it_asks_for_nothing_that_is_not_granted(member: Member) -> None:
+    events = list(member.site.plane.audit(USER))
+    assert refused(events) == []
+    roles = [each for each in member.manifests if each["kind"] in ("Role", "ClusterRole")]
+    assert used(events) - granted(roles) == set()
+    assert ("coordination.k8s.io", "leases", "update") in used(events)
+
+
+def test_the_api_server_takes_the_manifests_as_they_are_printed(member: Member) -> None:
+    (found,) = member.site.plane.objects("deployments", HOME)
+    container = found["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][:4] == ["run", "agent", "--in-cluster", CLUSTER]
