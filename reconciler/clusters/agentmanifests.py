@@ -40,11 +40,14 @@ def _metadata(place: AgentPlace) -> Json:
     return {"name": AGENT, "namespace": place.home, "labels": dict(_LABELS)}
 
 
-def _lease_role(place: AgentPlace) -> tuple[Json, Json]:
+def lease_rules() -> list[Json]:
     """The Lease by which one replica leads. `create` cannot be limited to a name."""
-    api = "rbac.authorization.k8s.io"
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    rules = [leases | {"verbs": ["create"]}, leases | {"resourceNames": [AGENT], "verbs": ["get", "update"]}]
+    return [leases | {"verbs": ["create"]}, leases | {"resourceNames": [AGENT], "verbs": ["get", "update"]}]
+
+
+def _lease_role(place: AgentPlace) -> tuple[Json, Json]:
+    api, rules = "rbac.authorization.k8s.io", lease_rules()
     role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": _metadata(place), "rules": rules}
     binding = {"apiVersion": f"{api}/v1", "kind": "RoleBinding", "metadata": _metadata(place)}
     subject = {"kind": "ServiceAccount", "name": AGENT, "namespace": place.home}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from reconciler.clusters.agentmanifests import lease_rules
 from reconciler.clusters.rbac import enforcing_rules, observing_rules
 from runtime.acls import ACLS, Acl
 from runtime.topicadmin import STRIMZI_API, strimzi, wanted
@@ -27,9 +28,8 @@ RELEASE: Final = "fleethpa"
 NAMESPACE: Final = "fleethpa-system"
 PLAIN_VALUES: Final[Mapping[str, Sequence[str]]] = {
     "hub.yaml": ("clusters.inCluster=home",),
-    "agent.yaml": ("mode=agent", "clusters.inCluster=CLUSTER"),
 }
-"""The plain manifests and the values that each is rendered with."""
+"""The plain manifests and the values that each is rendered with. Those of an agent: `fleethpa clusters add`."""
 _WRITTEN: Final = "# Written by `make manifests`.\n"
 _HEAD: Final = """\
 # Written by `make manifests` from compose/helm/fleethpa, with --set {values}.
@@ -39,7 +39,7 @@ _HEAD: Final = """\
 
 def chart_files() -> dict[str, str]:
     """The chart's files that repeat what the code says: permissions in clusters, topics, permissions on Kafka."""
-    rights = {"observe": observing_rules(), "enforce": enforcing_rules()}
+    rights = {"observe": observing_rules(), "enforce": enforcing_rules(), "lease": lease_rules()}
     topics = [{"name": each["metadata"]["name"], "config": _config(each)} for each in strimzi(wanted(1, 1), "")]
     acls = {component: [_strimzi_acl(acl) for acl in found] for component, found in ACLS.items()}
     return {

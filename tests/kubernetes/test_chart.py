@@ -11,7 +11,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
 from reconciler.clusters.rbac import inventory_manifests, manifests
+from schemas.agents import AgentTopics
 from tests.kubernetes.manifests import CHART, NAMESPACE, PLAIN, PLAIN_VALUES, RELEASE, render
 from tests.kubernetes.site import Site, until
 
@@ -39,6 +41,7 @@ EVERYTHING: Final = (
     "pods.priorityClassName=system-cluster-critical",
     "pods.tolerations[0].operator=Exists",
 )
+AGENT: Final = ("mode=agent", "agent.incarnation=3")
 VARIANTS: Final = {
     "hub": ("clusters.inCluster=home",),
     "hub without clusters": (),
@@ -50,9 +53,9 @@ VARIANTS: Final = {
         "clusters.found.clusterProfiles=shop",
         "clusters.found.providersConfigMap=providers",
     ),
-    "agent": ("mode=agent", "clusters.inCluster=east", "networkPolicy.egress=true"),
-    "agent in shadow": ("mode=agent", "clusters.inCluster=east", "clusters.enforce=false"),
-    "agent in one namespace": ("mode=agent", "clusters.inCluster=east", "clusters.namespaces={shop,office}"),
+    "agent": (*AGENT, "clusters.inCluster=east", "networkPolicy.egress=true"),
+    "agent in shadow": (*AGENT, "clusters.inCluster=east", "clusters.enforce=false"),
+    "agent in one namespace": (*AGENT, "clusters.inCluster=east", "clusters.namespaces={shop,office}"),
     "mutual TLS": ("kafka.securityProtocol=SSL", "kafka.clientCertificateSecret=client", "kafka.caSecret="),
 }
 _FOREIGN: Final = {
@@ -155,7 +158,7 @@ def test_the_api_server_accepts_the_plain_manifests(cluster: Cluster, name: str)
         pytest.param(("clusters.inCluster=home",), True, (), (), id="hub"),
         pytest.param(("clusters.inCluster=home", "clusters.enforce=false"), False, (), (), id="shadow"),
         pytest.param(
-            ("mode=agent", "clusters.inCluster=e", "clusters.namespaces={shop,office}"),
+            (*AGENT, "clusters.inCluster=e", "clusters.namespaces={shop,office}"),
             True,
             ("shop", "office"),
             (),
@@ -176,6 +179,7 @@ def test_the_permissions_are_those_that_the_command_prints(
     granted = [document for document in render(helm, *values) if "Role" in document["kind"]]
     for document in granted:
         document["metadata"]["labels"] = {"app.kubernetes.io/name": "fleethpa"}
+    granted = [document for document in granted if not document["metadata"]["name"].endswith("-lease")]
     granted.sort(key=_order)
     printed = manifests(enforce=enforce, namespaces=namespaces, custom=custom)
     assert granted == sorted(printed, key=_order)
@@ -197,6 +201,34 @@ def _order(document: Json) -> tuple[str, str]:
     return document["kind"], document["metadata"].get("namespace", "")
 
 
+@pytest.mark.parametrize("namespaces", [(), ("shop", "office")])
+def test_an_agent_is_installed_as_by_the_command(helm: str, namespaces: tuple[str, ...]) -> None:
+    topics = AgentTopics("east", 3)
+    printed = agent_manifests(AgentPlace(topics, "fleethpa:1", NAMESPACE, namespaces))
+    listed = f"clusters.namespaces={{{','.join(namespaces)}}}" if namespaces else "rbac.create=true"
+    rendered = render(helm, *AGENT, "clusters.inCluster=east", listed)
+    ours, theirs = (_by_kind(documents) for documents in (rendered, printed))
+    assert ours["Deployment"][0]["spec"]["replicas"] == theirs["Deployment"][0]["spec"]["replicas"]
+    pods = [each["Deployment"][0]["spec"]["template"]["spec"]["containers"][0] for each in (ours, theirs)]
+    assert sorted(pods[0]["args"]) == sorted(pods[1]["args"])
+    rules = [
+        sorted(
+            json.dumps(each["rules"], sort_keys=True)
+            for kind in ("Role", "ClusterRole")
+            for each in found.get(kind, ())
+        )
+        for found in (ours, theirs)
+    ]
+    assert rules[0] == rules[1]
+
+
+def _by_kind(documents: list[Json]) -> dict[str, list[Json]]:
+    found: dict[str, list[Json]] = {}
+    for document in documents:
+        found.setdefault(document["kind"], []).append(document)
+    return found
+
+
 def test_installed_changed_and_gone(cluster: Cluster) -> None:
     chart = ("--namespace", NAMESPACE, "--wait", "--timeout", "2m")
     before = cluster.released()
@@ -204,7 +236,15 @@ def test_installed_changed_and_gone(cluster: Cluster) -> None:
     cluster.helm("install", RELEASE, str(CHART), *chart, "--set", "clusters.inCluster=home")
     first = cluster.released()
     # The pods were admitted: they keep to the restricted Pod Security Standard.
-    assert _pods(first) == {"decider": 2, "ingest": 2, "observer": 2, "page": 1, "reconciler": 2, "topics": 1}
+    assert _pods(first) == {
+        "decider": 2,
+        "ingest": 2,
+        "observer": 2,
+        "page": 1,
+        "reconciler": 2,
+        "router": 2,
+        "topics": 1,
+    }
     [job] = [name for kind, name in first if kind == "Job"]
 
     changed = ("ingest.replicas=3", "page.enabled=false", "topics.partitions=48", "kafka.bootstrapServers=other:9093")

@@ -1,5 +1,6 @@
 """One API client per cluster: credentials that change, errors that are told as they are, contexts that are named."""
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -88,6 +89,25 @@ async def test_a_plugin_that_gives_nothing_is_told(tmp_path: Path, body: str, sa
         client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
         with pytest.raises(ConfigError, match=says):
             await client.get(PODS)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Path, wanted: bool) -> None:
+    async with SimulatedCluster("east") as sim:
+        told, token = tmp_path / "told", tmp_path / "token"
+        token.write_text("t")
+        sim.access.tokens = {"t": "fleethpa"}
+        body = f'echo "$KUBERNETES_EXEC_INFO" > {told}; {_tells(token)}'
+        plugin = _plugin(tmp_path, body) | {"provideClusterInfo": wanted}
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        try:
+            await client.get(PODS)
+        finally:
+            await client.close()
+        asked = json.loads(told.read_text())["spec"]
+        cluster = kubeconfig([sim])["clusters"][0]["cluster"]
+        assert asked.pop("cluster", None) == (cluster if wanted else None)
+        assert asked == {"interactive": False}
 
 
 async def test_a_plugin_that_is_not_installed_is_told(tmp_path: Path) -> None:

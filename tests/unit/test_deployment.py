@@ -18,7 +18,7 @@ from tests.kubernetes.manifests import CHART, chart_files, find_helm, plain
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
-PLAIN = ("kubernetes/hub.yaml", "kubernetes/agent.yaml")
+PLAIN = ("kubernetes/hub.yaml",)
 Document = dict[str, Any]
 
 

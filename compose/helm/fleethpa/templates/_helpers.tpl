@@ -32,7 +32,8 @@ app.kubernetes.io/component: {{ .component }}
 {{/* Takes a dict with root and component: who the part is to Kafka. */}}
 {{- define "fleethpa.principal" -}}
 {{- $kafka := .root.Values.kafka -}}
-{{- if eq $kafka.principals "component" }}{{ $kafka.username }}-{{ .component }}{{ else }}{{ $kafka.username }}{{ end -}}
+{{- if and (eq $kafka.principals "component") (ne .component "agent") }}{{ $kafka.username }}-{{ .component }}
+{{- else }}{{ $kafka.username }}{{ end -}}
 {{- end }}
 
 {{/* Whether observer and reconciler run: "true" or empty. */}}
@@ -141,7 +142,7 @@ spec:
         - name: FLEETHPA_KAFKA_PASSWORD
           valueFrom:
             secretKeyRef:
-              {{- if eq $kafka.principals "component" }}
+              {{- if and (eq $kafka.principals "component") (ne .principal "agent") }}
               name: {{ $kafka.username }}-{{ .principal }}
               {{- else }}
               name: {{ $kafka.passwordSecret }}
@@ -231,7 +232,7 @@ metadata:
     {{- include "fleethpa.labels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
 spec:
-  replicas: {{ .values.replicas | default 1 }}
+  replicas: {{ if hasKey .values "replicas" }}{{ .values.replicas }}{{ else }}1{{ end }}
   {{- with .strategy }}
   strategy: {type: {{ . }}}
   {{- end }}
