@@ -20,6 +20,7 @@ from fleethpa.cli.common.manifestfiles import (
     validate_option,
     warn_about_fields,
 )
+from fleethpa.cli.common.schedules import kept_by
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
@@ -177,6 +178,12 @@ def _plan_one(
 ) -> None:
     before = state.hpas.get(hpa)
     held = before if before is not None and before.origin == "central" else None
+    if held is not None:
+        try:
+            body = kept_by(held.hpa, body, session.now_ms())
+        except CommandError as problem:
+            plan.problems.append(problem)
+            return
     changes = _changes(held, body)
     if held is not None and not changes and mode in (None, held.mode):
         plan.unchanged.append(hpa)

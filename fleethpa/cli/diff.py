@@ -11,6 +11,7 @@ from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.finding import matching_clusters
 from fleethpa.cli.common.fleetstate import fleet_now
 from fleethpa.cli.common.manifestfiles import FieldValidation, check_hpa, read_input, validate_option, warn_about_fields
+from fleethpa.cli.common.schedules import kept_by
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import Listing, render
@@ -80,7 +81,7 @@ def diff(
     known = matching_clusters(state, globs)
     if not known:
         raise usage("no cluster is known", cause="No observer has reported one.", next_step="fleethpa get clusters")
-    found = [each for body in wanted for each in _differences(state, body, known, globs)]
+    found = [each for body in wanted for each in _differences(state, body, known, globs, session.now_ms())]
     changed = [each for each in found if each.what != "same"]
     if output == "table":
         session.out("\n".join(line for each in changed for line in _lines(session, each)))
@@ -91,18 +92,20 @@ def diff(
 
 
 def _differences(
-    state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...]
+    state: FleetState, body: Json, clusters: list[str], globs: tuple[str, ...], now_ms: int
 ) -> list[ManifestDifference]:
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     ids = [HpaId(cluster, namespace, name) for cluster in clusters]
     there = [hpa for hpa in ids if hpa in state.hpas]
     # Without -C, an HPA that is in some clusters is not asked for in the others.
-    return [
-        ManifestDifference(
-            hpa, sorted_spec(state.hpas[hpa].spec) if hpa in state.hpas else None, sorted_spec(body["spec"])
-        )
-        for hpa in (ids if globs or not there else there)
-    ]
+    found = []
+    for hpa in ids if globs or not there else there:
+        view = state.hpas.get(hpa)
+        # What a schedule has changed is no difference: `apply` would leave it.
+        wanted = kept_by(view.hpa, body, now_ms) if view is not None and view.origin == "central" else body
+        before = sorted_spec(view.spec) if view is not None else None
+        found.append(ManifestDifference(hpa, before, sorted_spec(wanted["spec"])))
+    return found
 
 
 def _lines(session: Session, each: ManifestDifference) -> list[str]:

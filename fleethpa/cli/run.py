@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 
 import click
 
+from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, usage
 from fleethpa.cli.common.parts import announce, member_clusters, run_together
+from fleethpa.cli.common.schedulerpart import SchedulerConfig
+from fleethpa.cli.common.schedulerpart import run_scheduler as start_scheduler
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.supervisor import Child, Supervisor
@@ -82,7 +85,7 @@ def _found(function: Callable[..., R]) -> Callable[..., R]:
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, agent, router, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -157,6 +160,15 @@ def run_agent(session: Session, /, **options: Any) -> int:
 def run_router(session: Session, /, **options: Any) -> int:
     """Copy decisions, settings and central HPAs to the topics of agents."""
     return _run(session, options["log_level"], {"router": router_part(session, **options)})
+
+
+@run.command("scheduler")
+@click.option("--every", default="15s", show_default=True, metavar="DURATION", help="How often to look.")
+@_common
+@command_options()
+def run_scheduler(session: Session, /, **options: Any) -> int:
+    """Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`)."""
+    return _run(session, options["log_level"], {"scheduler": scheduler_part(session, **options)})
 
 
 @run.command("decider")
@@ -332,6 +344,19 @@ def router_part(session: Session, /, **options: Any) -> Any:
 
     config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
     return lambda stop: start(config, stop, announce("router"))
+
+
+def scheduler_part(session: Session, /, **options: Any) -> Any:
+    """Make the scheduler part."""
+    every_ms = parse_duration_ms(options["every"], "--every")
+    if every_ms < 1_000:
+        raise usage(
+            f"--every {options['every']} is too often", cause="Times of schedules are minutes; look from 1s on."
+        )
+    config = SchedulerConfig(
+        config=session.config, every_s=every_ms / 1000, web_port=options["web_port"], web_host=options["web_host"]
+    )
+    return lambda stop: start_scheduler(config, stop, announce("scheduler"))
 
 
 def decider_part(session: Session, /, **options: Any) -> Any:

@@ -118,6 +118,27 @@ def _targets(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def setting_of(spec: dict[str, Any], name: str, option: str) -> str:
+    """The setting, as `--set` takes it, that gives a field the value which it has: `minReplicas=2`, `cpu=50%`.
+
+    Raises:
+        CommandError: there is no such count or metric, or several metrics of the name differ (exit 2).
+    """
+    if name in _COUNTS:
+        return f"{name}={spec.get(name, 1)}"
+    found = {_target_text(target) for known, target in _targets(spec) if known == name}
+    if len(found) != 1:
+        names = ", ".join(dict.fromkeys([*_COUNTS, *(known for known, _ in _targets(spec))]))
+        raise usage(f"{option} {name}: no such field or metric", cause=f"A schedule sets {names}.")
+    return f"{name}={found.pop()}"
+
+
+def _target_text(target: dict[str, Any]) -> str:
+    if target.get("averageUtilization") is not None:
+        return f"{target['averageUtilization']}%"
+    return str(target.get("value") if target.get("type") == "Value" else target.get("averageValue"))
+
+
 def _quantity(option: str, value: str) -> int:
     try:
         found = parse_quantity(value)

@@ -13,12 +13,14 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import INGEST_QUIET_MS, ClusterView, FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339, span
 from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
 from schemas.settings import ClusterSettings, merge
 from streams.archive.segments import ArchiveError
 from streams.state.guards import standing
+from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.logerrors import CoreError
 from streams.state.moves import Move
-from streams.state.rows import PartitionRow, Pause, ServedRow, decode_row, partition_key
+from streams.state.rows import HpaRow, PartitionRow, Pause, ServedRow, decode_row, partition_key
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past
@@ -146,7 +148,7 @@ def _view(part: State, hpa: Hpa, pauses: Pauses) -> HpaView:
     stands = standing(namespace, hpa, settings)
     return HpaView(
         id=hpa.id,
-        hpa=row.hpa_object() | {"status": row.shown_status},
+        hpa=_object(row) | {"status": row.shown_status},
         mode=stands.mode,
         origin=row.origin,
         partition=part.row.number,
@@ -159,6 +161,22 @@ def _view(part: State, hpa: Hpa, pauses: Pauses) -> HpaView:
         clock_ms=clock_ms,
         is_writing=row.pending is not None,
     )
+
+
+def _object(row: HpaRow) -> Json:
+    """The object as it was published last. A change of the schedule alone is no change of the stored object, which is
+    that of the newest spec.
+    """
+    hpa: Json = row.hpa_object()
+    metadata = hpa["metadata"]
+    old = metadata.get("annotations") or {}
+    schedule = row.annotations.get(SCHEDULE_ANNOTATION)
+    if schedule != old.get(SCHEDULE_ANNOTATION):
+        annotations = {name: value for name, value in old.items() if name != SCHEDULE_ANNOTATION}
+        annotations |= {} if schedule is None else {SCHEDULE_ANNOTATION: schedule}
+        metadata.pop("annotations", None)
+        metadata |= {"annotations": annotations} if annotations else {}
+    return hpa
 
 
 def _paused(hpa: HpaId, pauses: Pauses, now_ms: int) -> str:

@@ -1,0 +1,215 @@
+"""`fleethpa schedule`: settings of central HPAs by the time of the week."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from fleethpa.cli.common import selection as selecting
+from fleethpa.cli.common.completing import hpa_names
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, not_found, usage
+from fleethpa.cli.common.finding import chosen
+from fleethpa.cli.common.fleetstate import fleet_now, read_state
+from fleethpa.cli.common.foresight import Present, concerns
+from fleethpa.cli.common.schedules import (
+    Schedule,
+    made,
+    next_change_ms,
+    rule_at,
+    schedule_of,
+    scheduled,
+    spec_at,
+    with_schedule,
+)
+from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.suggesting import SuggestingGroup
+from fleethpa.cli.common.views import HpaView
+from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
+from fleethpa.cli.output.formats import Listing, render
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import rfc3339
+from schemas.autoscalers import AutoscalerSet
+from schemas.kubernetes.jsontypes import Json
+
+
+@click.group(cls=SuggestingGroup)
+def schedule() -> None:
+    """Settings of central HPAs by the time of the week; `fleethpa run scheduler` applies them when it is time."""
+
+
+@schedule.command()
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    required=True,
+    metavar="RULE",
+    help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'; the last one that holds wins.",
+)
+@click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of the times.")
+@write_options
+@command_options()
+def create(session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, **written: Any) -> int:
+    """Give HPAs a schedule, in place of one that they have. What they have now holds when no rule does.
+
+    Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
+    """
+
+    def write(view: HpaView) -> PlannedRecord:
+        before = schedule_of(view.hpa)
+        plain = view.hpa if before is None else view.hpa | {"spec": _otherwise(view, before)}
+        new = made(plain, rules, time_zone)
+        spec = spec_at(plain, new, session.now_ms())
+        return _record(session, view, new, spec, "has a schedule", written["reason"] or "schedule created")
+
+    return session.run(_change(session, selection, write, written))
+
+
+@schedule.command()
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@write_options
+@command_options()
+def delete(session: Session, /, selection: Selection, **written: Any) -> int:
+    """Take the schedule from HPAs. They have then what holds when no rule does."""
+
+    def write(view: HpaView) -> PlannedRecord | None:
+        try:
+            before = schedule_of(view.hpa)
+        except CommandError:  # what cannot be read can still be taken away
+            return _record(session, view, None, view.spec, "has no schedule any more", written["reason"])
+        if before is None:
+            return None
+        reason = written["reason"] or "schedule deleted"
+        return _record(session, view, None, _otherwise(view, before), "has no schedule any more", reason)
+
+    return session.run(_change(session, selection, write, written))
+
+
+def _otherwise(view: HpaView, before: Schedule) -> Json:
+    """The spec that holds when no rule does."""
+    without = Schedule(time_zone="UTC", rules=[], otherwise=before.otherwise)
+    return spec_at(view.hpa, without, 0)
+
+
+def _record(
+    session: Session, view: HpaView, new: Schedule | None, spec: Json, words: str, reason: str
+) -> PlannedRecord:
+    hpa = with_schedule(view.hpa, new, spec)
+    body = AutoscalerSet(hpa=hpa, origin="central", author=session.config.author, reason=reason)
+    return PlannedRecord(f"hpa {view.id} {words}", body, view.id.cluster, view.id.namespace)
+
+
+async def _change(session: Session, selection: Selection, write: Any, written: dict[str, Any]) -> int:
+    async with session.past() as past:
+        views = chosen(await read_state(past), selection)
+        present = await Present.read(past)
+    code = OK
+    writes: list[PlannedRecord] = []
+    for view in views:
+        if view.origin != "central":
+            problem = CommandError(
+                f"hpa {view.id} lives in its cluster",
+                cause="A schedule changes the spec, and fleethpa changes only HPAs that live in fleethpa.",
+                next_step=f"fleethpa adopt {view.id}",
+                code=ANSWER_IS_NO,
+            )
+            session.tell(problem)
+            code = ANSWER_IS_NO
+            continue
+        planned = write(view)
+        if planned is None:
+            session.out(f"hpa {view.id} unchanged (it has no schedule)")
+        else:
+            writes.append(planned)
+    agreed = concerns("schedule", present.foresee(writes), writes)
+    if written["dry_run"]:
+        show(session, agreed)
+        return max(code, dry_run(session, writes))
+    if not writes:
+        return code
+    confirm(session, agreed, written["yes"], "schedule")
+    async with session.writer() as writer:
+        return max(code, await write_all(session, writer, writes, written["wait"]))
+
+
+# --- listing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Row:
+    view: HpaView
+    schedule: Schedule | None
+    problem: str
+    rule: str
+    next_ms: int | None
+
+
+@schedule.command("list")
+@click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
+@selecting.options()
+@output_option()
+@command_options(reads=True)
+def list_schedules(session: Session, /, selection: Selection, output: str) -> None:
+    """List schedules: which rule holds now, and when that changes."""
+    state = session.run(fleet_now(session))
+    views = [view for view in scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
+    if missing := selection.missing(view.id for view in views):
+        raise not_found(f"{missing[0]} has no schedule", next_step="fleethpa schedule create")
+    rows = [_row(view, session.now_ms()) for view in sorted(views, key=lambda view: view.id)]
+    session.out(render(_listing(rows), output, color=session.color))
+    if not rows and output == "table":
+        session.note("No central HPA has a schedule. Next: fleethpa schedule create")
+
+
+def _row(view: HpaView, now_ms: int) -> _Row:
+    try:
+        found = schedule_of(view.hpa)
+        if found is None:
+            raise usage(f"{view.id} has no schedule")
+        spec_at(view.hpa, found, now_ms)
+        rule = rule_at(found, now_ms)
+        return _Row(view, found, "", rule.text if rule is not None else "", next_change_ms(found, now_ms))
+    except CommandError as error:
+        return _Row(view, None, f"{error.what}: {error.cause}", "", None)
+
+
+def _listing(rows: list[_Row]) -> Listing[_Row]:
+    columns: tuple[Column[_Row], ...] = (
+        Column("NAMESPACE", lambda row: row.view.id.namespace),
+        Column("NAME", lambda row: row.view.id.name),
+        Column("CLUSTER", lambda row: row.view.id.cluster),
+        Column("RULES", lambda row: "; ".join(row.schedule.rules) if row.schedule else row.problem),
+        Column("ZONE", lambda row: row.schedule.time_zone if row.schedule else "-"),
+        Column("NOW", lambda row: row.rule or ("no rule holds" if row.schedule else "-")),
+        Column("NEXT", lambda row: rfc3339(row.next_ms) if row.next_ms is not None else "-"),
+        Column("OTHERWISE", lambda row: ",".join(row.schedule.otherwise) if row.schedule else "-", wide=True),
+    )
+    return Listing(
+        kind="Schedule",
+        items=rows,
+        columns=columns,
+        document=_document,
+        name=lambda row: f"schedule/{row.view.id}",
+        style=lambda row: "red" if row.problem else "",
+    )
+
+
+def _document(row: _Row) -> dict[str, Any]:
+    cluster, namespace, name = row.view.id
+    return {
+        "cluster": cluster,
+        "namespace": namespace,
+        "name": name,
+        "timeZone": row.schedule.time_zone if row.schedule else "",
+        "rules": row.schedule.rules if row.schedule else [],
+        "otherwise": row.schedule.otherwise if row.schedule else [],
+        "inForce": row.rule,
+        "nextChange": None if row.next_ms is None else rfc3339(row.next_ms),
+        "problem": row.problem,
+    }
