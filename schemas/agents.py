@@ -4,7 +4,7 @@
 N is the incarnation: a cluster that is added again gets a higher one, so that no topic is ever used twice.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -89,12 +89,25 @@ class CentralHpa(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     deleted: bool = False
 
 
+class KnownPause(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A pause that holds in the cluster: of one HPA, of a namespace (no `name`), or of all (neither).
+
+    `until`: when it ends by itself (Unix ms); 0: never.
+    """
+
+    kind: Literal["all", "scaleUp", "scaleDown"] = "all"
+    namespace: str = ""
+    name: str = ""
+    until: int = 0
+
+
 class AgentKnowledge(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What an agent must know beside decisions: the settings of its cluster and its central HPAs.
 
     With `snapshot` (a name) it is one of `chunks` parts of the whole: once all have come, what none of them names is
     gone. Without, it is a change: HPAs are added, replaced or deleted. `settings`, where there are any, replace all
-    those before: the merged settings of `*` and of the cluster. `time`: when it was written (ms, the writer's clock).
+    those before: the merged settings of `*` and of the cluster. `pauses`, where it is not None, replaces those before:
+    the stand-in keeps to them while the hub is away. `time`: when it was written (ms, the writer's clock).
     """
 
     v: int
@@ -105,3 +118,4 @@ class AgentKnowledge(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     chunks: int = 1
     settings: list[SettingsSet] = []
     hpas: list[CentralHpa] = []
+    pauses: list[KnownPause] | None = None

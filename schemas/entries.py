@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.hands import HandsChanged
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
@@ -43,6 +44,7 @@ Body = (
     | Restart
     | Outcome
     | AgentSet
+    | HandsChanged
 )
 """Any body; tagged by `kind`."""
 

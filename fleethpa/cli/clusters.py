@@ -33,6 +33,7 @@ from fleethpa.cli.common.writing import (
 from fleethpa.cli.output.formats import render
 from reconciler.clusters.agentmanifests import AGENT, SECRET, AgentPlace, agent_manifests
 from reconciler.clusters.rbac import inventory_manifests, manifests
+from reconciler.standin.admissionfence import fence_manifests
 from schemas.agents import MAX_HPAS, MAX_NAMESPACES, AgentSet
 from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
 
@@ -75,6 +76,11 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
 @clusters.command("rbac")
 @click.option("--enforce", is_flag=True, help="Also allow writing: /scale, HPA status and Events.")
 @click.option(
+    "--stand-in",
+    is_flag=True,
+    help="With --enforce: also allow an agent to stand in for the hub, and print the policies that fence it.",
+)
+@click.option(
     "--namespace",
     "namespaces",
     multiple=True,
@@ -106,6 +112,7 @@ def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: st
 def rbac(
     session: Session,
     enforce: bool,
+    stand_in: bool,
     namespaces: tuple[str, ...],
     custom: tuple[str, ...],
     secrets_in: tuple[str, ...],
@@ -126,14 +133,22 @@ def rbac(
         for error in dns_label_errors(name):
             raise usage(f"{option} {name!r} is not a name", cause=error)
     _check_custom(custom)
+    if stand_in and not enforce:
+        raise usage("--stand-in needs --enforce", cause="What may stand in for the hub may write for it, too.")
     if secrets_in or clusterprofiles_in:
         documents = inventory_manifests(
             secrets=secrets_in, profiles=clusterprofiles_in, service_account=service_account, home=home
         )
     else:
         documents = manifests(
-            enforce=enforce, namespaces=namespaces, service_account=service_account, home=home, custom=custom
+            enforce=enforce,
+            stand_in=stand_in,
+            namespaces=namespaces,
+            service_account=service_account,
+            home=home,
+            custom=custom,
         )
+        documents += fence_manifests(home=home, service_account=service_account) if stand_in else []
     session.out(yaml.safe_dump_all(documents, sort_keys=False).rstrip())
 
 

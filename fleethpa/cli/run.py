@@ -142,6 +142,13 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 @click.option(
     "--home", default="fleethpa-system", show_default=True, metavar="NAMESPACE", help="Where the agent's Lease is."
 )
+@click.option(
+    "--stand-in/--no-stand-in",
+    default=True,
+    show_default=True,
+    help="Keep native HPAs while the hub is away; needs `fleethpa clusters rbac --stand-in`.",
+)
+@click.option("--region", default="main", show_default=True, metavar="NAME", help="Of the hub, as the Lease names it.")
 @click.option("--local-clock", is_flag=True, hidden=True, help="The brokers stamp no append time: use this clock.")
 @_clusters
 @_common
@@ -315,6 +322,7 @@ def agent_part(session: Session, /, **options: Any) -> Any:
     """Make the agent part."""
     from reconciler.agent.agentconfig import AgentConfig
     from reconciler.agent.agentprocess import run_agent as start
+    from reconciler.agent.standin import stand_in_of
 
     members = _members(session, options)
     if len(members) != 1:
@@ -330,11 +338,13 @@ def agent_part(session: Session, /, **options: Any) -> Any:
         namespaces=tuple(options["namespaces"]),
         all_pods=options["all_pods"],
         home=options["home"],
+        region=options["region"],
         broker_time=not options["local_clock"],
         web_port=options["web_port"],
         web_host=options["web_host"],
     )
-    return lambda stop: start(config, stop, announce("agent"))
+    companions = [stand_in_of] if options["stand_in"] else []
+    return lambda stop: start(config, stop, announce("agent"), companions)
 
 
 def router_part(session: Session, /, **options: Any) -> Any:

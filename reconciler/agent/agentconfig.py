@@ -22,7 +22,8 @@ class AgentConfig:
     """Settings of an agent.
 
     `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
-    these (empty: the whole cluster). `home`: the namespace of the Lease. `broker_time`: False where the brokers stamp
+    these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the
+    hub, as the Lease names it. `broker_time`: False where the brokers stamp
     no append time (the embedded broker): then this machine's clock counts. `web_port`: None serves nothing, 0 takes a
     free port.
     """
@@ -33,6 +34,7 @@ class AgentConfig:
     namespaces: tuple[str, ...] = ()
     all_pods: bool = False
     home: str = HOME
+    region: str = "main"
     identity: str = field(default_factory=_identity)
     workers: int = 8
     queue: int = 5_000
@@ -42,6 +44,11 @@ class AgentConfig:
     broker_time: bool = True
     web_port: int | None = None
     web_host: str = "127.0.0.1"
+
+    @property
+    def hub(self) -> str:
+        """Who holds the Lease `fleethpa-hub` while the hub is in charge of the cluster."""
+        return f"hub/{self.region}/{self.incarnation}"
 
     @property
     def topics(self) -> AgentTopics:

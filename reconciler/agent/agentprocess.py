@@ -29,7 +29,7 @@ from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativeevidence import Evidence
 from runtime.healthserver import PartHealth
 from schemas.agents import AgentTopics
-from schemas.decisions import Decision
+from schemas.decisions import Decision, ShortDecision
 from schemas.observersessions import SessionName
 from schemas.outcomes import Outcome
 from schemas.scales import Serving
@@ -53,6 +53,12 @@ class Companion(Protocol):
 
     def forbids(self) -> str:
         """Why no decision may be carried out now; empty: they may. Asked before each write: must be quick."""
+
+    def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+        """A decision of the cluster was read. `is_past`: long ago decided, only remembered."""
+
+    def wrote(self, decision: Decision, ended: Outcome) -> None:
+        """A wanted write ended."""
 
 
 class AgentTerm:
@@ -152,6 +158,7 @@ class AgentTerm:
             self.writers,
             self.knowledge,
             learnt=self._learnt,
+            heard=self._heard,
             looked=self._reading.set,
             now_ms=self.now_ms,
         )
@@ -190,6 +197,10 @@ class AgentTerm:
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         self._news.put_nowait(news)
 
+    def _heard(self, decision: Decision | ShortDecision, is_past: bool) -> None:
+        for companion in self._companions:
+            companion.heard(decision, is_past=is_past)
+
     async def _observe_central(self) -> None:
         while True:
             news = await self._news.get()
@@ -222,6 +233,8 @@ class AgentTerm:
 
     async def publish(self, decision: Decision, ended: Outcome, now_ms: int) -> None:
         """Report an outcome before all else that waits."""
+        for companion in self._companions:
+            companion.wrote(decision, ended)
         await self.outlet.publish(decision.cluster, decision.namespace, ended)
 
 

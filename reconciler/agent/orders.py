@@ -15,7 +15,7 @@ from runtime import kafkaclients
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision
+from schemas.decisions import Decision, ShortDecision
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class OrderReader:
 
     Args:
         now_ms: the brokers' time.
+        heard: is told each decision, and whether it is only remembered.
         looked: called whenever the topic was looked at.
     """
 
@@ -45,12 +46,13 @@ class OrderReader:
         knowledge: KnowledgeFold,
         *,
         learnt: "Callable[[Learnt], None]",
+        heard: Callable[[Decision | ShortDecision, bool], None],
         looked: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._partition = TopicPartition(topic, ONLY_PARTITION)
         self._writers, self._knowledge = writers, knowledge
-        self._learnt, self._looked, self._now_ms = learnt, looked, now_ms
+        self._learnt, self._heard, self._looked, self._now_ms = learnt, heard, looked, now_ms
 
     async def run(self, settings: KafkaSettings) -> None:
         """Read until cancelled; brokers that are away are asked again without limit."""
@@ -87,6 +89,7 @@ class OrderReader:
         partition = _log_partition(record.key)
         if decision is None or partition is None:
             return
+        self._heard(decision, is_past)
         if not is_past:
             self._writers.take(decision, Position(partition, record.offset))
         elif isinstance(decision, Decision):

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from reconciler.clusters.rbac import manifests
+from reconciler.standin.admissionfence import fence_manifests
 from schemas.agents import AgentTopics
 from schemas.kubernetes.jsontypes import Json
 
@@ -27,13 +28,21 @@ class AgentPlace(NamedTuple):
 
 
 def agent_manifests(place: AgentPlace) -> list[Json]:
-    """Namespace, service account, the least permissions, a disruption budget, and a Deployment of two replicas."""
+    """Namespace, service account, the least permissions, the policies that fence its writes, a disruption budget, and a
+    Deployment of two replicas.
+    """
     roles = manifests(
-        enforce=True, namespaces=place.namespaces, service_account=AGENT, home=place.home, custom=place.custom
+        enforce=True,
+        stand_in=True,
+        namespaces=place.namespaces,
+        service_account=AGENT,
+        home=place.home,
+        custom=place.custom,
     )
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.home}}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(place)}
-    return [home, account, *roles, *_lease_role(place), _disruption_budget(place), _deployment(place)]
+    fence = fence_manifests(home=place.home, service_account=AGENT)
+    return [home, account, *roles, *_lease_role(place), *fence, _disruption_budget(place), _deployment(place)]
 
 
 def _metadata(place: AgentPlace) -> Json:

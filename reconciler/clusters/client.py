@@ -20,6 +20,7 @@ from kubernetes.aio.client import ApiClient
 from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
 from reconciler.clusters.credentials import IN_CLUSTER, ClusterConfig, Credentials, clusters_of, identity
 from reconciler.core.apierrors import error_text, status_body
+from reconciler.core.writelimits import WRITE_TIMEOUT_S
 
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
 
@@ -168,8 +169,8 @@ class ClusterClient:
         api = await self._client()
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "fleethpa"}
         await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        if method in ("PUT", "POST", "PATCH"):
-            path += f"{'&' if '?' in path else '?'}fieldManager={FIELD_MANAGER}"
+        if method != "GET":
+            path = _for_writing(path, method)
         url = api.configuration.host.rstrip("/") + path
         try:
             answer = await api.call_api(method, url, headers, body, _request_timeout=timeout)
@@ -243,6 +244,16 @@ class ClusterClient:
         for old in self._retired[:-1]:
             await old.close()
         self._retired = self._retired[-1:]
+
+
+def _for_writing(path: str, method: str) -> str:
+    """The path of a write: with the time after which the API server gives it up, however late it arrives, and unless
+    it names one with our field manager.
+    """
+    more = [f"timeout={WRITE_TIMEOUT_S}s"]
+    if method != "DELETE" and "fieldManager=" not in path:
+        more.append(f"fieldManager={FIELD_MANAGER}")
+    return f"{path}{'&' if '?' in path else '?'}{'&'.join(more)}"
 
 
 def _nothing() -> None:

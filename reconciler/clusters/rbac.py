@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from reconciler.standin.objects import LEASE
 from schemas.kubernetes.jsontypes import Json
 
 NAME = "fleethpa"
@@ -12,22 +13,25 @@ _PARENTS = ["deployments", "statefulsets", "replicasets"]
 def manifests(
     *,
     enforce: bool,
+    stand_in: bool = False,
     namespaces: tuple[str, ...] = (),
     service_account: str = "fleethpa",
     home: str = "fleethpa-system",
     custom: tuple[str, ...] = (),
 ) -> list[Json]:
-    """Roles and bindings for observing, and with `enforce` for writing.
+    """Roles and bindings for observing, and with `enforce` for writing; with `stand_in` also what an agent needs.
 
     Without namespaces one ClusterRole; with namespaces a Role in each. `home`: the namespace of the service account.
     `custom`: custom resources that are scaled, as `widgets.example.com`.
     """
     rules = observing_rules() + (enforcing_rules() if enforce else [])
+    rules += stand_in_rules() if stand_in else []
     rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce)]
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
+    own = list(_pair("Role", home, home_rules(), subject, f"{NAME}-stand-in")) if stand_in else []
     if not namespaces:
-        return [*_pair("ClusterRole", "", rules, subject)]
-    return [document for namespace in namespaces for document in _pair("Role", namespace, rules, subject)]
+        return [*_pair("ClusterRole", "", rules, subject), *own]
+    return [*(each for namespace in namespaces for each in _pair("Role", namespace, rules, subject)), *own]
 
 
 def inventory_manifests(
@@ -93,6 +97,25 @@ def enforcing_rules() -> list[Json]:
         _rule("autoscaling", ["horizontalpodautoscalers"], ["get", "create", "delete"]),
         _rule("autoscaling", ["horizontalpodautoscalers/status"], ["update"]),
         _rule("", ["events"], ["create", "get", "patch"]),
+    ]
+
+
+def stand_in_rules() -> list[Json]:
+    """What the stand-in needs beside `enforcing_rules`: change its native HPAs, and see whether the fence is there."""
+    return [
+        _rule("autoscaling", ["horizontalpodautoscalers"], ["update"]),
+        _rule("admissionregistration.k8s.io", ["validatingadmissionpolicybindings"], ["get"]),
+    ]
+
+
+def home_rules() -> list[Json]:
+    """What the stand-in needs in the agent's own namespace: the Lease that says who is in charge, and the ConfigMaps
+    with the specs that it keeps. `create` cannot be limited to a name.
+    """
+    return [
+        _rule("coordination.k8s.io", ["leases"], ["create"]),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]},
+        _rule("", ["configmaps"], ["list", "get", "create", "update", "delete"]),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from schemas.agents import AgentKnowledge, CentralHpa
+from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.kubernetes.jsontypes import Json
 from schemas.settings import SettingsSet
 
@@ -27,6 +27,7 @@ class KnowledgeFold:
         self.is_complete = False
         self.settings: list[SettingsSet] = []
         self.hpas: dict[HpaName, Json] = {}
+        self.pauses: list[KnownPause] = []
         self._parts: dict[int, AgentKnowledge] = {}
         self._since: list[AgentKnowledge] = []
         """Changes that came between the parts of a snapshot: they are newer than those parts."""
@@ -46,6 +47,8 @@ class KnowledgeFold:
     def _replace(self) -> Learnt:
         parts = [self._parts[number] for number in sorted(self._parts)]
         settings = [entry for part in parts for entry in part.settings]
+        for each in (*parts, *self._since):
+            self.pauses = self.pauses if each.pauses is None else each.pauses
         found = {(each.namespace, each.name): each.hpa for part in parts for each in part.hpas}
         for change in self._since:
             _apply(found, change.hpas)
@@ -62,6 +65,8 @@ class KnowledgeFold:
         _apply(self.hpas, record.hpas)
         if record.settings:
             self.settings = record.settings
+        if record.pauses is not None:
+            self.pauses = record.pauses
         changed = {(each.namespace, each.name): None if each.deleted else each.hpa for each in record.hpas}
         return Learnt(changed, bool(record.settings))
 

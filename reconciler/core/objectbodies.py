@@ -13,6 +13,9 @@ from schemas.scales import ScaleSet, Target
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
 
+STAND_IN_LABEL = "fleethpa.io/stand-in"
+"""Label of a native HPA that the stand-in keeps while the hub is away; no observer reports it."""
+
 
 def time_ms(text: str | None) -> int | None:
     """Milliseconds since the epoch of an RFC 3339 time; None for an absent one.
@@ -72,9 +75,10 @@ def hpa_body(hpa: JsonView) -> dict[str, Any]:
     return {"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": metadata} | rest
 
 
-def is_canary(hpa: JsonView) -> bool:
-    """Whether this HPA is a canary of fleethpa, which must not be evaluated."""
-    return CANARY_LABEL in (hpa["metadata"].get("labels") or {})
+def is_own(hpa: JsonView) -> bool:
+    """Whether this HPA is fleethpa's own, a canary or a stand-in's, which must not be evaluated."""
+    labels = hpa["metadata"].get("labels") or {}
+    return CANARY_LABEL in labels or STAND_IN_LABEL in labels
 
 
 def target_of(hpa: JsonView) -> Target:

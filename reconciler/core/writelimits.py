@@ -7,6 +7,8 @@ from reconciler.core.plan import WriteGuards
 from schemas.keys import EVERY_CLUSTER
 from schemas.settings import SettingsSet
 
+WRITE_TIMEOUT_S = 4
+"""The API server ends a write that takes longer. What waits for an earlier write to be over relies on it."""
 SHORTEST_PERIOD_MS = 1_000
 """Metrics APIs are not asked more often, whatever the settings say."""
 

@@ -13,7 +13,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
-from reconciler.core.objectbodies import hpa_body, is_canary, pod_body, spec_manager
+from reconciler.core.objectbodies import hpa_body, is_own, pod_body, spec_manager
 from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
@@ -164,7 +164,7 @@ class ClusterObserver:
         await self._hpas_changed(namespace)
 
     async def _hpas_listed(self, scope: str, items: list[Json]) -> None:
-        own = [item for item in items if not is_canary(item)]
+        own = [item for item in items if not is_own(item)]
         for item in own:
             self._note_manager(item["metadata"])
             self._native_wrote(native_status_write(item))
@@ -173,7 +173,7 @@ class ClusterObserver:
             await self._hpas_changed(namespace)
 
     async def _hpa_changed(self, kind: str, item: Json) -> None:
-        if is_canary(item):
+        if is_own(item):
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
         known = self._state.namespace(namespace).hpas

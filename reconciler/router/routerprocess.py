@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from reconciler.apply.clusterwriters import cluster_of, is_short
 from reconciler.apply.reconcilerconfig import Clock, wall_clock_ms
 from reconciler.core.inbox import OffsetProgress
-from reconciler.core.routing import FleetKnowledge, ShortFilter, is_order
+from reconciler.core.routing import FleetKnowledge, ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
@@ -108,6 +108,7 @@ class Router:
         self.health = PartHealth("registry", "settings", "centralHpas", "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._registry, self._knowledge, self._shorts = AgentRegistry(), FleetKnowledge(), ShortFilter()
+        self._signs = Signs()
         self._registered_ms: dict[str, int] = {}
         """Cluster -> when its registration was written last."""
         self._ready: dict[str, AgentSet] = {}
@@ -253,7 +254,8 @@ class Router:
             for record in records:
                 progress.begin(record.offset)
                 agent = self._ready.get(cluster_of(record.headers))
-                if agent is not None and self._is_order(record):
+                if agent is not None and (self._is_order(record) or self._is_sign(agent, record)):
+                    self._signs.copied(agent.cluster, partition.partition, self._config.clock())
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
         await self._commit()
@@ -266,6 +268,9 @@ class Router:
         headers = list(record.headers)
         sent = await self._send(agent, record.value, b"%d" % record.partition, headers, "decision")
         sent.add_done_callback(ended)
+
+    def _is_sign(self, agent: AgentSet, record: ConsumerRecord) -> bool:
+        return self._signs.is_due(agent.cluster, record.partition, self._config.clock())
 
     def _is_order(self, record: ConsumerRecord) -> bool:
         try:

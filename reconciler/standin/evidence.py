@@ -7,6 +7,7 @@ server succeed, so that an agent that is cut off or suspended takes nothing over
 from collections.abc import Collection
 
 from reconciler.core.phase import phase_ms
+from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from reconciler.standin.protocol import CLOSING, Judgement, LeaseSeen
 
 GRACE_MS = 30_000
@@ -20,8 +21,6 @@ STEADY_MS = 600_000
 """A hub that was in charge for so long since the last hand-back does not flap."""
 STAGGER_MS = 15_000
 """Clusters are handed back within so long of each other."""
-WRITE_TIMEOUT_S = 4
-"""The `timeout` of every write, which the API server keeps: so long after its admission a write may be carried out."""
 SETTLE_MS = 2_000 + WRITE_TIMEOUT_S * 1_000
 """So long after a change of hands nothing is done: the fence has seen it (measured: 24 ms at most), and no write that
 it admitted before is on its way."""

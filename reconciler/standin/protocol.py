@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from schemas.hands import HUB_HOLDER
+
 PROTOCOL = 1
 """The version of these rules. Who sees a higher one in the Lease does nothing at all."""
-HUB = "hub/"
+HUB = HUB_HOLDER
 STAND_IN = "stand-in"
 CLOSING = "closing"
 
@@ -177,7 +179,7 @@ def agent_steps(
     if lease.protocol > PROTOCOL:
         return []
     if lease.is_hub:
-        return _while_hub(lease, seen.natives, judged)
+        return _while_hub(lease, seen.natives, judged, hub)
     if lease.holder == CLOSING:
         return _while_closing(lease, seen.natives, judged, hub)
     return _while_stand_in(lease, seen.natives, judged, wanted)
@@ -228,9 +230,11 @@ def _change(lease: LeaseSeen, holder: str) -> SetHolder:
     return SetHolder(holder, lease.generation + 1, lease.version, lease.uid)
 
 
-def _while_hub(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement) -> list[Request]:
+def _while_hub(lease: LeaseSeen, natives: Collection[NativeSeen], judged: Judgement, hub: str) -> list[Request]:
     if judged.is_hub_silent:
         return [_change(lease, STAND_IN)]
+    if lease.holder != hub:  # of another region or incarnation: it goes round the circle as every change does
+        return [_change(lease, CLOSING)] if judged.is_hub_proven else []
     if natives:
         return [_change(lease, CLOSING)]  # a creation came too late, and no fence refused it
     return [Renew(lease.version, lease.uid)]

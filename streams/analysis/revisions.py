@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
+from schemas.hands import HandsChanged
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.hpa import metric_name, metric_source
 from streams.analysis.candidate import metric_key
@@ -15,11 +16,13 @@ from streams.archive.segments import PlainRecord
 from streams.state.guards import asked_mode
 from streams.state.partition import Partition
 
-_WORDS = (b'"autoscaler', b'"command"')
+_WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"')
 
 
-What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume"]
-"""What happened. `adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it."""
+What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands"]
+"""What happened. `hands`: the cluster changed hands, when its agent says.
+`adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it.
+"""
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -156,6 +159,10 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
                     reason=body.reason,
                     changes=[f"mode {asked}→{body.mode}" if asked else f"mode → {body.mode}"],
                 )
+        if isinstance(body, HandsChanged) and body.cluster == hpa.cluster and before is not None:
+            was = f"{body.before} → " if body.before else ""
+            changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
+            yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
             yield Revision(
                 what=body.command,

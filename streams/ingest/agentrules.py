@@ -14,6 +14,7 @@ from schemas.agents import AgentSet, AgentTopics
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body
+from schemas.hands import HandsChanged
 from schemas.observersessions import parse_session
 from schemas.scales import ClusterReport, Serving
 from streams.ingest import topickinds
@@ -128,6 +129,9 @@ def _admitted(piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conver
     if isinstance(body, ClusterReport):
         _check_report(body, agent)
         return piece
+    if isinstance(body, HandsChanged):
+        check_range(len(body.natives), "length of natives", 0, agent.max_hpas)
+        return piece
     limits.check_namespace(agent, piece.namespace, now_s)
     if isinstance(body, AutoscalerSet | AutoscalerDeleted | AutoscalerList):
         return piece._replace(body=_autoscalers(piece, body, agent, limits, found))
@@ -184,6 +188,8 @@ def _clusters(piece: Piece) -> list[str]:
     """The clusters that a piece speaks for."""
     if isinstance(piece.body, Serving):
         return [*piece.body.clusters, *piece.body.problems]
+    if isinstance(piece.body, HandsChanged):
+        return [piece.body.cluster]
     return [piece.cluster]
 
 

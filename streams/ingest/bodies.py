@@ -12,6 +12,7 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.budgets import EVERY_NAMESPACE, parse_budget
 from schemas.decisions import ENGINE
 from schemas.entries import Body
+from schemas.hands import HandsChanged
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
@@ -189,6 +190,17 @@ def _serving(body: Serving) -> None:
         check_cluster(cluster)
 
 
+def _hands(body: HandsChanged) -> None:
+    check_cluster(body.cluster)
+    check_text(body.holder, "holder")
+    check_range(body.generation, "generation", 1, MAX_REPLICAS)
+    check_range(body.time, "time", 0, MAX_TIME_MS)
+    for native in body.natives:
+        check_namespace(native.namespace)
+        check_object(native.name, "natives.name")
+        check_range(native.last_scale or 0, "natives.lastScale", 0, MAX_TIME_MS)
+
+
 def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
     settings = body.settings
@@ -256,6 +268,8 @@ def _whole_partition(body: Body) -> None:
             _settings(body)
         case Serving():
             _serving(body)
+        case HandsChanged():
+            _hands(body)
         case AgentSet():
             check_cluster(body.cluster)
             check_range(body.incarnation, "incarnation", 1, MAX_TIME_MS)

@@ -9,7 +9,7 @@ KINDS: dict[str, frozenset[str]] = {
     topics.SAMPLES: _HEARTBEAT | {"answers", "samples"},
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
-    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving"},
+    topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
     topics.SETTINGS: frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "command"}),
     topics.OUTCOMES: frozenset({"outcome"}),
 }
@@ -24,7 +24,7 @@ OBSERVED = frozenset().union(*(KINDS[topic] for topic in topics.PUBLIC_TOPICS if
 origin cluster. An agent may report nothing else.
 """
 
-WHOLE_PARTITION = frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "serving"})
+WHOLE_PARTITION = frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "serving", "handsChanged"})
 """Kinds that always concern every partition; a `command` does on the topic of settings."""
 
 

@@ -13,6 +13,7 @@ from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import ENGINE
 from schemas.entries import WHOLE_PARTITION_KEY, Source
+from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
@@ -20,6 +21,7 @@ from schemas.samples import Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
+from streams.state.changedhands import hands_after, status_after
 from streams.state.clustersettings import known_to
 from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
@@ -283,6 +285,22 @@ class EntryFold(Folding):
         """A source topic was deleted and created again."""
         self.state.row.watermarks.pop(f"{body.topic}-{body.source_partition}", None)
 
+    def hands_changed(self, body: HandsChanged) -> None:
+        """A cluster changed hands, or one that did is reported late."""
+        hands = self.state.row.hands
+        hands[body.cluster] = hands_after(hands.get(body.cluster), body, self.state.offset)
+        for native in body.natives:
+            self._take_over_from(body.cluster, native)
+
+    def _take_over_from(self, cluster: str, native: LeftNative) -> None:
+        namespace = self.state.namespaces.get(f"{cluster}/{native.namespace}")
+        hpa = self.state.hpas.get(HpaId(cluster, native.namespace, native.name))
+        if namespace is None or hpa is None or hpa.row.gone or hpa.row.deleted or hpa.row.origin != "central":
+            return
+        if hpa.applied < self.state.offset and hpa.row.status is not None:
+            hpa.row.status = status_after(hpa.row.status, native)
+            hpa.dirty = True
+
     def restart(self, body: Restart) -> None:
         """Memory of windows and scale events was lost."""
         self.state.row.restart_offset = self.state.offset
@@ -308,6 +326,7 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     EngineSet: EntryFold.engine,
     WatermarkReset: EntryFold.watermark_reset,
     Restart: EntryFold.restart,
+    HandsChanged: EntryFold.hands_changed,
     AgentSet: EntryFold.agent,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {

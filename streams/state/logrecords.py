@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.entries import Source
+from schemas.hands import HandsChanged
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import AnswerIdentity, Samples
@@ -57,6 +58,7 @@ FoldedBody = (
     | Restart
     | Outcome
     | AgentSet
+    | HandsChanged
 )
 
 

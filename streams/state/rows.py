@@ -402,6 +402,17 @@ class AgentRow(Struct, array_like=True, frozen=True, gc=False):
     left: bool = False
 
 
+class HandsRow(Struct, array_like=True, frozen=True, gc=False):
+    """In whose hands a cluster is, and was: the newest change last, the oldest forgotten.
+
+    `changes`: when (Unix ms, the agent's clock), who holds the cluster from then on, and the generation.
+    `restart_offset`: log offset of the last hand-back to a hub.
+    """
+
+    changes: list[tuple[int, str, int]]
+    restart_offset: int = NOTHING_APPLIED
+
+
 class PartitionRow(Struct, array_like=True, kw_only=True):
     """The state of a whole log partition as of `offset`."""
 
@@ -439,6 +450,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Cluster -> its agent."""
     brakes_offset: int = NOTHING_APPLIED
     """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
+    hands: dict[str, HandsRow] = {}
+    """Cluster -> in whose hands it is; none: no stand-in ever reported."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

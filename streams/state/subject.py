@@ -9,15 +9,20 @@ from streams.state import decisionrecords
 from streams.state.hpastate import Hpa
 from streams.state.logerrors import StateError
 from streams.state.partitionstate import State
+from streams.state.rows import NOTHING_APPLIED
 
 
 def take_restart(state: State, hpa: Hpa) -> str:
     """Clear windows and scale events if the log had a restart since the last visit; give the reason."""
-    if state.row.restart_offset <= hpa.row.restart_seen:
+    hands = state.row.hands.get(hpa.row.cluster) if state.row.hands else None
+    back = NOTHING_APPLIED if hands is None else hands.restart_offset
+    if max(state.row.restart_offset, back) <= hpa.row.restart_seen:
         return ""
-    hpa.row.restart_seen = state.row.restart_offset
+    hpa.row.restart_seen = max(state.row.restart_offset, back)
     hpa.row.history = EMPTY_HISTORY
-    return state.row.restart_reason
+    if back < state.row.restart_offset:
+        return state.row.restart_reason
+    return f"restart: the stand-in of cluster {hpa.row.cluster} gave it back to the hub"
 
 
 def own_status(hpa: Hpa) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class Hub:
             part.kill()
         self._broker.stop()
 
+    def ensure_topics(self, *names: str) -> None:
+        """Create topics where they are missing."""
+        self._broker.ensure_topics(names)
+
     def start(self, name: str, *options: str) -> Part:
         """Start a part, with these options. Its kind is the name's first word: `observer-of-east`."""
         self.parts[name] = Part(name, ["run", name.partition("-")[0], *options], self.folder, self.environ)

@@ -457,7 +457,7 @@ def _arrive(state: State, rules: Rules, sent: Sent) -> State:
 
 
 def _admits(rules: Rules, fence: Lease | None, sent: Sent) -> bool:
-    """The admission policy, as `reconciler.standin.fence` writes it."""
+    """The admission policy, as `reconciler.standin.admissionfence` writes it."""
     if not rules.has_fence:
         return True
     if sent.kind == "write":

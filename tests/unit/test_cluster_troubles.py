@@ -7,7 +7,7 @@ import pytest
 
 from fleethpa.cli.common.clustertroubles import troubles_of
 from schemas.scales import ObserverTrouble
-from streams.state.rows import ReportRow, ServedRow
+from streams.state.rows import HandsRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)
@@ -70,6 +70,12 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
         pytest.param({"served": None, "enforced": 0}, [], id="no reconciler, and none is needed"),
         pytest.param({"served": ServedRow(NOW_MS - 30_001)}, ["reconcilerSilent"], id="a silent reconciler"),
         pytest.param({"served": ServedRow(NOW_MS, "refused")}, ["reconcilerFailing"], id="one that cannot write"),
+        pytest.param(
+            {"served": ServedRow(NOW_MS, "refused"), "hands": HandsRow([(NOW_MS - 60_000, "stand-in", 3)])},
+            ["standIn"],
+            id="its stand-in is in charge, so that the hub cannot write",
+        ),
+        pytest.param({"hands": HandsRow([(NOW_MS, "hub/main/1", 5)])}, [], id="the hub has it back"),
     ],
 )
 def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:

@@ -53,6 +53,8 @@ def _steps(seen: Seen, judged: Judgement, remembered: int = 0) -> list[Request]:
     [
         pytest.param(Seen(lease(HUB)), CALM, [RENEW], id="the hub lives"),
         pytest.param(Seen(lease(HUB)), PROVEN, [RENEW], id="the hub has lived for long"),
+        pytest.param(Seen(lease("hub/us/k2")), CALM, [], id="another hub, and ours shows no life yet"),
+        pytest.param(Seen(lease("hub/us/k2")), PROVEN, [SetHolder(CLOSING, 8, "v1", "u1")], id="another hub before"),
         pytest.param(Seen(lease(HUB)), SILENT, [SetHolder(STAND_IN, 8, "v1", "u1")], id="take-over"),
         pytest.param(Seen(lease(HUB), (OPEN,)), CALM, [SetHolder(CLOSING, 8, "v1", "u1")], id="a late creation"),
         pytest.param(Seen(lease(STAND_IN)), FRESH, [RENEW], id="nothing is created before the fence has followed"),

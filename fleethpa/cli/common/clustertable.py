@@ -44,7 +44,8 @@ def _columns() -> list[Column[ClusterView]]:
 
 
 def _state(cluster: ClusterView) -> str:
-    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `frozen`, `paused` or
+    """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `stand-in` (not in the hub's
+    hands), `frozen`, `paused` or
     `unknown` (never observed, or nothing comes into the log).
     """
     if cluster.has_left:
@@ -58,6 +59,8 @@ def _state(cluster: ClusterView) -> str:
         return "silent"
     if "apiServerAway" in kinds:
         return "away"
+    if "standIn" in kinds:
+        return "stand-in"
     return "frozen" if cluster.settings.frozen else "paused" if cluster.paused else "up"
 
 
@@ -84,6 +87,10 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         "heard": None if cluster.heard_ms is None else rfc3339(cluster.heard_ms),
         "namespaces": cluster.namespaces,
         "hpas": cluster.hpas,
+        "hands": [
+            {"time": rfc3339(time_ms), "holder": holder, "generation": generation}
+            for time_ms, holder, generation in (cluster.hands.changes if cluster.hands is not None else ())
+        ],
         "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
         "modes": dict(cluster.modes),
         "paused": cluster.paused,

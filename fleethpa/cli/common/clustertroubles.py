@@ -14,8 +14,9 @@ from typing import Final, Literal
 from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.cli.output.words import counted
+from schemas.hands import HUB_HOLDER
 from schemas.scales import ObserverTrouble
-from streams.state.rows import ReportRow, ServedRow
+from streams.state.rows import HandsRow, ReportRow, ServedRow
 
 SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""
@@ -26,7 +27,7 @@ RIVALS: Final = "scaledobjects"
 
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
-    "reconcilerSilent", "reconcilerFailing", "rivalsUnseen", "left", "unhealthy",
+    "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
@@ -67,6 +68,7 @@ def troubles_of(
     served: ServedRow | None,
     enforced: int,
     by_agent: bool = False,
+    hands: HandsRow | None = None,
 ) -> list[ClusterTrouble]:
     """Give what is wrong in a cluster, the gravest first.
 
@@ -77,11 +79,13 @@ def troubles_of(
         served: last word of its reconciler; None: none was ever heard.
         enforced: how many of its HPAs are enforced.
         by_agent: whether an agent observes and writes it.
+        hands: who is and was in charge of it; None: always the hub.
     """
     found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
-    found += _written(cluster, now_ms, served, enforced)
+    in_charge = list(_stood_in(cluster, now_ms, hands, enforced))
+    found += in_charge or _written(cluster, now_ms, served, enforced)
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
 
@@ -181,6 +185,16 @@ def _error(trouble: ObserverTrouble) -> str:
 
 
 # --- written ----------------------------------------------------------------------------------------------------------
+
+
+def _stood_in(cluster: str, now_ms: int, hands: HandsRow | None, enforced: int) -> Iterator[ClusterTrouble]:
+    """Where the stand-in is in charge it is no news that the hub cannot write."""
+    if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
+        return
+    begun_ms, holder, generation = hands.changes[-1]
+    text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
+    lease = f"kubectl --context {cluster} -n fleethpa-system get lease fleethpa-hub -o yaml"
+    yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}", lease)
 
 
 def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int) -> Iterator[ClusterTrouble]:

@@ -244,6 +244,9 @@ def _take_words(found: Mapping[str, ClusterView], row: PartitionRow) -> None:
     for name, agent in row.agents.items():
         if name in found:
             found[name].agent = agent
+    for name, hands in row.hands.items():
+        if name in found:
+            found[name].hands = hands
     for name, served in row.served.items():
         if name in found and (found[name].served or ServedRow()).heard_ms <= served.heard_ms:
             found[name].served = served

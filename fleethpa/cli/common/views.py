@@ -13,7 +13,7 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, fight_now
-from streams.state.rows import AgentRow, PartitionRow, ReportRow, ServedRow
+from streams.state.rows import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded
@@ -157,6 +157,8 @@ class ClusterView:
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
     served: ServedRow | None = None
+    hands: HandsRow | None = None
+    """Who is and was in charge of it; None: always the hub."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
 
@@ -176,6 +178,7 @@ class ClusterView:
             served=self.served,
             enforced=self.modes.get("enforce", 0),
             by_agent=self.agent is not None and not self.agent.left,
+            hands=self.hands,
         )
 
     @property

@@ -1,0 +1,242 @@
+"""What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.discovery import Discovery
+from reconciler.core.objectbodies import STAND_IN_LABEL, target_of
+from reconciler.core.writelimits import WRITE_TIMEOUT_S
+from reconciler.standin.admissionfence import FLOOR_MANAGER, HPAS, SCALES
+from reconciler.standin.effective import KeptSpec
+from reconciler.standin.objects import (
+    LEASE,
+    STORE_LABEL,
+    closed_body,
+    is_scaled_to_zero,
+    lease_body,
+    native_body,
+    scaled_to_zero,
+    store_bodies,
+    stored,
+)
+from reconciler.standin.protocol import (
+    CloseNative,
+    CreateLease,
+    CreateNative,
+    DeleteNative,
+    HpaKey,
+    OpenNative,
+    SetHolder,
+)
+from schemas.kubernetes.jsontypes import Json, JsonView
+
+_TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
+_HPAS = "/apis/autoscaling/v2"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+def now_text() -> str:
+    """The time as Leases have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class ClusterStore:
+    """One cluster. Every method raises `ClusterError` where the API server refuses or does not answer."""
+
+    def __init__(self, client: ClusterClient, home: str, namespaces: tuple[str, ...], grace_ms: int) -> None:
+        """`namespaces`: where HPAs are kept; none: in the whole cluster."""
+        self._client, self._home, self._namespaces, self._grace_ms = client, home, namespaces, grace_ms
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
+        self._maps = f"/api/v1/namespaces/{home}/configmaps"
+        self._discovery = Discovery(client)
+
+    # --- the Lease ----------------------------------------------------------------------------------------------------
+
+    async def lease(self) -> Json | None:
+        """The Lease; None: there is none."""
+        return await self._found(f"{self._leases}/{LEASE}")
+
+    async def create_lease(self, request: CreateLease, proof_ms: int) -> Json:
+        """Create the Lease."""
+        return await self._post(self._leases, self._lease(request, now_text(), proof_ms))
+
+    async def set_holder(self, request: SetHolder, proof_ms: int) -> Json:
+        """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
+        body = self._lease(request, now_text(), proof_ms)
+        body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
+        return await self._put(f"{self._leases}/{LEASE}", body)
+
+    async def renew(self, lease: JsonView) -> Json:
+        """Renew the Lease as it was read."""
+        body = {**lease, "spec": {**lease["spec"], "renewTime": now_text()}}
+        return await self._put(f"{self._leases}/{LEASE}", body)
+
+    def _lease(self, request: CreateLease | SetHolder, now: str, proof_ms: int) -> Json:
+        return lease_body(
+            self._home,
+            request.holder,
+            request.generation,
+            now,
+            acquired=now,
+            proof_ms=proof_ms,
+            grace_ms=self._grace_ms,
+        )
+
+    async def has_fence(self) -> bool:
+        """Whether both policies are bound; False also where that may not be seen."""
+        try:
+            for name in (SCALES, HPAS):
+                await self._client.get(f"{_BINDINGS}/{name}", timeout_s=_TIMEOUT_S)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return False
+            raise
+        return True
+
+    # --- native HPAs --------------------------------------------------------------------------------------------------
+
+    async def natives(self) -> dict[HpaKey, Json]:
+        """All native HPAs of ours, by a consistent list: without a resource version, it is not answered by a cache
+        that lags.
+        """
+        selector = quote(f"{STAND_IN_LABEL}=true")
+        paths = [f"{_HPAS}/namespaces/{each}/horizontalpodautoscalers" for each in self._namespaces]
+        found: dict[HpaKey, Json] = {}
+        for path in paths or [f"{_HPAS}/horizontalpodautoscalers"]:
+            listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
+            for item in listed.get("items") or ():
+                found[HpaKey(item["metadata"]["namespace"], item["metadata"]["name"])] = item
+        return found
+
+    async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
+        """Create the native HPA without effect, so that what refuses it is known before it is needed."""
+        await self._post(f"{_collection(kept.key)}?dryRun=All", native_body(kept, 0, now_ms))
+
+    async def create_native(self, kept: KeptSpec, request: CreateNative, now_ms: int, *, has_fence: bool) -> Json:
+        """Create a native HPA. Without a fence the target's version moves first, so that an older write of the hub,
+        wherever it is, meets a conflict.
+        """
+        if not has_fence:
+            await self._touch(kept, request.generation)
+        made = await self._post(_collection(kept.key), native_body(kept, request.generation, now_ms))
+        if kept.spec.get("minReplicas") == 0:
+            await self._wake(kept, made, request.generation)
+        return made
+
+    async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
+        """Give a native HPA its effective spec."""
+        body = native_body(kept, request.generation, now_ms, uid=request.uid, version=request.version)
+        return await self._put(_path(request.key), body)
+
+    async def close_native(self, native: JsonView, request: CloseNative) -> Json:
+        """Disable both directions of a native HPA, on condition of its version."""
+        return await self._put(_path(request.key), closed_body(native, request.generation))
+
+    async def delete_native(self, request: DeleteNative) -> None:
+        """Delete a native HPA, on condition of its uid and version."""
+        conditions = {"uid": request.uid, "resourceVersion": request.version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        await self._client.request("DELETE", _path(request.key), body=body, timeout_s=_TIMEOUT_S)
+
+    # --- scales -------------------------------------------------------------------------------------------------------
+
+    async def raise_to(self, kept: KeptSpec, least: int, generation: int) -> bool:
+        """Raise the target to `least` replicas, if it has fewer; whether it had."""
+        path = await self._scale_path(kept)
+        scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
+        if ((scale.get("spec") or {}).get("replicas") or 0) >= least:
+            return False
+        body = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": least}}
+        await self._put(f"{path}?fieldManager={FLOOR_MANAGER}{generation}", body)
+        return True
+
+    async def _wake(self, kept: KeptSpec, native: JsonView, generation: int) -> None:
+        """See to it that a target at zero is scaled: its HPA's status must say that a controller scaled it there."""
+        scale = await self._client.get_object(await self._scale_path(kept), timeout_s=_TIMEOUT_S)
+        if (scale.get("spec") or {}).get("replicas"):
+            return
+        path = _path(kept.key)
+        try:
+            written = await self._put(f"{path}/status", scaled_to_zero(native, now_text()[:19] + "Z"))
+            if is_scaled_to_zero(written):
+                return
+        except ClusterError:
+            # Its controller was faster, or the right is missing: one replica wakes it, too.
+            if is_scaled_to_zero(await self._client.get_object(path, timeout_s=_TIMEOUT_S)):
+                return
+        await self.raise_to(kept, 1, generation)
+
+    async def _touch(self, kept: KeptSpec, generation: int) -> None:
+        path = await self._scale_path(kept)
+        scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": scale["metadata"]["name"], "namespace": kept.namespace},
+            "spec": {"replicas": (scale.get("spec") or {}).get("replicas") or 0},
+        }
+        await self._client.request(
+            "PATCH",
+            f"{path}?fieldManager={FLOOR_MANAGER}{generation}&force=true",
+            body=body,
+            content_type="application/apply-patch+yaml",
+            timeout_s=_TIMEOUT_S,
+        )
+
+    async def _scale_path(self, kept: KeptSpec) -> str:
+        target = target_of({"spec": kept.spec})
+        resource = await self._discovery.resource(target.kind, target.group)
+        return resource.path(kept.namespace, target.name, "scale")
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    async def load(self) -> dict[HpaKey, KeptSpec]:
+        """What the ConfigMaps hold."""
+        return stored((await self._store_maps()).values())
+
+    async def save(self, kept: Mapping[HpaKey, KeptSpec]) -> None:
+        """Write what has changed; a set of other size replaces the old one once it is whole."""
+        there = await self._store_maps()
+        counts = [int(each["metadata"]["labels"][STORE_LABEL]) for each in there.values()]
+        wanted = {each["metadata"]["name"]: each for each in store_bodies(kept, self._home, max(counts, default=1))}
+        for name, body in wanted.items():
+            old = there.get(name)
+            if old is None:
+                await self._post(self._maps, body)
+            elif old.get("data") != body["data"]:
+                body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+                await self._put(f"{self._maps}/{name}", body)
+        for name in there.keys() - wanted.keys():
+            await self._client.request("DELETE", f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
+
+    async def _store_maps(self) -> dict[str, Json]:
+        listed = await self._client.get_object(f"{self._maps}?labelSelector={quote(STORE_LABEL)}", timeout_s=_TIMEOUT_S)
+        return {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def _found(self, path: str) -> Json | None:
+        try:
+            return await self._client.get_object(path, timeout_s=_TIMEOUT_S)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Json:
+        return await self._client.request("POST", path, body=body, timeout_s=_TIMEOUT_S)
+
+    async def _put(self, path: str, body: Mapping[str, Any]) -> Json:
+        return await self._client.put(path, body, timeout_s=_TIMEOUT_S)
+
+
+def _collection(key: HpaKey) -> str:
+    return f"{_HPAS}/namespaces/{key.namespace}/horizontalpodautoscalers"
+
+
+def _path(key: HpaKey) -> str:
+    return f"{_collection(key)}/{key.name}"

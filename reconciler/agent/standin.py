@@ -1,0 +1,370 @@
+"""The stand-in of one cluster: watches for signs of life of the hub, and keeps native HPAs while there are none.
+
+It runs in the agent that leads and looks at the cluster every second. What to do is decided by `reconciler.standin`;
+here it is carried out. An error of a request is noted, and the next look begins anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from reconciler.agent.agentprocess import AgentTerm
+from reconciler.agent.clusterstore import ClusterStore
+from reconciler.agent.election import boot_s
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.core.agentknowledge import KnowledgeFold
+from reconciler.core.objectbodies import time_ms
+from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
+from reconciler.standin.evidence import PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
+from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen
+from reconciler.standin.protocol import (
+    CLOSING,
+    HUB,
+    STAND_IN,
+    CloseNative,
+    CreateLease,
+    CreateNative,
+    DeleteNative,
+    HpaKey,
+    Judgement,
+    LeaseSeen,
+    OpenNative,
+    Renew,
+    Request,
+    Seen,
+    SetHolder,
+    agent_steps,
+    hub_refusal,
+    is_stand_in,
+)
+from schemas.decisions import Decision, ShortDecision
+from schemas.hands import HandsChanged, LeftNative
+from schemas.kubernetes.jsontypes import Json
+from schemas.outcomes import Outcome
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+RENEW_EVERY_S = 8.0
+LIST_EVERY_S = 30.0
+"""How often native HPAs are looked for while the hub is in charge, when there should be none."""
+SAVE_EVERY_S = 5.0
+FRESH_MS = 20_000
+"""A decision that is older shows nothing about the hub."""
+LOOK_COUNTS_S = 10.0
+"""The hub's decisions are written only so long after the Lease was read."""
+AT_ONCE = 16
+PER_LOOK = 100
+"""Requests about native HPAs between two looks at the Lease."""
+FAILING = 3
+"""Writes of so many HPAs must fail, and none succeed, before it counts that the hub cannot write."""
+
+
+class Surroundings(NamedTuple):
+    """What the stand-in needs of the agent.
+
+    Args:
+        cluster, hub: the cluster's name, and the holder of the Lease while the hub is in charge.
+        now_ms: the brokers' time.
+        is_frozen: whether the cluster is frozen.
+        publish: reports a change of hands; returns once the brokers have it.
+        note: shows a trouble; None: there is none.
+    """
+
+    cluster: str
+    hub: str
+    knowledge: KnowledgeFold
+    now_ms: Callable[[], int]
+    is_frozen: Callable[[], bool]
+    publish: Callable[[HandsChanged], Awaitable[None]]
+    note: Callable[[str, str | None], None]
+
+
+class StandIn:
+    """Watches one cluster for one term of the agent."""
+
+    def __init__(
+        self, around: Surroundings, store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s
+    ) -> None:
+        self._around, self._store, self._judge, self._clock_s = around, store, judge, clock_s
+        self._keeper: Keeper | None = None
+        self._early: list[Decision] = []
+        self._saved: dict[HpaKey, KeptSpec] = {}
+        self._saved_at_s = -SAVE_EVERY_S
+        self._tried: dict[HpaKey, KeptSpec] = {}
+        self._refused: dict[HpaKey, str] = {}
+        self._failing: set[tuple[str, str]] = set()
+        self._lease: LeaseSeen | None = None
+        self._raw_lease: Json | None = None
+        self._read_s: float | None = None
+        self._renewed_s = self._listed_s = -LIST_EVERY_S
+        self._natives: dict[HpaKey, Json] = {}
+        self._left: dict[HpaKey, LeftNative] = {}
+        self._has_fence = False
+        self._remembered = 0
+        self._unsent: list[HandsChanged] = []
+
+    # --- what others tell and ask -------------------------------------------------------------------------------------
+
+    def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
+        """A decision of this cluster was read."""
+        now_ms = self._around.now_ms()
+        if not is_past and abs(now_ms - (time_ms(decision.time) or 0)) <= FRESH_MS:
+            self._judge.sign(decision.input.partition)
+        if isinstance(decision, Decision):
+            if self._keeper is None:
+                self._early.append(decision)
+            else:
+                self._keeper.decided(decision, now_ms)
+
+    def wrote(self, decision: Decision, ended: Outcome) -> None:
+        """A wanted write of the hub ended."""
+        if ended.result == "applied":
+            self._failing.clear()
+            self._judge.wrote(is_ok=True)
+        elif ended.result == "failed":
+            self._failing.add((decision.namespace, decision.name))
+            if len(self._failing) >= FAILING:
+                self._judge.wrote(is_ok=False)
+
+    def forbids(self) -> str:
+        """Why the hub's decisions must not be written now; empty: they may."""
+        if self._read_s is None or self._clock_s() - self._read_s > LOOK_COUNTS_S:
+            return f"who is in charge of the cluster is not known: its Lease was not read for {LOOK_COUNTS_S:g} s"
+        return hub_refusal(self._lease, hub=self._around.hub)
+
+    # --- the work -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look every second until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._report())
+            while True:
+                begun_s = self._clock_s()
+                await self.look()
+                await asyncio.sleep(max(0.0, LOOK_EVERY_S - (self._clock_s() - begun_s)))
+
+    async def look(self) -> None:
+        """Look at the cluster once, and do what follows from that."""
+        begun_s = self._clock_s()
+        try:
+            if self._keeper is None:
+                await self._begin()
+            await self._read()
+        except ClusterError as error:
+            self._judge.look(_ms(begun_s), self._lease, is_ok=False)
+            self._around.note("stand-in", f"the cluster cannot be read: {error}")
+            return
+        self._read_s = begun_s
+        kept = self._kept()
+        self._judge.expect({each.partition for each in kept.values()})
+        judged = self._judge.look(_ms(begun_s), self._lease, is_ok=True, proof_ms=self._proof_ms())
+        troubles = [*await self._carry_out(kept, judged), *await self._keep(kept)]
+        self._around.note("stand-in", "; ".join(troubles[:3]) or None)
+
+    async def _begin(self) -> None:
+        self._has_fence = await self._store.has_fence()
+        self._saved = await self._store.load()
+        self._keeper = Keeper(self._saved)
+        for decision in self._early:
+            self._keeper.decided(decision, self._around.now_ms())
+        self._early.clear()
+
+    async def _read(self) -> None:
+        """First the Lease, then the native HPAs: so a list that follows a settled Lease holds all that may exist."""
+        self._raw_lease = await self._store.lease()
+        self._lease = None if self._raw_lease is None else lease_seen(self._raw_lease)
+        if self._lease is not None:
+            self._remembered = max(self._remembered, self._lease.generation)
+        is_hub = self._lease is not None and self._lease.is_hub
+        if is_hub and self._clock_s() - self._listed_s < LIST_EVERY_S:
+            self._natives = {}
+            return
+        self._natives = await self._store.natives()
+        self._listed_s = self._clock_s()
+
+    def _kept(self) -> dict[HpaKey, KeptSpec]:
+        knowledge = self._around.knowledge
+        hpas = knowledge.hpas if knowledge.is_complete else None
+        assert self._keeper is not None
+        return self._keeper.kept(hpas, knowledge.pauses, is_frozen=self._around.is_frozen())
+
+    def _proof_ms(self) -> int:
+        text = ((self._raw_lease or {}).get("metadata", {}).get("annotations") or {}).get(PROOF_ANNOTATION, "")
+        return int(text) if text.isdecimal() and int(text) > 0 else PROOF_MS
+
+    async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
+        """Do what the protocol says; gives the troubles."""
+        now_ms = self._around.now_ms()
+        wanted = {key: spec_hash(effective_spec(each, now_ms)) for key, each in kept.items() if each.floor is None}
+        seen = Seen(self._lease, tuple(native_seen(each) for each in self._natives.values()))
+        steps = agent_steps(seen, judged, hub=self._around.hub, wanted=wanted, remembered=self._remembered)
+        hands = [step for step in steps if isinstance(step, (CreateLease, SetHolder, Renew))]
+        others = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))][:PER_LOOK]
+        limit = asyncio.Semaphore(AT_ONCE)
+        work = [self._native(step, kept, limit) for step in others]
+        if is_stand_in(self._lease) and judged.is_settled and not judged.is_hub_proven:
+            work += [self._floor(each, limit) for each in kept.values() if each.floor is not None]
+        troubles = [await self._hands(step) for step in hands]
+        return [each for each in [*troubles, *await asyncio.gather(*work)] if each]
+
+    async def _hands(self, step: Request) -> str:
+        try:
+            match step:
+                case Renew():
+                    if self._raw_lease is not None and self._clock_s() - self._renewed_s >= RENEW_EVERY_S:
+                        await self._store.renew(self._raw_lease)
+                        self._renewed_s = self._clock_s()
+                case CreateLease():
+                    await self._store.create_lease(step, PROOF_MS)
+                    self._changed(step.holder, step.generation)
+                case SetHolder():
+                    await self._store.set_holder(step, self._next_proof_ms(step))
+                    self._changed(step.holder, step.generation)
+        except ApiError as error:
+            return "" if error.status in (404, 409) else f"the Lease cannot be written: {error}"
+        except ClusterError as error:
+            return f"the Lease cannot be written: {error}"
+        return ""
+
+    def _next_proof_ms(self, step: SetHolder) -> int:
+        """How long the hub must show life before the next hand-back; decided at each take-over from the hub."""
+        if step.holder != STAND_IN or self._lease is None or not self._lease.is_hub or self._raw_lease is None:
+            return self._proof_ms()
+        acquired_ms = time_ms((self._raw_lease["spec"].get("acquireTime") or "")[:19] + "Z")
+        in_charge_ms = None if acquired_ms is None else max(0, self._around.now_ms() - acquired_ms)
+        return next_proof_ms(self._proof_ms() if self._lease.generation > 2 else None, in_charge_ms)
+
+    def _changed(self, holder: str, generation: int) -> None:
+        log.warning(
+            "the cluster changed hands",
+            extra={"cluster": self._around.cluster, "holder": holder, "generation": generation},
+        )
+        natives = list(self._left.values()) if holder.startswith(HUB) else []
+        change = HandsChanged(
+            cluster=self._around.cluster,
+            holder=holder,
+            generation=generation,
+            time=self._around.now_ms(),
+            before="" if self._lease is None else self._lease.holder,
+            natives=natives,
+        )
+        if holder.startswith(HUB):
+            self._left.clear()
+        self._unsent.append(change)
+
+    async def _report(self) -> None:
+        """Add each change of hands to the log, later where Kafka is away."""
+        while True:
+            if self._unsent:
+                await self._around.publish(self._unsent[0])
+                del self._unsent[0]
+            else:
+                await asyncio.sleep(LOOK_EVERY_S / 4)
+
+    # --- native HPAs --------------------------------------------------------------------------------------------------
+
+    async def _native(self, step: Request, kept: Mapping[HpaKey, KeptSpec], limit: asyncio.Semaphore) -> str:
+        async with limit:
+            try:
+                await self._native_step(step, kept)
+            except ApiError as error:
+                return "" if error.status in (404, 409) else f"native HPA: {error}"
+            except ClusterError as error:
+                return f"native HPA: {error}"
+        return ""
+
+    async def _native_step(self, step: Request, kept: Mapping[HpaKey, KeptSpec]) -> None:
+        now_ms = self._around.now_ms()
+        match step:
+            case CreateNative(key=key):
+                await self._store.create_native(kept[key], step, now_ms, has_fence=self._has_fence)
+            case OpenNative(key=key):
+                await self._store.open_native(kept[key], step, now_ms)
+            case CloseNative(key=key):
+                await self._store.close_native(self._natives[key], step)
+            case DeleteNative(key=key):
+                self._left[key] = _left(self._natives[key])
+                await self._store.delete_native(step)
+
+    async def _floor(self, kept: KeptSpec, limit: asyncio.Semaphore) -> str:
+        async with limit:
+            try:
+                if self._lease is not None and await self._store.raise_to(
+                    kept, kept.floor or 0, self._lease.generation
+                ):
+                    log.warning(
+                        "raised to its floor", extra={"hpa": f"{kept.namespace}/{kept.name}", "floor": kept.floor}
+                    )
+            except ClusterError as error:
+                return f"floor of {kept.namespace}/{kept.name}: {error}"
+        return ""
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    async def _keep(self, kept: Mapping[HpaKey, KeptSpec]) -> list[str]:
+        """Store what has changed, and try it out; gives what is refused."""
+        changed = [key for key in kept if not kept[key].same_as(self._saved.get(key))]
+        is_gone = self._saved.keys() - kept.keys()
+        if (changed or is_gone) and self._clock_s() - self._saved_at_s >= SAVE_EVERY_S:
+            self._saved_at_s = self._clock_s()
+            try:
+                await self._store.save(kept)
+                self._saved = dict(kept)
+            except ClusterError as error:
+                return [f"specs for the stand-in cannot be stored: {error}"]
+        untried = [key for key in kept if not kept[key].same_as(self._tried.get(key)) and kept[key].floor is None]
+        is_calm = self._lease is not None and self._lease.holder != CLOSING and not self._natives
+        for key in untried[:AT_ONCE] if is_calm else ():
+            await self._try_out(kept[key])
+        self._refused = {key: why for key, why in self._refused.items() if key in kept}
+        return [f"the stand-in could not keep {key.namespace}/{key.name}: {why}" for key, why in self._refused.items()]
+
+    async def _try_out(self, kept: KeptSpec) -> None:
+        try:
+            await self._store.try_out(kept, self._around.now_ms())
+        except ApiError as error:
+            if error.status >= 500 or error.status == 429:
+                return
+            self._refused[kept.key] = str(error)
+        except ClusterError:
+            return
+        else:
+            self._refused.pop(kept.key, None)
+        self._tried[kept.key] = kept
+
+
+def stand_in_of(term: AgentTerm) -> StandIn:
+    """The stand-in of an agent's term."""
+    config, name = term.config, term.client.name
+
+    async def publish(change: HandsChanged) -> None:
+        await term.outlet.publish("", "", change)
+
+    around = Surroundings(
+        cluster=name,
+        hub=config.hub,
+        knowledge=term.knowledge,
+        now_ms=term.now_ms,
+        is_frozen=lambda: term.settings.guards(name).frozen,
+        publish=publish,
+        note=term.health.note,
+    )
+    grace = grace_ms(term.settings.sync_period_ms(name, config.sync_period_ms))
+    store = ClusterStore(term.client, config.home, config.namespaces, grace)
+    return StandIn(around, store, Judge(grace_ms=grace, stagger_ms=stagger_ms(name)))
+
+
+def _left(native: Json) -> LeftNative:
+    status = native.get("status") or {}
+    return LeftNative(
+        namespace=native["metadata"]["namespace"],
+        name=native["metadata"]["name"],
+        last_scale=time_ms(status.get("lastScaleTime")),
+        scaled_to_zero=is_scaled_to_zero(native),
+    )
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

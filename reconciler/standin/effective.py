@@ -1,0 +1,194 @@
+"""What the stand-in keeps for each enforced central HPA: its effective spec, its policy, how urgent it is. No I/O."""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct, structs
+
+from reconciler.standin.protocol import HpaKey
+from schemas.agents import KnownPause
+from schemas.decisions import Decision
+from schemas.kubernetes.jsontypes import Json, JsonView
+
+POLICY: Final = "fleethpa.io/stand-in"
+"""Annotation of a central HPA: `native` (default), `hold`, `floor=N` or `floor=peak-24h`."""
+POLICY_FORMS: Final = "native, hold, floor=N or floor=peak-24h"
+_FLOOR = re.compile(r"floor=(?:(?P<count>[0-9]{1,6})|(?P<peak>peak-24h))")
+_HOUR_MS = 3_600_000
+_PEAK_HOURS = 24
+
+PolicyKind = Literal["native", "hold", "floor"]
+
+
+class Policy(NamedTuple):
+    """What becomes of an HPA in a stand-in. `floor`: replicas that a target has at least; None: its peak of 24 h."""
+
+    kind: PolicyKind = "native"
+    floor: int | None = None
+
+
+def policy_of(hpa: JsonView) -> Policy | None:
+    """The policy of a central HPA, by its annotation; None: the annotation cannot be read."""
+    text = ((hpa.get("metadata") or {}).get("annotations") or {}).get(POLICY, "native")
+    if text == "native":
+        return Policy()
+    if text == "hold":
+        return Policy("hold")
+    found = _FLOOR.fullmatch(text)
+    if found is None:
+        return None
+    return Policy("floor", None if found["peak"] else int(found["count"]))
+
+
+class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is kept of one HPA in the cluster.
+
+    Args:
+        spec: of the central HPA, autoscaling/v2.
+        floor: policy `floor`: no native HPA, but so many replicas at least; None: another policy.
+        paused_up, paused_down: until when (Unix ms) changes in this direction are paused, 0 for ever; None: they are
+            not.
+        partition: of the log, in which it is decided.
+        position: of the decision that it follows from, `partition@offset`.
+    """
+
+    namespace: str
+    name: str
+    spec: Json
+    floor: int | None = None
+    paused_up: int | None = None
+    paused_down: int | None = None
+    partition: int = 0
+    position: str = ""
+
+    @property
+    def key(self) -> HpaKey:
+        """Its key."""
+        return HpaKey(self.namespace, self.name)
+
+    def same_as(self, other: "KeptSpec | None") -> bool:
+        """Whether the two differ in nothing but the position, which changes with every decision."""
+        return other is not None and structs.replace(other, position=self.position) == self
+
+
+def effective_spec(kept: KeptSpec, now_ms: int) -> Json:
+    """The spec of the native HPA: a pause in force is `selectPolicy: Disabled` in its direction."""
+    spec = dict(kept.spec)
+    for direction, until_ms in (("scaleUp", kept.paused_up), ("scaleDown", kept.paused_down)):
+        if until_ms is not None and (not until_ms or now_ms < until_ms):
+            spec = disabled(spec, direction)
+    return spec
+
+
+def disabled(spec: JsonView, *directions: str) -> Json:
+    """A spec whose changes in these directions (`scaleUp`, `scaleDown`) are disabled."""
+    behavior = dict(spec.get("behavior") or {})
+    for direction in directions:
+        behavior[direction] = {**(behavior.get(direction) or {}), "selectPolicy": "Disabled"}
+    return {**spec, "behavior": behavior}
+
+
+def spec_hash(spec: JsonView) -> str:
+    """A short hash of a spec, for a label."""
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Keeper:
+    """Follows decisions, central HPAs and pauses, and says what is to be kept."""
+
+    def __init__(self, stored: Mapping[HpaKey, KeptSpec]) -> None:
+        self._stored = dict(stored)
+        self._decisions: dict[HpaKey, Decision] = {}
+        self._urgency: dict[HpaKey, float] = {}
+        self._peaks: dict[HpaKey, dict[int, int]] = {}
+
+    def decided(self, decision: Decision, now_ms: int) -> None:
+        """Take a full decision in."""
+        key = HpaKey(decision.namespace, decision.name)
+        self._decisions[key] = decision
+        self._urgency[key] = max((_number(metric.ratio) for metric in decision.metrics), default=0.0)
+        hours = self._peaks.setdefault(key, {})
+        hour = now_ms // _HOUR_MS
+        hours[hour] = max(hours.get(hour, 0), decision.current_replicas)
+        for old in [each for each in hours if each <= hour - _PEAK_HOURS]:
+            del hours[old]
+
+    def kept(
+        self, hpas: Mapping[tuple[str, str], JsonView] | None, pauses: Collection[KnownPause], *, is_frozen: bool
+    ) -> dict[HpaKey, KeptSpec]:
+        """What is to be kept now, the most urgent first.
+
+        Args:
+            hpas: the central HPAs of the cluster; None: they are not known yet, and what is stored holds.
+        """
+        if is_frozen:
+            return {}
+        if hpas is None:
+            return dict(self._stored)
+        found: dict[HpaKey, KeptSpec] = {}
+        for namespace, name in sorted(hpas):
+            key = HpaKey(namespace, name)
+            if (kept := self._of(key, hpas[namespace, name], pauses)) is not None:
+                found[key] = kept
+        self._stored = found
+        return dict(sorted(found.items(), key=lambda item: -self._urgency.get(item[0], 0.0)))
+
+    def _of(self, key: HpaKey, hpa: JsonView, pauses: Collection[KnownPause]) -> KeptSpec | None:
+        decision, stored = self._decisions.get(key), self._stored.get(key)
+        if decision is None and stored is None:
+            return None
+        if decision is not None and (decision.mode != "enforce" or decision.origin != "central" or decision.refused):
+            return None
+        policy = policy_of(hpa) or Policy("hold")  # what cannot be read must not scale
+        if policy.kind == "hold":
+            return None
+        partition, position = (stored.partition, stored.position) if stored is not None else (0, "")
+        if decision is not None:
+            partition = decision.input.partition
+            position = f"{partition}@{decision.input.offset}"
+        up, down = (_paused(key, pauses, direction) for direction in ("scaleUp", "scaleDown"))
+        return KeptSpec(
+            namespace=key.namespace,
+            name=key.name,
+            spec=dict(hpa["spec"]),
+            floor=self._floor(key, policy, stored),
+            paused_up=up,
+            paused_down=down,
+            partition=partition,
+            position=position,
+        )
+
+    def _floor(self, key: HpaKey, policy: Policy, stored: KeptSpec | None) -> int | None:
+        if policy.kind != "floor":
+            return None
+        if policy.floor is not None:
+            return policy.floor
+        seen = self._peaks.get(key, {}).values()
+        before = stored.floor if stored is not None and len(seen) < _PEAK_HOURS else None
+        return max(*seen, before or 0, 0)
+
+
+def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: str) -> int | None:
+    """Until when the changes of an HPA in a direction are paused, 0 for ever; None: they are not."""
+    ends = [
+        pause.until
+        for pause in pauses
+        if pause.kind in ("all", direction) and pause.namespace in ("", key.namespace) and pause.name in ("", key.name)
+    ]
+    return None if not ends else 0 if 0 in ends else max(ends)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def frozen_or_paused(spec: JsonView) -> bool:
+    """Whether a spec has both directions disabled."""
+    behavior: Any = spec.get("behavior") or {}
+    return all((behavior.get(each) or {}).get("selectPolicy") == "Disabled" for each in ("scaleUp", "scaleDown"))

@@ -1,0 +1,202 @@
+"""The objects of the stand-in as Kubernetes has them: the Lease, native HPAs, and the ConfigMaps with what is kept."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
+from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
+from schemas.kubernetes.jsontypes import Json, JsonView
+
+LEASE: Final = "fleethpa-hub"
+GENERATION_LABEL: Final = "fleethpa.io/generation"
+SPEC_ANNOTATION: Final = "fleethpa.io/spec"
+PROTOCOL_ANNOTATION: Final = "fleethpa.io/protocol"
+PROOF_ANNOTATION: Final = "fleethpa.io/proof-ms"
+STORE_LABEL: Final = "fleethpa.io/stand-in-specs"
+SHARD_BYTES: Final = 700_000
+_BOTH = ("scaleUp", "scaleDown")
+_MOST = 2_147_483_647
+
+
+# --- the Lease --------------------------------------------------------------------------------------------------------
+
+
+def lease_seen(lease: JsonView) -> LeaseSeen:
+    """Read the Lease. What cannot be read as a version of the protocol counts as a newer one."""
+    metadata, spec = lease["metadata"], lease.get("spec") or {}
+    return LeaseSeen(
+        holder=spec.get("holderIdentity") or "",
+        generation=int(spec.get("leaseTransitions") or 0),
+        version=metadata["resourceVersion"],
+        uid=metadata.get("uid", ""),
+        protocol=_protocol((metadata.get("annotations") or {}).get(PROTOCOL_ANNOTATION, "")),
+    )
+
+
+def _protocol(text: str) -> int:
+    return int(text) if text.isdecimal() else PROTOCOL + 1
+
+
+def lease_body(
+    namespace: str, holder: str, generation: int, now: str, *, acquired: str, proof_ms: int, grace_ms: int
+) -> Json:
+    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": LEASE,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": "fleethpa"},
+            "annotations": {PROTOCOL_ANNOTATION: str(PROTOCOL), PROOF_ANNOTATION: str(proof_ms)},
+        },
+        "spec": {
+            "holderIdentity": holder,
+            "leaseTransitions": generation,
+            "leaseDurationSeconds": max(1, grace_ms // 1000),
+            "acquireTime": acquired,
+            "renewTime": now,
+        },
+    }
+
+
+# --- native HPAs ------------------------------------------------------------------------------------------------------
+
+
+def native_body(kept: KeptSpec, generation: int, now_ms: int, *, uid: str = "", version: str = "") -> Json:
+    """The native HPA of what is kept. Labels and annotations of the original are not copied: a tool that tracks its
+    objects by them would remove it.
+    """
+    spec = effective_spec(kept, now_ms)
+    metadata: dict[str, Any] = {
+        "name": kept.name,
+        "namespace": kept.namespace,
+        "labels": {STAND_IN_LABEL: "true", GENERATION_LABEL: str(generation)},
+        "annotations": {SPEC_ANNOTATION: spec_hash(spec)},
+    }
+    if uid:
+        metadata |= {"uid": uid, "resourceVersion": version}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+
+def closed_body(native: JsonView, generation: int) -> Json:
+    """A native HPA that changes nothing any more: both directions are disabled, and no count is outside its limits,
+    which the controller enforces whatever the directions say.
+    """
+    metadata = {key: value for key, value in native["metadata"].items() if key != "managedFields"}
+    metadata["labels"] = {**(metadata.get("labels") or {}), GENERATION_LABEL: str(generation)}
+    spec = disabled(native["spec"], *_BOTH) | {"maxReplicas": _MOST}
+    if spec.get("minReplicas", 1):
+        spec["minReplicas"] = 1
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
+    return head | {"metadata": metadata, "spec": spec}
+
+
+def native_seen(native: JsonView) -> NativeSeen:
+    """Read a native HPA of ours."""
+    metadata, status = native["metadata"], native.get("status") or {}
+    generation = (metadata.get("labels") or {}).get(GENERATION_LABEL, "")
+    is_closed = frozen_or_paused(native["spec"]) and native["spec"].get("maxReplicas") == _MOST
+    observed = status.get("observedGeneration") or 0
+    return NativeSeen(
+        key=HpaKey(metadata["namespace"], metadata["name"]),
+        uid=metadata["uid"],
+        version=metadata["resourceVersion"],
+        generation=int(generation) if generation.isdecimal() else 0,
+        spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
+        is_closed=is_closed,
+        is_ended=is_closed and (observed >= (metadata.get("generation") or 0) or _has_no_target(status)),
+    )
+
+
+def _has_no_target(status: JsonView) -> bool:
+    """Whether the controller cannot read the scale of the target, so that no write to it can come."""
+    return any(each.get("reason") == "FailedGetScale" for each in status.get("conditions") or ())
+
+
+def scaled_to_zero(native: JsonView, now: str) -> Json:
+    """A native HPA whose status says that a controller scaled its target to zero: else it stays disabled for ever."""
+    condition = {
+        "type": "ScaledToZero",
+        "status": "True",
+        "reason": "ScaledToZero",
+        "message": "the HPA controller scaled the workload to zero",
+        "lastTransitionTime": now,
+    }
+    others = [each for each in (native.get("status") or {}).get("conditions") or () if each["type"] != "ScaledToZero"]
+    status = {"currentReplicas": 0, "desiredReplicas": 0, **(native.get("status") or {})}
+    return {**native, "status": status | {"conditions": [condition, *others]}}
+
+
+def is_scaled_to_zero(native: JsonView) -> bool:
+    """Whether its status says so."""
+    conditions = (native.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "ScaledToZero" and each["status"] == "True" for each in conditions)
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def shard_of(key: HpaKey, count: int) -> int:
+    """In which of so many shards an HPA is kept."""
+    return int.from_bytes(hashlib.sha256(f"{key.namespace}/{key.name}".encode()).digest()[:8], "big") % count
+
+
+def store_bodies(kept: Mapping[HpaKey, KeptSpec], namespace: str, least: int = 1) -> list[Json]:
+    """The ConfigMaps that hold everything, as few as possible but at least `least`, none above 700 kB."""
+    count = least
+    while True:
+        shards: list[dict[str, str]] = [{} for _ in range(count)]
+        for key in sorted(kept):
+            text = msgspec.json.encode(kept[key]).decode()
+            shards[shard_of(key, count)][_entry(key)] = text
+        if count >= 1024 or all(sum(map(len, shard.values())) + 70 * len(shard) <= SHARD_BYTES for shard in shards):
+            return [_store(namespace, number, count, shard) for number, shard in enumerate(shards)]
+        count *= 2
+
+
+def _entry(key: HpaKey) -> str:
+    return hashlib.sha256(f"{key.namespace}/{key.name}".encode()).hexdigest()[:40]
+
+
+def _store(namespace: str, number: int, count: int, data: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"fleethpa-stand-in-{count}-{number}",
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": "fleethpa", STORE_LABEL: str(count)},
+            "annotations": {SPEC_ANNOTATION: data_hash(data)},
+        },
+        "data": dict(data),
+    }
+
+
+def data_hash(data: Mapping[str, str]) -> str:
+    """What a ConfigMap's annotation must say about its data."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
+    """What the newest whole set of ConfigMaps holds. A damaged entry or map is passed over: the rest still counts."""
+    sets: dict[int, list[JsonView]] = {}
+    for each in maps:
+        count = (each["metadata"].get("labels") or {}).get(STORE_LABEL, "")
+        if count.isdecimal():
+            sets.setdefault(int(count), []).append(each)
+    whole = [count for count, found in sets.items() if len(found) == count]
+    found: dict[HpaKey, KeptSpec] = {}
+    for each in sets[max(whole)] if whole else ():
+        for text in (each.get("data") or {}).values():
+            try:
+                kept = msgspec.json.decode(text, type=KeptSpec)
+            except (msgspec.DecodeError, UnicodeError):
+                continue
+            found[kept.key] = kept
+    return found

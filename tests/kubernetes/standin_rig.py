@@ -1,0 +1,235 @@
+"""A cluster with its native controller, an agent of two replicas, and a hub that can be killed, stopped and cut off."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
+from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.standin.objects import LEASE
+from runtime.kafkaclients import running_producer
+from runtime.publicrecords import Publisher
+from schemas.agents import AgentSet, AgentTopics
+from schemas.connection import KafkaSettings
+from schemas.topics import SETTINGS
+from tests.kafka.fleet import Part
+from tests.kubernetes.backend import Demand
+from tests.kubernetes.hub import HOME, SAME_SETTINGS, Hub, write_kubeconfig
+from tests.kubernetes.site import Site, until
+from tests.kubernetes.workloads import NAMESPACE, deployment, hpa, resource
+
+Json = dict[str, Any]
+
+CLUSTER: Final = "east"
+ACCOUNT: Final = "fleethpa-agent"
+USER: Final = f"system:serviceaccount:{HOME}:{ACCOUNT}"
+TOPICS: Final = AgentTopics(CLUSTER, 1)
+AGENTS: Final = ("agent-a", "agent-b")
+HUB_PARTS: Final = ("ingest", "decider", "router")
+_AT_ONCE: Final = {"scaleDown": {"stabilizationWindowSeconds": 0}, "scaleUp": {"stabilizationWindowSeconds": 0}}
+_CPU_MILLI: Final = 100
+"""Demand for one replica: half of what the two containers of a pod request."""
+
+
+def at(event: Json) -> float:
+    """When a request of the audit log ended (Unix s)."""
+    return datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+
+
+@dataclass
+class Rig:
+    """The cluster, the hub, and when things were done to them."""
+
+    site: Site
+    hub: Hub
+    names: tuple[str, ...]
+
+    # --- what is done -------------------------------------------------------------------------------------------------
+
+    def demand(self, replicas: int) -> None:
+        """Demand so many replicas of every application."""
+        for name in self.names:
+            self.site.backend.demands[NAMESPACE, name] = Demand(cpu_milli=replicas * _CPU_MILLI, memory_mib=100)
+
+    def start_agents(self, names: Sequence[str] = AGENTS) -> None:
+        """Start replicas of the agent."""
+        for name in names:
+            options = ("--contexts", CLUSTER, "--incarnation", str(TOPICS.incarnation), "--local-clock")
+            self.hub.start(name, *options)
+
+    def start_hub(self) -> None:
+        """Start ingest, decider and router."""
+        self.hub.start("ingest")
+        self.hub.start("decider", "--session-timeout", "6")
+        self.hub.start("router")
+
+    def kill(self, *names: str) -> float:
+        """Kill parts; when (Unix s)."""
+        for name in names:
+            self.hub.parts[name].kill()
+        return time.time()
+
+    def signal(self, number: signal.Signals, *names: str) -> float:
+        """Send parts a signal, their children too; when (Unix s)."""
+        for name in names:
+            for pid in _tree(self.hub.parts[name]):
+                with suppress(ProcessLookupError):
+                    signal_process(pid, number)
+        return time.time()
+
+    # --- what is seen -------------------------------------------------------------------------------------------------
+
+    def holder(self) -> str:
+        """Who is in charge, by the Lease."""
+        found = self.site.plane.kubectl(
+            "get", "lease", LEASE, "-n", HOME, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}"
+        )
+        return found.strip()
+
+    def natives(self) -> dict[str, Json]:
+        """The native HPAs of the stand-in."""
+        found = self.site.hpas(NAMESPACE)
+        return {name: each for name, each in found.items() if STAND_IN_LABEL in (each["metadata"].get("labels") or {})}
+
+    def counts(self) -> dict[str, int]:
+        """Replicas that the specs ask for."""
+        found = self.site.plane.objects("deployments", NAMESPACE)
+        return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
+
+    def until_at(self, replicas: int, timeout_s: float = 120.0) -> None:
+        """Wait until every application has so many replicas."""
+        self.until(lambda: set(self.counts().values()) == {replicas}, f"{replicas} replicas each", timeout_s)
+
+    def until(self, found: Any, what: str, timeout_s: float = 120.0) -> None:
+        """Wait, or fail with what the parts printed."""
+        try:
+            until(found, what, timeout_s, every_s=0.25)
+        except AssertionError as error:
+            seen = f"holder {self.holder()!r}, replicas {self.counts()}, native {sorted(self.natives())}"
+            raise AssertionError(f"{error}; {seen}\n{self.hub.tails()}") from error
+
+    # --- what was, by the audit log -----------------------------------------------------------------------------------
+
+    def conflicts(self) -> list[str]:
+        """What two hands did at the same time, by the API server's own record; none: never two in charge."""
+        events = sorted(self._done(), key=at)
+        lives: dict[str, list[list[float]]] = {}
+        found: list[str] = []
+        for event in events:
+            reference, verb = event["objectRef"], event["verb"]
+            name = reference.get("name") or ""
+            if reference["resource"] == "horizontalpodautoscalers" and event["user"]["username"] == USER:
+                if verb == "create" and "dryRun" not in event["requestURI"]:
+                    lives.setdefault(name, []).append([at(event), float("inf")])
+                elif verb == "delete" and lives.get(name):
+                    lives[name][-1][1] = at(event)
+        for event in events:
+            if event["objectRef"].get("subresource") != "scale" or event["verb"] not in ("update", "patch"):
+                continue
+            name, when = event["objectRef"]["name"], at(event)
+            has_native = any(begin < when < end for begin, end in lives.get(name, ()))
+            is_ours = event["user"]["username"] == USER
+            if is_ours == has_native:
+                hand = "the hub's" if is_ours else "a native"
+                found.append(f"{hand} write of {name} at {event['stageTimestamp']}, native: {lives.get(name)}")
+        return found
+
+    def created_after(self, moment: float) -> list[float]:
+        """When native HPAs were created after a moment (Unix s)."""
+        return [
+            at(event)
+            for event in self._done()
+            if event["objectRef"]["resource"] == "horizontalpodautoscalers"
+            and event["verb"] == "create"
+            and event["user"]["username"] == USER
+            and "dryRun" not in event["requestURI"]
+            and at(event) > moment
+        ]
+
+    def hub_writes_after(self, moment: float) -> list[float]:
+        """When the hub's writes were applied after a moment (Unix s)."""
+        return [
+            at(event)
+            for event in self._done()
+            if event["objectRef"].get("subresource") == "scale"
+            and event["verb"] == "update"
+            and event["user"]["username"] == USER
+            and at(event) > moment
+        ]
+
+    def _done(self) -> Iterator[Json]:
+        with self.site.plane.audit_log.open() as lines:
+            for line in lines:
+                if not line.endswith("\n") or not ("/scale" in line or "horizontalpodautoscalers" in line):
+                    continue
+                event = json.loads(line)
+                is_hand = event["user"]["username"] == USER or "horizontal-pod-autoscaler" in event.get("userAgent", "")
+                is_done = event.get("responseStatus", {}).get("code", 500) < 300
+                if is_hand and is_done and event["stage"] == "ResponseComplete":
+                    yield event
+
+
+def signal_process(pid: int, number: signal.Signals) -> None:
+    """Send one process a signal."""
+    os.kill(pid, number)
+
+
+def _tree(part: Part) -> list[int]:
+    """The process of a part and those that it started."""
+    pids = [part.running.pid]
+    for pid in pids:
+        with suppress(OSError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            pids += [int(child) for child in children]
+    return pids
+
+
+async def _register(brokers: str) -> None:
+    """What `fleethpa clusters add` writes; the embedded broker knows none of its other requests."""
+    async with running_producer(KafkaSettings(bootstrap_servers=brokers)) as producer:
+        body = AgentSet(cluster=CLUSTER, incarnation=TOPICS.incarnation)
+        await Publisher(producer).send(SETTINGS, "", "", [body], time.time_ns() // 1_000_000)
+
+
+@contextmanager
+def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
+    """Start everything: `hpas` central HPAs are enforced, and the hub is in charge."""
+    names = tuple(f"web-{number}" for number in range(hpas))
+    with ExitStack() as stack:
+        site = stack.enter_context(Site(CLUSTER, folder / CLUSTER, binaries))
+        token = folder / "token"
+        token.write_text("")
+        config = write_kubeconfig(folder / "kubeconfig", {token: site})
+        hub = stack.enter_context(Hub(folder / "hub", config))
+        hub.start("ingest")
+        hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
+        hub.ensure_topics(TOPICS.reports, TOPICS.orders)
+        asyncio.run(_register(hub.environ["FLEETHPA_BROKERS"]))
+        site.plane.apply([each for each in agent_manifests(AgentPlace(TOPICS, "none")) if each["kind"] != "Deployment"])
+        token.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration", "24h"))
+        rig = Rig(site, hub, names)
+        rig.demand(2)
+        site.plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        site.plane.apply([deployment(name) for name in names])
+        hub.run("settings", CLUSTER, *SAME_SETTINGS, "--yes", "--wait", "30s")
+        hub.start("decider", "--session-timeout", "6")
+        hub.start("router")
+        rig.start_agents()
+        central = [hpa(name, resource("cpu", averageUtilization=50), behavior=_AT_ONCE) for name in names]
+        file = folder / "central.yaml"
+        file.write_text(yaml.safe_dump_all(central))
+        hub.run("apply", "-f", str(file), "-C", CLUSTER, "--mode", "enforce", "--yes", "--wait", "60s")
+        rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge")
+        rig.demand(3)
+        rig.until_at(3, 180.0)
+        yield rig

@@ -1,0 +1,409 @@
+"""The stand-in as it runs, against an API server that delays, reorders and drops: never two in charge, always one."""
+
+import asyncio
+import copy
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.agent.clusterstore import ClusterStore
+from reconciler.agent.standin import StandIn, Surroundings
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.core.agentknowledge import KnowledgeFold
+from reconciler.standin.effective import frozen_or_paused
+from reconciler.standin.evidence import GRACE_MS, PROOF_MS, Judge
+from reconciler.standin.objects import GENERATION_LABEL, LEASE
+from schemas.decisions import Decision, InputPosition
+from schemas.hands import HandsChanged
+from schemas.kubernetes.gotimes import rfc3339_seconds
+
+Json = dict[str, Any]
+HUB = "hub/main/1"
+BEGIN_MS = 1_790_000_000_000
+SPEC = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9}
+NAMES = ("web", "api", "db")
+FENCE_LAG_S, ADMITTED_S = 2, 4
+
+
+@dataclass
+class Request:
+    """A write on its way, until `due_s`; `admitted`: the fence has let it in."""
+
+    due_s: float
+    method: str
+    path: str
+    body: Json
+    admitted: bool = False
+
+
+@dataclass
+class FakeCluster:
+    """An API server with the fence, and a native controller, in virtual seconds. `trouble`: how often something goes
+    wrong with a request.
+    """
+
+    random: random.Random
+    trouble: float = 0.0
+    now_s: float = 0.0
+    version: int = 0
+    objects: dict[str, Json] = field(default_factory=dict)
+    late: list[Request] = field(default_factory=list)
+    fence: list[tuple[float, Json | None]] = field(default_factory=list)
+    native_writing: bool = False
+    hub_writes: int = 0
+    cut: set[str] = field(default_factory=set)
+
+    # --- what passes ------------------------------------------------------------------------------------------------
+
+    def second(self) -> None:
+        """A second passes."""
+        self.now_s += 1
+        for request in [each for each in self.late if each.due_s <= self.now_s]:
+            self.late.remove(request)
+            try:
+                self.arrive(request)
+            except (ApiError, UnreachableError):
+                continue
+        self.native_controller()
+
+    def native_controller(self) -> None:
+        """It notices its HPAs after a while, and ends a write before it looks again."""
+        if self.native_writing:
+            if self.random.random() < 0.5:
+                assert not self.lease_holder().startswith("hub/"), "a native write while the hub is in charge"
+                self.native_writing = False
+            return
+        for hpa in self.hpas():
+            if self.random.random() < 0.7:
+                continue
+            if frozen_or_paused(hpa["spec"]):
+                hpa.setdefault("status", {})["observedGeneration"] = hpa["metadata"]["generation"]
+                self.stamp(hpa)
+            else:
+                self.native_writing = True
+                return
+
+    def lease_holder(self) -> str:
+        lease = self.objects.get(LEASE)
+        return "" if lease is None else str(lease["spec"]["holderIdentity"])
+
+    def hpas(self) -> list[Json]:
+        return [each for each in self.objects.values() if each["kind"] == "HorizontalPodAutoscaler"]
+
+    def stamp(self, item: Json) -> None:
+        self.version += 1
+        item["metadata"]["resourceVersion"] = str(self.version)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def request(self, who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Carry a request out, unless it is lost, or late, or its answer is."""
+        if who in self.cut:
+            raise UnreachableError("cut off")
+        request = Request(self.now_s, method, path, copy.deepcopy(dict(body or {})))
+        fate = self.random.random()
+        if fate < self.trouble / 3:
+            raise UnreachableError("lost")
+        if fate < 2 * self.trouble / 3 and method != "GET":
+            request.due_s = self.now_s + self.random.choice([1, 3, 20, 60, 200])
+            self.late.append(request)
+            raise UnreachableError("no answer")
+        found = self.arrive(request)
+        if fate < self.trouble:
+            raise UnreachableError("the answer is lost")
+        return found
+
+    def arrive(self, request: Request) -> Json:
+        """A request arrives: the fence looks at it, and it is carried out at once or within 4 s."""
+        name = request.path.partition("?")[0].rpartition("/")[2]
+        if request.method == "GET":
+            return self.read(request.path, name)
+        if "dryRun=All" in request.path:
+            return request.body
+        if not request.admitted:
+            self.admit(request)
+            if self.random.random() < self.trouble / 3:
+                request.admitted, request.due_s = True, self.now_s + self.random.uniform(0, ADMITTED_S - 1)
+                self.late.append(request)
+                raise UnreachableError("slow")
+        return self.write(request, name)
+
+    def admit(self, request: Request) -> None:
+        """As `reconciler.standin.admissionfence` has it, with the Lease as it was up to two seconds ago."""
+        lease = next(lease for at_s, lease in reversed(self.fence) if at_s <= self.now_s)
+        holder = "" if lease is None else lease["spec"]["holderIdentity"]
+        labels = request.body.get("metadata", {}).get("labels") or {}
+        if request.path == "scale":
+            refused = not holder.startswith("hub/")
+        elif "horizontalpodautoscalers" in request.path and request.method != "DELETE":
+            is_now = lease is not None and labels[GENERATION_LABEL] == str(lease["spec"]["leaseTransitions"])
+            is_closed = request.method == "PUT" and frozen_or_paused(request.body["spec"])
+            refused = not is_closed and not (holder == "stand-in" and is_now)
+        else:
+            refused = False
+        if refused:
+            raise ApiError(403, "the fence refuses it", reason="Forbidden")
+
+    def read(self, path: str, name: str) -> Json:
+        if name in ("horizontalpodautoscalers", "configmaps"):
+            kind = {"horizontalpodautoscalers": "HorizontalPodAutoscaler", "configmaps": "ConfigMap"}[name]
+            items = [each for each in self.objects.values() if each["kind"] == kind]
+            return {"metadata": {"resourceVersion": str(self.version)}, "items": copy.deepcopy(items)}
+        if "validatingadmissionpolicybindings" in path:
+            return {"metadata": {"resourceVersion": "1"}}
+        if name not in self.objects:
+            raise ApiError(404, f"{name} not found", reason="NotFound")
+        return copy.deepcopy(self.objects[name])
+
+    def write(self, request: Request, name: str) -> Json:
+        if request.path == "scale":
+            assert not self.hpas(), "a write of the hub beside a native HPA"
+            assert not self.native_writing, "a write of the hub while a native one is coming"
+            self.hub_writes += 1
+            return {}
+        key = name if request.method != "POST" else request.body["metadata"]["name"]
+        known = self.objects.get(key)
+        if request.method == "POST":
+            if known is not None:
+                raise ApiError(409, "there is one", reason="AlreadyExists")
+            return self.put(key, request.body, None)
+        if known is None:
+            raise ApiError(404, "not found", reason="NotFound")
+        asked = request.body.get("preconditions") or request.body.get("metadata") or {}
+        for part in ("uid", "resourceVersion"):
+            if part in asked and asked[part] != known["metadata"][part]:
+                raise ApiError(409, f"another {part}", reason="Conflict")
+        if request.method == "DELETE":
+            return self.remove(key)
+        return self.put(key, request.body, known)
+
+    def put(self, key: str, body: Json, known: Json | None) -> Json:
+        item = copy.deepcopy(body)
+        metadata = item["metadata"]
+        same = known is not None and known.get("spec") == item.get("spec")
+        metadata["generation"] = 1 if known is None else known["metadata"]["generation"] + (not same)
+        item["status"] = {} if known is None else known.get("status", {})
+        self.stamp(item)
+        metadata["uid"] = f"u{self.version}" if known is None else known["metadata"]["uid"]
+        self.objects[key] = item
+        if key == LEASE:
+            self.note_lease(item)
+        return copy.deepcopy(item)
+
+    def remove(self, key: str) -> Json:
+        del self.objects[key]
+        self.version += 1
+        if key == LEASE:
+            self.note_lease(None)
+        return {}
+
+    def note_lease(self, lease: Json | None) -> None:
+        newest = self.fence[-1][0] if self.fence else 0.0
+        at_s = max(newest, self.now_s + self.random.uniform(0, FENCE_LAG_S - 1))
+        self.fence.append((at_s, copy.deepcopy(lease)))
+
+
+class FakeClient:
+    """What `ClusterStore` asks, of one agent."""
+
+    def __init__(self, cluster: FakeCluster, who: str) -> None:
+        self._cluster, self._who, self.name = cluster, who, "east"
+
+    async def request(self, method: str, path: str, *, body: Json | None = None, **_: object) -> Json:
+        return await self._cluster.request(self._who, method, path, body)
+
+    async def get(self, path: str, **_: object) -> Json:
+        return await self.request("GET", path)
+
+    get_object = get
+
+    async def put(self, path: str, body: Json, **_: object) -> Json:
+        return await self.request("PUT", path, body=body)
+
+
+class World:
+    """Two agents and a hub on one cluster."""
+
+    def __init__(self, seed: int, trouble: float) -> None:
+        self.random = random.Random(seed)
+        self.cluster = FakeCluster(self.random, trouble)
+        self.cluster.fence.append((0.0, None))
+        self.is_hub_alive = True
+        self.changes: list[HandsChanged] = []
+        self.agents = {name: self._agent(name) for name in ("a", "b")}
+        self.seq = 0
+
+    def _agent(self, name: str) -> StandIn:
+        knowledge = KnowledgeFold()
+        knowledge.is_complete = True
+        knowledge.hpas = {("shop", each): {"spec": SPEC, "metadata": {}} for each in NAMES}
+
+        async def publish(change: HandsChanged) -> None:
+            self.changes.append(change)
+
+        around = Surroundings(
+            cluster="east",
+            hub=HUB,
+            knowledge=knowledge,
+            now_ms=lambda: BEGIN_MS + int(self.cluster.now_s * 1000),
+            is_frozen=lambda: False,
+            publish=publish,
+            note=lambda name, trouble: None,
+        )
+        store = ClusterStore(FakeClient(self.cluster, name), "fleethpa-system", (), GRACE_MS)  # type: ignore[arg-type]
+        return StandIn(around, store, Judge(grace_ms=GRACE_MS), clock_s=lambda: self.cluster.now_s)
+
+    def decision(self, name: str) -> Decision:
+        self.seq += 1
+        return Decision(
+            id=f"0-{self.seq}-{name}",
+            seq=self.seq,
+            prev="",
+            cluster="east",
+            namespace="shop",
+            name=name,
+            uid="u",
+            time=rfc3339_seconds(BEGIN_MS + int(self.cluster.now_s * 1000)),
+            input=InputPosition(partition=NAMES.index(name) % 2, offset=self.seq, hash=""),
+            mode="enforce",
+            origin="central",
+        )
+
+    async def run(self, seconds: int, stalled: Callable[[str], bool] = lambda name: False) -> None:
+        """Let time pass. An agent that stalls for a second does not look, and what it saw grows old."""
+        for _ in range(seconds):
+            self.cluster.second()
+            for name, agent in self.agents.items():
+                if self.is_hub_alive and int(self.cluster.now_s) % 5 == 0:
+                    for each in NAMES:
+                        agent.heard(self.decision(each), is_past=False)
+                if stalled(name):
+                    continue
+                await agent.look()
+                await self.hub_writes(name, agent)
+
+    async def hub_writes(self, name: str, agent: StandIn) -> None:
+        if agent.forbids():
+            return
+        try:
+            await self.cluster.request(name, "PUT", "scale", {})
+        except (ApiError, UnreachableError):
+            return
+
+    @property
+    def holder(self) -> str:
+        return self.cluster.lease_holder()
+
+
+def played(seed: int, trouble: float, story: Callable[[World], Awaitable[None]]) -> World:
+    world = World(seed, trouble)
+    asyncio.run(story(world))  # type: ignore[arg-type]
+    return world
+
+
+async def _through_a_loss(world: World) -> None:
+    await world.run(20)
+    assert world.holder == HUB
+    assert world.cluster.hub_writes
+    world.is_hub_alive = False
+    await world.run(GRACE_MS // 1000 + 15)
+    assert world.holder == "stand-in"
+    assert {each["metadata"]["name"] for each in world.cluster.hpas()} == set(NAMES)
+    written = world.cluster.hub_writes
+    await world.run(60)
+    assert world.cluster.hub_writes == written
+    world.is_hub_alive = True
+    await world.run(PROOF_MS // 1000 + 60)
+    assert (world.holder, world.cluster.hpas()) == (HUB, [])
+    assert world.cluster.hub_writes > written
+
+
+def test_the_stand_in_takes_over_in_time_and_gives_back() -> None:
+    played(1, 0.0, _through_a_loss)
+
+
+async def _through_trouble(world: World) -> None:
+    random_ = world.random
+    asleep = dict.fromkeys(world.agents, 0.0)
+
+    def stalled(name: str) -> bool:
+        if random_.random() < 0.02:
+            asleep[name] = world.cluster.now_s + random_.choice([3, 15, 50])
+        return asleep[name] > world.cluster.now_s
+
+    trouble, world.cluster.trouble = world.cluster.trouble, 0.0
+    await world.run(20)  # what never was decided is nothing to stand in for
+    world.cluster.trouble = trouble
+    for _ in range(6):
+        world.is_hub_alive = random_.random() < 0.5
+        world.cluster.cut = {name for name in world.agents if random_.random() < 0.2}
+        if random_.random() < 0.15:
+            world.cluster.objects.pop(LEASE, None)
+            world.cluster.note_lease(None)
+        await world.run(random_.choice([5, 40, 70, 120]), stalled)
+    # Nothing goes wrong any more: the right one is in charge in the end.
+    world.cluster.cut, world.cluster.trouble = set(), 0.0
+    world.is_hub_alive = random_.random() < 0.5
+    await world.run(300)
+    if world.is_hub_alive:
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+    else:
+        assert world.holder == "stand-in"
+        assert len(world.cluster.hpas()) == len(NAMES)
+
+
+SEEDS, TROUBLE = st.integers(0, 1 << 32), st.sampled_from([0.05, 0.2, 0.4])
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=SEEDS, trouble=TROUBLE)
+def test_never_two_in_charge_and_in_the_end_the_right_one(seed: int, trouble: float) -> None:
+    played(seed, trouble, _through_trouble)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(max_examples=200, deadline=None)
+@given(seed=SEEDS, trouble=TROUBLE)
+def test_the_same_for_longer(seed: int, trouble: float) -> None:
+    played(seed, trouble, _through_trouble)
+
+
+def test_changes_of_hands_are_reported_with_rising_generations() -> None:
+    world = World(2, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        reporting = [asyncio.ensure_future(agent._report()) for agent in world.agents.values()]
+        await _through_a_loss(world)
+        await asyncio.sleep(0.6)
+        for each in reporting:
+            each.cancel()
+
+    asyncio.run(story())
+    found = sorted(world.changes, key=lambda each: each.generation)
+    assert [each.holder for each in found] == ["closing", HUB, "stand-in", "closing", HUB]
+    assert [each.generation for each in found] == [1, 2, 3, 4, 5]
+    assert sorted(each.name for each in found[-1].natives) == sorted(NAMES)
+
+
+def test_nothing_is_done_under_a_newer_protocol() -> None:
+    world = World(3, 0.0)
+
+    async def story() -> None:
+        await world.run(20)
+        lease = world.cluster.objects[LEASE]
+        lease["metadata"]["annotations"]["fleethpa.io/protocol"] = "2"
+        await world.run(2)
+        before, written = copy.deepcopy(world.cluster.objects[LEASE]), world.cluster.hub_writes
+        world.is_hub_alive = False
+        await world.run(60)
+        assert (world.cluster.objects[LEASE], world.cluster.hpas()) == (before, [])
+        assert world.cluster.hub_writes == written
+
+    asyncio.run(story())
