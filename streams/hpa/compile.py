@@ -3,7 +3,10 @@
 Error texts and metric names are fixed here once, as upstream words them.
 """
 
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from schemas.kubernetes.apiversions import parse_group_version
 from schemas.kubernetes.fielderrors import go_quote
@@ -28,7 +31,7 @@ def compile_autoscaler(hpa: JsonView) -> Autoscaler:
     target, behavior = spec["scaleTargetRef"], spec.get("behavior")
     namespace = metadata.get("namespace", "")
     group, target_error = parse_group_version(target.get("apiVersion", ""))
-    metrics = tuple(_compile_metric(metric, namespace) for metric in spec.get("metrics") or ())
+    metrics = tuple(_metric(metric, namespace) for metric in spec.get("metrics") or ())
     minimum = spec.get("minReplicas")
     return Autoscaler(
         namespace=namespace,
@@ -43,9 +46,31 @@ def compile_autoscaler(hpa: JsonView) -> Autoscaler:
         max_replicas=spec["maxReplicas"],
         metrics=metrics,
         has_object_or_external=any(metric.type in ("Object", "External") for metric in metrics),
-        scale_up=_compile_rules((behavior.get("scaleUp") or {}), up=True) if behavior is not None else None,
-        scale_down=_compile_rules((behavior.get("scaleDown") or {}), up=False) if behavior is not None else None,
+        scale_up=_rules(behavior, "scaleUp"),
+        scale_down=_rules(behavior, "scaleDown"),
     )
+
+
+def _metric(metric: JsonView, namespace: str) -> MetricSpec:
+    is_of_namespace = metric.get("type") in ("Object", "External")
+    return _shared_metric(msgspec.json.encode(metric), namespace if is_of_namespace else "")
+
+
+def _rules(behavior: JsonView | None, direction: str) -> ScalingRules | None:
+    if behavior is None:
+        return None
+    return _shared_rules(msgspec.json.encode(behavior.get(direction) or {}), up=direction == "scaleUp")
+
+
+@lru_cache(maxsize=4096)
+def _shared_metric(metric: bytes, namespace: str) -> MetricSpec:
+    """Compile a metric once for all HPAs that have it: the metrics of a large fleet are few."""
+    return _compile_metric(msgspec.json.decode(metric), namespace)
+
+
+@lru_cache(maxsize=4096)
+def _shared_rules(rules: bytes, *, up: bool) -> ScalingRules:
+    return _compile_rules(msgspec.json.decode(rules), up=up)
 
 
 def _compile_rules(rules: JsonView, *, up: bool) -> ScalingRules:

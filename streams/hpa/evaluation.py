@@ -13,7 +13,7 @@ MetricResult = tuple[str, str, str]
 """Labels of metric_computation_total: (metric_type, action, error)."""
 
 
-class History(Struct, frozen=True):
+class History(Struct, frozen=True, gc=False):
     """What the controller remembers of one HPA. Order is the stored order; slots are reused, so it is not by time.
 
     `recommendations`: (replicas, time_ms), None before the first evaluation. Scale events: (change, time_ms, outdated),
@@ -54,7 +54,7 @@ class Calculation(Struct, frozen=True, gc=False):
     """A sum or percentage left its integer type on the way, or a negative sum counted as MaxInt64."""
 
 
-class MetricEvaluation(Struct, frozen=True):
+class MetricEvaluation(Struct, frozen=True, gc=False):
     """One metric of an evaluation: either a calculation or an error."""
 
     spec: MetricSpec
@@ -77,7 +77,7 @@ class PolicyLimit(Struct, frozen=True, gc=False):
     limit: int
 
 
-class Normalization(Struct, frozen=True):
+class Normalization(Struct, frozen=True, gc=False):
     """From the metrics' number to the final one: stabilization, then rate limits and min/max."""
 
     legacy: bool
@@ -120,7 +120,7 @@ class Pending(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     """Longest policy period of the write's direction; None: no `behavior`, no scale event is stored."""
 
 
-class ReconcileResult(Struct, frozen=True, kw_only=True):
+class ReconcileResult(Struct, frozen=True, kw_only=True, gc=False):
     """The end of a reconcile."""
 
     status: dict[str, Any]
@@ -147,7 +147,7 @@ class ReconcileResult(Struct, frozen=True, kw_only=True):
         return self.before is None or not same_status(self.before, self.status)
 
 
-class Evaluation(Struct, frozen=True, kw_only=True):
+class Evaluation(Struct, frozen=True, kw_only=True, gc=False):
     """One evaluation of an HPA. Exactly one of `result` and `pending` is set."""
 
     path: str

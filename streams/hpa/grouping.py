@@ -62,7 +62,7 @@ def group(
 def _all_count(pods: TargetPods, answer: PodSamples, cpu: bool, settings: ControllerSettings, now_ms: int) -> bool:
     """Tell whether the samples are those of the active pods, one each, and all of them count."""
     samples = answer.samples
-    if not samples or len(samples) != len(pods.active) or samples.keys() != pods.active_names:
+    if not samples or len(samples) != len(pods.active) or not all(map(samples.__contains__, pods.active_names)):
         return False
     return not cpu or pods.are_settled(settings.cpu_initialization_period_ms, now_ms)
 

@@ -30,7 +30,7 @@ from streams.hpa.observation import (
 _format = lru_cache(maxsize=8192)(format_milli)
 
 
-class Combined(Struct, frozen=True):
+class Combined(Struct, frozen=True, gc=False):
     """What all metrics together give. `proposal` is None where they give nothing to act on."""
 
     proposal: int | None

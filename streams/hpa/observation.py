@@ -21,7 +21,7 @@ class ScaleFailure(Struct, frozen=True, gc=False):
     unmapped: bool = False
 
 
-class PodRow(Struct, frozen=True):
+class PodRow(Struct, frozen=True, gc=False):
     """A pod as the calculation reads it. Times are Unix milliseconds."""
 
     name: str
@@ -62,8 +62,8 @@ class TargetPods:
         live = [pod for pod in rows if not (pod.deleting or pod.phase == "Failed")]
         self.pending = tuple(pod for pod in live if pod.phase == "Pending")
         """Not ready whatever their metrics say."""
-        self.active = tuple(pod for pod in live if pod.phase != "Pending")
-        self.active_names = frozenset(pod.name for pod in self.active)
+        self.active = rows if len(live) == len(rows) and not self.pending else _but_pending(live)
+        self.active_names = tuple([pod.name for pod in self.active])
         self.always_ready = all(pod.ready in ("True", "Unknown") and pod.start_ms is not None for pod in self.active)
         """No active pod is without a start time, without a Ready condition, or not ready."""
         self.newest_start_ms = max((pod.start_ms or 0 for pod in self.active), default=0)
@@ -93,10 +93,14 @@ class TargetPods:
         return table
 
 
+def _but_pending(pods: list[PodRow]) -> tuple[PodRow, ...]:
+    return tuple([pod for pod in pods if pod.phase != "Pending"])
+
+
 NO_PODS = TargetPods(())
 
 
-class PodSamples(Struct, frozen=True):
+class PodSamples(Struct, frozen=True, gc=False):
     """An answer with one sample per pod: `samples[pod] = (milli, time_ms, window_ms)`. Build it with `pod_samples`."""
 
     samples: dict[str, tuple[int, int, int]]
@@ -120,7 +124,7 @@ class ObjectSample(Struct, frozen=True, gc=False):
     time_ms: int | None = None
 
 
-class ExternalSamples(Struct, frozen=True):
+class ExternalSamples(Struct, frozen=True, gc=False):
     """The values of the series of an External metric, in milli units, in the order of the answer."""
 
     values_milli: tuple[int, ...]
@@ -137,7 +141,7 @@ class MetricFailure(Struct, frozen=True, gc=False):
 MetricReading = PodSamples | ObjectSample | ExternalSamples | MetricFailure
 
 
-class Observation(Struct, frozen=True):
+class Observation(Struct, frozen=True, gc=False):
     """Everything that one evaluation reads beside spec, status and history."""
 
     scale: Scale | ScaleFailure

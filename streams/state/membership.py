@@ -1,9 +1,11 @@
 """Which pods a selector matches, pod by pod: a pod change costs O(selectors), an evaluation O(its pods)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
+from sys import intern
 
 import msgspec
+from msgspec import structs
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
@@ -44,44 +46,55 @@ class Members:
         return self._list
 
 
+class _Tracked:
+    """A pod, its labels, and the selectors in use that match it."""
+
+    __slots__ = ("labels", "row", "selectors")
+
+    def __init__(self, row: PodRow) -> None:
+        self.row = row
+        self.labels: dict[str, str] | None = None
+        """None: not looked at yet."""
+        self.selectors: tuple[str, ...] = ()
+
+
 class Membership:
     """All pods of a namespace, and for every selector in use those it matches."""
 
-    __slots__ = ("_labelled", "_labels", "_members", "_of_pod", "_rows", "_version")
+    __slots__ = ("_labelled", "_members", "_pods", "_version")
 
     def __init__(self) -> None:
-        self._rows: dict[str, PodRow] = {}
-        self._labels: dict[str, dict[str, str]] = {}
+        self._pods: dict[str, _Tracked] = {}
         self._labelled: dict[tuple[str, str], set[str]] = {}
         """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
-        self._of_pod: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, Members] = {}
         self._version = 0
 
     def put(self, pod: Pod) -> None:
         """Add or replace a pod."""
         name, row = pod.name, pod_row(pod)
-        if self._labels.get(name) != pod.labels:
-            self._unlabel(name)
-            self._labels[name] = pod.labels
+        known = self._pods.get(name)
+        if known is None:
+            known = self._pods[name] = _Tracked(row)
+        if known.labels != pod.labels:
+            self._unlabel(name, known)
             for label in pod.labels.items():
                 self._labelled.setdefault(label, set()).add(name)
-            self._relabel(name, pod.labels)
-        self._rows[name] = row
-        for selector in self._of_pod[name]:
+            self._relabel(name, known, pod.labels)
+        known.row = row
+        for selector in known.selectors:
             self._members[selector].put(row)
 
-    def _relabel(self, name: str, labels: Mapping[str, str]) -> None:
-        before = self._of_pod.get(name, ())
-        after = tuple(text for text, members in self._members.items() if members.matches(labels))
-        for selector in before:
+    def _relabel(self, name: str, known: _Tracked, labels: dict[str, str]) -> None:
+        after = tuple([text for text, members in self._members.items() if members.matches(labels)])
+        for selector in known.selectors:
             if selector not in after:
                 self._members[selector].drop(name)
-        self._of_pod[name] = after
+        known.labels, known.selectors = labels, after
         self._version += 1
 
-    def _unlabel(self, name: str) -> None:
-        for label in self._labels.get(name, {}).items():
+    def _unlabel(self, name: str, known: _Tracked) -> None:
+        for label in (known.labels or {}).items():
             names = self._labelled[label]
             names.discard(name)
             if not names:
@@ -89,11 +102,11 @@ class Membership:
 
     def drop(self, name: str) -> None:
         """Remove a pod, if it is there."""
-        if self._rows.pop(name, None) is None:
+        known = self._pods.pop(name, None)
+        if known is None:
             return
-        self._unlabel(name)
-        del self._labels[name]
-        for selector in self._of_pod.pop(name):
+        self._unlabel(name, known)
+        for selector in known.selectors:
             self._members[selector].drop(name)
         self._version += 1
 
@@ -108,7 +121,7 @@ class Membership:
         if members is None or not members.pods:
             return ()
         if members.overlap_version != self._version:
-            members.overlap = tuple(sorted({text for name in members.pods for text in self._of_pod[name]}))
+            members.overlap = tuple(sorted({text for name in members.pods for text in self._pods[name].selectors}))
             members.overlap_version = self._version
         return members.overlap
 
@@ -117,16 +130,17 @@ class Membership:
         if members is None and is_selector(selector):
             members = self._members[selector] = Members(selector)
             for name in self._candidates(members):
-                if members.matches(self._labels[name]):
-                    self._of_pod[name] = (*self._of_pod[name], selector)
-                    members.put(self._rows[name])
+                known = self._pods[name]
+                if members.matches(known.labels or {}):
+                    known.selectors = (*known.selectors, selector)
+                    members.put(known.row)
             self._version += 1
         return members
 
     def _candidates(self, members: Members) -> Iterable[str]:
         """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
         if not members.equalities:
-            return self._labels
+            return self._pods
         return min((self._labelled.get(label, set[str]()) for label in members.equalities), key=len)
 
     def track(self, selector: str) -> None:
@@ -143,8 +157,8 @@ class Membership:
         if not self.may_hold_unused(len(keep)):
             return
         self._members = {text: members for text, members in self._members.items() if text in keep}
-        for name, selectors in self._of_pod.items():
-            self._of_pod[name] = tuple(text for text in selectors if text in keep)
+        for known in self._pods.values():
+            known.selectors = tuple([text for text in known.selectors if text in keep])
         self._version += 1
 
 
@@ -163,12 +177,53 @@ def canonical_selector(text: str) -> str | None:
         return None
 
 
+def shared(pod: Pod) -> Pod:
+    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
+    containers, init_containers, pod_requests, overhead = _shared_shape(_shape(pod))
+    return structs.replace(
+        pod,
+        labels=_shared_labels(_ENCODER.encode(pod.labels)),
+        containers=containers,
+        init_containers=init_containers,
+        pod_requests=pod_requests,
+        overhead=overhead,
+        phase=intern(pod.phase),
+        ready=None if pod.ready is None else intern(pod.ready),
+        owner=_same(pod.owner),
+    )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_LABELS = msgspec.msgpack.Decoder(dict[str, str])
+_Shape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
+_SHAPE = msgspec.msgpack.Decoder(_Shape)
+
+
+def _shape(pod: Pod) -> bytes:
+    return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
+
+
+@lru_cache(maxsize=8192)
+def _shared_labels(labels: bytes) -> dict[str, str]:
+    return _LABELS.decode(labels)
+
+
+@lru_cache(maxsize=8192)
+def _shared_shape(shape: bytes) -> _Shape:
+    known: _Shape = _SHAPE.decode(shape)
+    return known
+
+
+@lru_cache(maxsize=8192)
+def _same(text: str) -> str:
+    return text
+
+
 def pod_row(pod: Pod) -> PodRow:
     """Compile a pod into the form that calculations use."""
-    shape = msgspec.msgpack.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
     return PodRow(
         pod.name,
-        _template(shape),
+        _template(_shape(pod)),
         pod.phase,
         pod.start,
         pod.ready,
@@ -177,13 +232,10 @@ def pod_row(pod: Pod) -> PodRow:
     )
 
 
-_SHAPE = msgspec.msgpack.Decoder(tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]])
-
-
 @lru_cache(maxsize=8192)
 def _template(shape: bytes) -> PodTemplate:
     """Share one template among the pods of one shape."""
-    containers, init_containers, pod_requests, overhead = _SHAPE.decode(shape)
+    containers, init_containers, pod_requests, overhead = _shared_shape(shape)
     return PodTemplate(
         [_container(each) for each in containers],
         [_container(each) for each in init_containers],

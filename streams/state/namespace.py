@@ -16,7 +16,7 @@ from schemas.samples import AnswerIdentity
 from schemas.scales import Target
 from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.logrecords import asked
-from streams.state.membership import Membership, canonical_selector
+from streams.state.membership import Membership, canonical_selector, shared
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,
@@ -140,9 +140,12 @@ class Namespace:
         entry = PodEntry(pod, self.pod_lists[part].mark)
         if old == entry or not self._touch(part):
             return
-        self.pods[pod.name] = entry
-        if old is None or old.pod != pod:
-            self.membership.put(pod)
+        if old is not None and old.pod == pod:
+            self.pods[pod.name] = PodEntry(old.pod, entry.mark)
+            return
+        pod = shared(pod)
+        self.pods[pod.name] = PodEntry(pod, entry.mark)
+        self.membership.put(pod)
 
     def drop_pod(self, name: str) -> None:
         """Remove a pod and its pushed samples."""
@@ -409,9 +412,10 @@ class Namespace:
             self._choose_answer(query)
 
     def _load_part(self, row: NamespaceRow) -> None:
-        self.pods |= row.pods
-        for entry in row.pods.values():
-            self.membership.put(entry.pod)
+        for name, entry in row.pods.items():
+            pod = shared(entry.pod)
+            self.pods[name] = PodEntry(pod, entry.mark)
+            self.membership.put(pod)
         for stored in row.answers:
             query = query_key(asked(stored))
             answer = stored

@@ -65,7 +65,7 @@ class Pause(Struct, array_like=True, frozen=True, gc=False):
     since_ms: int = 0
 
 
-class PendingWrite(Struct, array_like=True, frozen=True):
+class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
     """A wanted write whose outcome is not known yet."""
 
     decision: str
@@ -96,7 +96,7 @@ class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     claims_addition: bool = False
 
 
-class HpaRow(Struct, array_like=True, kw_only=True):
+class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """The stored state of one HPA."""
 
     cluster: str
