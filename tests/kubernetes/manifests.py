@@ -76,7 +76,7 @@ def find_helm() -> str:
 
 
 def render(helm: str, *values: str, namespace: str = NAMESPACE, release: str = RELEASE) -> list[Json]:
-    """The chart's manifests with `--set` of these values.
+    """The chart's manifests with these values, given as for `--set`, or the path of a file with values.
 
     Raises:
         AssertionError: helm refuses; has what it printed.
@@ -88,7 +88,7 @@ def render(helm: str, *values: str, namespace: str = NAMESPACE, release: str = R
 
 
 def _sets(values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in ("--set", value)]
+    return [word for value in values for word in ("--set" if "=" in value else "--values", value)]
 
 
 def plain(helm: str, name: str) -> str:
