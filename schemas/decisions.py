@@ -16,6 +16,8 @@ from schemas.scales import Target
 
 ENGINE = 2
 """Rises only when some log would give other bytes. 2: brakes (docs/brakes.md)."""
+BRAKES_SINCE = 2
+"""The first engine with budgets and other brakes."""
 _FIRST_ENGINE = 1
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
@@ -35,6 +37,7 @@ Limit = Literal[
     "RemovalBudget",
     "AdditionBudget",
     "PartialView",
+    "Fallback",
 ]
 """What held or cut the proposal (`constraintsApplied`); `ScaleUpLimit` is the legacy doubling without `behavior`."""
 
@@ -88,7 +91,7 @@ class Step(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
     `detail`.
 
     `step`: `metrics`, `stabilization`, `scaleUpPolicy`, `scaleDownPolicy`, `scaleUpLimit`, `bounds`, `fromZero`,
-    `guard`, `removalBudget`, `additionBudget`, `partialView`. `until`: when that limit ends (ms).
+    `guard`, `removalBudget`, `additionBudget`, `partialView`, `fallback`. `until`: when that limit ends (ms).
     """
 
     step: str

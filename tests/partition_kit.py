@@ -120,6 +120,7 @@ class _Disturbed:
     def __init__(self, seed: int, records: int, braking: ClusterSettings | None = None) -> None:
         self.random = random.Random(seed)
         self.log = LogBuilder()
+        self.annotations = {"fleethpa.io/fallback": "failureThreshold=2,replicas=4"} if braking is not None else {}
         if braking is not None:
             self.log.add(Entry(key=WHOLE_PARTITION_KEY, body=EngineSet(engine=2)))
             self.log.add(SettingsSet(cluster="*", settings=braking))
@@ -158,6 +159,8 @@ class _Disturbed:
             metric = {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}}
             spec["metrics"] = [{"type": "External", "external": metric}]
         hpa = make_hpa(app, self.uids[app], self.generation[app], **spec)
+        if self.annotations and app == "api":
+            hpa["metadata"]["annotations"] = self.annotations
         if self.random.random() < 0.3:
             second = self.log.now_ms // 1000
             from_ms = f"2026-01-01T00:{second // 60 % 60:02d}:{second % 60:02d}Z"

@@ -7,6 +7,8 @@ from streams.hpa.evaluation import Evaluation
 from streams.hpa.reconcile import decide
 from streams.state.budget import CONSTRAINT, Way
 from streams.state.decisionrecords import constraints
+from streams.state.fallback import CONSTRAINT as FALLBACK
+from streams.state.fallback import with_fallback
 from streams.state.guards import overflow
 from streams.state.partialview import view_step
 from streams.state.probe import EvaluationInputs
@@ -34,7 +36,8 @@ def answer(inputs: EvaluationInputs) -> Answer:
     evaluation = decide(
         inputs.autoscaler, inputs.status, inputs.observation, inputs.history, inputs.settings, inputs.now_ms
     )
-    made = constraints(evaluation)
+    evaluation, fallback = with_fallback(evaluation, inputs.autoscaler, inputs.fallback, inputs.failures)
+    made = constraints(evaluation) + ([FALLBACK] if fallback is not None else [])
     current = evaluation.current_replicas or 0
     desired = current if evaluation.desired_replicas is None else evaluation.desired_replicas
     brake = None

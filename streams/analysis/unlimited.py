@@ -83,6 +83,7 @@ _CHANGES: dict[str, tuple[Callable[[EvaluationInputs], EvaluationInputs], str]] 
     "Frozen": (_guards(frozen=False), "without the freeze"),
     "Overflow": (_guards(hold_on_overflow=False), "without the overflow guard"),
     "MaxStep": (_guards(max_step=None), "without the largest step"),
+    "Fallback": (lambda inputs: structs.replace(inputs, fallback=None), "without the fallback"),
     "PartialView": (_guards(partial_view=""), "with a whole view"),
     "RemovalBudget": (_guards(removal=None), "without the removal budget"),
     "AdditionBudget": (_guards(addition=None), "without the addition budget"),

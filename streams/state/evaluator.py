@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas.decisions import Decision, ShortDecision, Step
+from schemas.decisions import BRAKES_SINCE, Decision, ShortDecision, Step
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
@@ -14,6 +14,9 @@ from streams.state import decisionrecords
 from streams.state.brakes import Brakes
 from streams.state.clustersettings import Effective
 from streams.state.decisionrecords import Facts
+from streams.state.fallback import ANNOTATION as FALLBACK_ANNOTATION
+from streams.state.fallback import CONSTRAINT as FALLBACK
+from streams.state.fallback import Fallback, is_lost, parse_fallback, with_fallback
 from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import Standing, overflow, pause_in_force, standing
 from streams.state.hpastate import Hpa
@@ -43,6 +46,7 @@ class Evaluator:
         "change",
         "constraints",
         "evaluated_ms",
+        "fallback",
         "held",
         "hpa",
         "namespace",
@@ -72,6 +76,7 @@ class Evaluator:
         self.paused = ""
         self.held = False
         self.brakes: Brakes | None = Brakes(state, hpa, settings) if settings.budgets.is_set else None
+        self.fallback: Step | None = None
         self.brake: Step | None = None
         """The step of the brake that held or cut the write."""
         self.sources: list[str] = []
@@ -93,6 +98,8 @@ class Evaluator:
         evaluation = decide(
             self.autoscaler, status, observation, row.history, self.settings.controller, self.evaluated_ms
         )
+        if row.annotations and state.row.engine >= BRAKES_SINCE:
+            evaluation = self._fall_back(evaluation)
         row.history = evaluation.history
         self._register(observation, evaluation)
         observed = self._observed(observation, restart)
@@ -111,6 +118,19 @@ class Evaluator:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)
         return draft
+
+    def _fall_back(self, evaluation: Evaluation) -> Evaluation:
+        """Count evaluations without metrics, and scale to the replicas that the HPA's annotation names for that."""
+        row, fallback = self.row, self._fallback()
+        row.failures = row.failures + 1 if fallback is not None and is_lost(evaluation) else 0
+        evaluation, self.fallback = with_fallback(evaluation, self.autoscaler, fallback, row.failures)
+        return evaluation
+
+    def _fallback(self) -> Fallback | None:
+        state = self.state
+        if state.row.engine < BRAKES_SINCE:
+            return None
+        return parse_fallback(self.hpa.annotation(FALLBACK_ANNOTATION, state.row.brakes_offset))
 
     def inputs(self) -> EvaluationInputs:
         """Say what an evaluation now would read; nothing changes."""
@@ -161,6 +181,8 @@ class Evaluator:
                 self.namespace.view.since_ms + LONGEST_HOLD_MS,
             ),
             restart=restart,
+            fallback=self._fallback() if row.annotations else None,
+            failures=row.failures + 1,
             native_moves=tuple(row.native_moves),
             moves=tuple(row.moves),
         )
@@ -253,6 +275,8 @@ class Evaluator:
     def _end(self, evaluation: Evaluation, status: dict[str, Any]) -> tuple[Pending | None, ReconcileResult]:
         """Give the write to want (None: none) and the result before its outcome is known."""
         self.constraints = decisionrecords.constraints(evaluation)
+        if self.fallback is not None:
+            self.constraints.append(FALLBACK)
         pending = evaluation.pending
         if pending is None:
             if evaluation.result is None:
@@ -371,7 +395,7 @@ class Evaluator:
             **facts._asdict(),
             raw_desired_replicas=evaluation.proposal,
             metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
-            steps=decisionrecords.steps_to(evaluation, facts.final_desired_replicas, self.brake),
+            steps=self._steps(evaluation, facts.final_desired_replicas),
             expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
             observed=self._with_version(observed),
             status=result.status if wanted is None else None,
@@ -380,6 +404,10 @@ class Evaluator:
         )
         row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
+
+    def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
+        made = decisionrecords.steps_to(evaluation, final, self.brake)
+        return made if self.fallback is None else [self.fallback, *made]
 
     def _facts(self, evaluation: Evaluation, result: ReconcileResult, wanted: Pending | None) -> Facts:
         current = evaluation.current_replicas or 0

@@ -11,7 +11,7 @@ from msgspec import DecodeError, Raw, structs
 
 from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
-from schemas.decisions import ENGINE
+from schemas.decisions import BRAKES_SINCE, ENGINE
 from schemas.entries import WHOLE_PARTITION_KEY, Source
 from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
@@ -30,8 +30,6 @@ from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, rea
 from streams.state.namespace import query_key, target_key
 from streams.state.rows import AgentRow, AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
 
-BRAKES_SINCE = 2
-"""The first engine with budgets and other brakes."""
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""
 

@@ -17,7 +17,7 @@ from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName, h
 _REMEMBERED_UIDS = 16
 _NO_TARGET: TargetName = ("", "", "")
 SCHEDULE_ANNOTATION = "fleethpa.io/schedule"
-OWN_ANNOTATIONS = ("fleethpa.io/budget", SCHEDULE_ANNOTATION)
+OWN_ANNOTATIONS = ("fleethpa.io/budget", "fleethpa.io/fallback", SCHEDULE_ANNOTATION)
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 

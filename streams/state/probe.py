@@ -11,6 +11,7 @@ from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.evaluation import History
 from streams.hpa.observation import Observation
 from streams.state.budget import Left
+from streams.state.fallback import Fallback
 
 
 class ProbeGuards(Struct, frozen=True, gc=False):
@@ -58,6 +59,10 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     period_ms: int
     guards: ProbeGuards
     restart: str = ""
+    fallback: Fallback | None = None
+    """Replicas for lost metrics; counts where `failures`, the evaluations in a row that failed, this one as well if it
+    does, reach its threshold."""
+    failures: int = 0
     native_moves: tuple[tuple[int, int, int], ...] = ()
     moves: tuple[tuple[int, int, int, str], ...] = ()
 

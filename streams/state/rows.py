@@ -165,6 +165,8 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """fleethpa's own annotations of the object, as last seen."""
     annotated_offset: int = NOTHING_APPLIED
     """Log offset at which the object was last seen with them."""
+    failures: int = 0
+    """Evaluations in a row that found no metrics; counted only for an HPA with a fallback."""
 
     @property
     def id(self) -> HpaId:

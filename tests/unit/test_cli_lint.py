@@ -27,6 +27,12 @@ def manifest(name: str = "checkout", **spec: Any) -> dict[str, Any]:
     }
 
 
+def annotated(name: str, value: str) -> dict[str, Any]:
+    body = manifest()
+    body["metadata"]["annotations"] = {f"fleethpa.io/{name}": value}
+    return body
+
+
 def resource(name: str, utilization: int) -> dict[str, Any]:
     target = {"type": "Utilization", "averageUtilization": utilization}
     return {"type": "Resource", "resource": {"name": name, "target": target}}
@@ -64,6 +70,9 @@ WELL_LIMITED = {"resources": {"limits": {"cpu": "1"}}}
         pytest.param([manifest()], [], id="a sound HPA"),
         pytest.param([manifest(maxReplicas=1)], ["invalid"], id="what the API server refuses"),
         pytest.param([manifest(), manifest("again")], ["same-target"], id="two of one target"),
+        pytest.param([annotated("fallback", "replicas=3")], ["fallback"], id="a fallback that cannot be read"),
+        pytest.param([annotated("fallback", "failureThreshold=3,replicas=6")], [], id="a fallback"),
+        pytest.param([annotated("budget", "exempted")], ["budget"], id="an exemption that is none"),
         pytest.param([manifest(minReplicas=20)], ["fixed-size"], id="no room between minimum and maximum"),
         pytest.param([manifest(metrics=[resource("cpu", 91)])], ["no-headroom"], id="a target just below the request"),
         pytest.param([manifest(metrics=[resource("cpu", 90)])], [], id="just reachable"),

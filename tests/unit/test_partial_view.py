@@ -1,6 +1,5 @@
 """A partial view: pods or metrics that vanish or fall together hold scale-downs until they are back."""
 
-import random
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from schemas.pods import PodDeleted, PodSet
 from schemas.samples import Answers
 from schemas.settings import ClusterSettings
 from streams.state.partialview import partial_view
-from streams.state.partition import Partition
-from streams.state.rows import PARTS
 from tests.brakes_kit import MINUTE, SECOND, World, after
 from tests.partition_kit import cpu_answer, disturbed_log, make_pod, scale
 from tests.unit.test_partition_laws import Crashing
@@ -142,27 +139,6 @@ BRAKING = ClusterSettings(downscale_stabilization_ms=0, partial_view=True, remov
 def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
     log = disturbed_log(seed, braking=BRAKING)
     assert Crashing(log.records, crashes).run() == [decision.value for decision in log.decisions]
-
-
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10_000), at=st.integers(1, 120))
-def test_a_namespace_of_many_parts_is_restored_from_every_prefix(seed: int, at: int) -> None:
-    log = disturbed_log(seed, braking=BRAKING)
-    partition, topic = Partition.empty(0), dict[int, dict[str, bytes]]()
-    first = random.Random(at).randrange(at)
-    base: dict[bytes, bytes] = {}
-    for record in log.records[:at]:
-        topic[record.offset] = {made.id: made.value for made in partition.apply(*record)}
-        if record.offset == first:
-            for namespace in partition.state.namespaces.values():
-                namespace.split(PARTS)
-            base = dict(partition.checkpoint())
-    written = partition.checkpoint()
-    late = [made.value for made in log.decisions if int(made.id.split("-")[1]) >= at]
-    for length in range(len(written) + 1):
-        restored = Partition.restore(0, base | dict(written[:length]))
-        records = log.records[restored.applied_offset + 1 :]
-        assert late == [each.value for rec in records for each in restored.apply(*rec, topic.get(rec.offset, {}))]
 
 
 def test_the_logs_of_the_laws_contain_partial_views() -> None:

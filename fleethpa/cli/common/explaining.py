@@ -63,7 +63,9 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
     """A short record with the windows, policies and sample times of its own evaluation."""
     again = answer(inputs)
     evaluation = again.evaluation
-    made = decisionrecords.steps(evaluation) + [step for step in found.decision.steps if step.step == "guard"]
+    made = decisionrecords.steps(evaluation) + [
+        step for step in found.decision.steps if step.step in ("guard", "fallback")
+    ]
     made += [again.brake] if again.brake is not None else []
     metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
     return replace(found, decision=structs.replace(found.decision, steps=made, metrics=metrics))

@@ -11,6 +11,9 @@ from schemas.kubernetes.hpa import metric_name
 from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from streams.analysis.candidate import metric_key
+from streams.state.brakes import EXEMPT, EXEMPT_ANNOTATION
+from streams.state.fallback import ANNOTATION as FALLBACK_ANNOTATION
+from streams.state.fallback import parse_fallback
 
 DEFAULT_TOLERANCE: Final = "0.1"
 """Upstream's --horizontal-pod-autoscaler-tolerance."""
@@ -51,6 +54,7 @@ def lint(read: Input, namespace: str) -> list[Finding]:
         owners.setdefault(target, f"HPA {manifest.name} ({manifest.source})")
         told = [each for check in _RULES for each in check(body["spec"])]
         told += _target_rules(read, body, place[0])
+        told += _annotations(body["metadata"].get("annotations") or {})
         found += [Finding("warning", rule, *place, message) for rule, message in told]
     return found
 
@@ -58,6 +62,16 @@ def lint(read: Input, namespace: str) -> list[Finding]:
 def _target(body: Json) -> tuple[str, str, str]:
     reference = body["spec"]["scaleTargetRef"]
     return str(reference.get("apiVersion", "")).rpartition("/")[0], reference["kind"], reference["name"]
+
+
+def _annotations(annotations: Json) -> RuleMessages:
+    """Annotations of fleethpa's that cannot be read would be passed over by the decider."""
+    fallback = annotations.get(FALLBACK_ANNOTATION)
+    if fallback is not None and parse_fallback(str(fallback)) is None:
+        yield "fallback", f"{FALLBACK_ANNOTATION}: {fallback!r} must be such as failureThreshold=3,replicas=6"
+    exempt = annotations.get(EXEMPT_ANNOTATION)
+    if exempt not in (None, EXEMPT):
+        yield "budget", f"{EXEMPT_ANNOTATION}: {exempt!r} means nothing; {EXEMPT!r} takes the HPA out of the budgets"
 
 
 # --- the spec alone ---------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ LIMITS: Final = {
     "MaxStep": "the max-step setting of the cluster",
     "RemovalBudget": "the removal budget",
     "AdditionBudget": "the addition budget",
+    "Fallback": "the fallback for lost metrics",
     "PartialView": "the partial view of the namespace",
 }
 
