@@ -87,6 +87,15 @@ class Rig:
                     signal_process(pid, number)
         return time.time()
 
+    def leader(self) -> str:
+        """The replica that leads, by what it last reported of itself."""
+        return next((name for name in AGENTS if self._leads(name)), AGENTS[0])
+
+    def _leads(self, name: str) -> bool:
+        part = self.hub.parts[name]
+        said = [line for line in part.output.read_text().splitlines() if '"message": "leads' in line]
+        return not part.ended and bool(said) and '"leads"' in said[-1]
+
     # --- what is seen -------------------------------------------------------------------------------------------------
 
     def holder(self) -> str:

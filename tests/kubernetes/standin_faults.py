@@ -1,0 +1,282 @@
+"""`python -m tests.kubernetes.standin_faults`: what goes wrong around a stand-in, on a real control plane, as a table.
+
+Each fault is begun while the hub is in charge and every application has the count that its demand asks for. What is
+counted comes from the API server's own audit log.
+"""
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.kubernetes.binaries import built
+from tests.kubernetes.standin_rig import AGENTS, HUB_PARTS, Rig, standin_rig
+
+REPLICAS: Final = 4
+
+
+@dataclass
+class Result:
+    """One run of a fault. Seconds; None: that was not due. `lost`: replicas that an application had too few at worst.
+
+    Args:
+        until_somebody: from the fault until native HPAs exist for all, or the hub's writes are applied again.
+        until_hub: from the end of the fault until the hub has the cluster back.
+    """
+
+    fault: str
+    lost: int
+    conflicts: int
+    until_somebody: float | None
+    until_hub: float | None
+    state: str
+
+
+class Watch:
+    """What a run comes to."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig, self.lowest = rig, REPLICAS
+        self.conflicts_before = len(rig.conflicts())
+
+    def look(self) -> None:
+        """Note the lowest count."""
+        self.lowest = min(self.lowest, *self.rig.counts().values())
+
+    def until(self, found: Callable[[], object], what: str, timeout_s: float = 150.0) -> float:
+        """Wait, looking; when it was so (Unix s)."""
+
+        def looked() -> object:
+            self.look()
+            return found()
+
+        self.rig.until(looked, what, timeout_s)
+        return time.time()
+
+    def stood_in(self, since: float) -> float:
+        """Wait for the native HPAs of all applications; seconds until the last was created."""
+        self.until(lambda: len(self.rig.natives()) == len(self.rig.names), "native HPAs")
+        created = [moment for moment in self.rig.created_after(since) if moment > since]
+        return max(created) - since
+
+    def handed_back(self, since: float) -> float:
+        """Wait until the hub has the cluster back; seconds."""
+        is_back = self.until(
+            lambda: self.rig.holder().startswith("hub/") and not self.rig.natives(), "handed back", 300
+        )
+
+    def hub_writes(self, since: float) -> float:
+        """Wait until a write of the hub is applied, which a changed demand asks for; seconds."""
+        self.rig.demand(REPLICAS + 1)
+        self.until(lambda: self.rig.hub_writes_after(since), "a write of the hub", 200)
+        return min(self.rig.hub_writes_after(since)) - since
+
+
+Outcome = tuple[float | None, float | None]
+"""Seconds until somebody is in charge, and until the hub is."""
+
+
+def hub_killed(rig: Rig, watch: Watch) -> Outcome:
+    """All processes of the hub are killed at once."""
+    somebody = watch.stood_in(rig.kill(*HUB_PARTS))
+    begun = time.time()
+    rig.start_hub()
+    return somebody, watch.handed_back(begun)
+
+
+def hub_stalled(rig: Rig, watch: Watch) -> Outcome:
+    """All processes of the hub stand still, and go on later."""
+    somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
+    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, *HUB_PARTS))
+
+
+def cluster_cut_off(rig: Rig, watch: Watch) -> Outcome:
+    """Nothing of the hub reaches this cluster any more."""
+    somebody = watch.stood_in(rig.signal(signal.SIGSTOP, "router"))
+    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, "router"))
+
+
+def decider_gone(rig: Rig, watch: Watch) -> Outcome:
+    """The hub is up, and decides nothing."""
+    somebody = watch.stood_in(rig.kill("decider"))
+    begun = time.time()
+    rig.hub.start("decider", "--session-timeout", "6")
+    return somebody, watch.handed_back(begun)
+
+
+def leader_killed(rig: Rig, watch: Watch) -> Outcome:
+    """The leading replica of the agent is killed, while the hub lives."""
+    begun = rig.kill(rig.leader())
+    somebody = watch.hub_writes(begun)
+    rig.start_agents([name for name in AGENTS if rig.hub.parts[name].ended])
+    return somebody, None
+
+
+def agents_killed(rig: Rig, watch: Watch) -> Outcome:
+    """Both replicas are killed while the hub is killed, too, and come back alone."""
+    rig.kill(*AGENTS, *HUB_PARTS)
+    time.sleep(5)
+    begun = time.time()
+    rig.start_agents()
+    somebody = watch.stood_in(begun)
+    begun = time.time()
+    rig.start_hub()
+    return somebody, watch.handed_back(begun)
+
+
+def agents_stalled(rig: Rig, watch: Watch) -> Outcome:
+    """Both replicas stand still for longer than the grace period, while the hub decides; then they go on."""
+    rig.signal(signal.SIGSTOP, *AGENTS)
+    rig.demand(REPLICAS + 1)
+    time.sleep(40)
+    begun = rig.signal(signal.SIGCONT, *AGENTS)
+    return watch.hub_writes(begun), None
+
+
+def api_server_in_take_over(rig: Rig, watch: Watch) -> Outcome:
+    """The API server is killed and started again while the stand-in takes over."""
+    begun = rig.kill(*HUB_PARTS)
+    watch.until(lambda: rig.holder() == "stand-in", "the stand-in is in charge")
+    _restart_api_server(rig)
+    somebody = watch.stood_in(begun)
+    begun = time.time()
+    rig.start_hub()
+    return somebody, watch.handed_back(begun)
+
+
+def api_server_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
+    """The API server is killed and started again during the hand-back."""
+    somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
+    begun = rig.signal(signal.SIGCONT, *HUB_PARTS)
+    watch.until(lambda: rig.holder() == "closing", "closing", 200)
+    _restart_api_server(rig)
+    return somebody, watch.handed_back(begun)
+
+
+def leader_killed_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
+    """The leading replica is killed during the hand-back."""
+    somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
+    begun = rig.signal(signal.SIGCONT, *HUB_PARTS)
+    watch.until(lambda: rig.holder() == "closing", "closing", 200)
+    rig.kill(rig.leader())
+    back = watch.handed_back(begun)
+    rig.start_agents([name for name in AGENTS if rig.hub.parts[name].ended])
+    return somebody, back
+
+
+def lease_deleted(rig: Rig, watch: Watch) -> Outcome:
+    """Somebody deletes the Lease while the stand-in is in charge."""
+    somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
+    rig.site.plane.kubectl("delete", "lease", "fleethpa-hub", "-n", "fleethpa-system")
+    watch.until(lambda: rig.holder() == "stand-in", "the Lease is there again")
+    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, *HUB_PARTS))
+
+
+FAULTS: Final[Mapping[str, Callable[[Rig, Watch], Outcome]]] = {
+    each.__name__: each
+    for each in (
+        hub_killed,
+        hub_stalled,
+        cluster_cut_off,
+        decider_gone,
+        leader_killed,
+        agents_killed,
+        agents_stalled,
+        api_server_in_take_over,
+        api_server_in_hand_back,
+        leader_killed_in_hand_back,
+        lease_deleted,
+    )
+}
+
+
+def _restart_api_server(rig: Rig) -> None:
+    rig.site.plane.kill_api_server()
+    time.sleep(3)
+    rig.site.plane.start_api_server()
+
+
+def run(name: str, rig: Rig) -> Result:
+    """Run one fault, from rest to rest."""
+    rig.demand(REPLICAS)
+    rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge", 300)
+    rig.until_at(REPLICAS, 180)
+    watch = Watch(rig)
+    somebody, back = FAULTS[name](rig, watch)
+    rig.demand(REPLICAS)
+    clusters = rig.hub.items("get", "clusters", codes=(0, 1))
+    return Result(
+        fault=name,
+        lost=max(0, REPLICAS - watch.lowest),
+        conflicts=len(rig.conflicts()) - watch.conflicts_before,
+        until_somebody=None if somebody is None else round(somebody, 1),
+        until_hub=None if back is None else round(back, 1),
+        state=clusters[0]["state"] if clusters else "",
+    )
+
+
+@contextmanager
+def folder_of(path: str | None) -> Iterator[Path]:
+    """A folder for everything that the processes write; a given one stays."""
+    if path is not None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="standin-") as made:
+        yield Path(made)
+
+
+def table(results: list[Result]) -> str:
+    """The table: each fault with its runs, the worst of losses and conflicts, medians and maxima of the times."""
+    lines = ["| fault | runs | replicas lost | two in charge | somebody in charge after (p50, max) | hub back after |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name in FAULTS:
+        found = [each for each in results if each.fault == name]
+        if found:
+            worst = max(each.lost for each in found), sum(each.conflicts for each in found)
+            cells = [name.replace("_", " "), str(len(found)), *map(str, worst)]
+            cells += [_times([each.until_somebody for each in found]), _times([each.until_hub for each in found])]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _times(seconds: list[float | None]) -> str:
+    found = [each for each in seconds if each is not None]
+    return f"{statistics.median(found):.0f} s, {max(found):.0f} s" if found else "-"
+
+
+def main() -> int:
+    """Run the faults; the exit code is 1 where two were in charge, or replicas were lost."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.standin_faults", description=__doc__)
+    parser.add_argument("--times", type=int, default=1, help="runs of each fault (default 1)")
+    parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one; repeatable")
+    parser.add_argument("--results", help="file to which each result is added (JSON lines); all in it are shown")
+    parser.add_argument("--folder", help="keep what the processes write in this folder")
+    arguments = parser.parse_args()
+    made: list[Result] = []
+    with folder_of(arguments.folder) as folder, standin_rig(folder, built()) as rig:
+        for _ in range(arguments.times):
+            for name in arguments.fault or FAULTS:
+                begun = time.monotonic()
+                result = run(name, rig)
+                made.append(result)
+                print(f"{result} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)
+                if arguments.results:
+                    with Path(arguments.results).open("a") as file:
+                        file.write(json.dumps(asdict(result)) + "\n")
+    if arguments.results:
+        made = [Result(**json.loads(line)) for line in Path(arguments.results).read_text().splitlines()]
+    print(table(made))
+    return int(any(each.lost or each.conflicts for each in made))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
