@@ -26,7 +26,7 @@ def manifests(
     """
     rules = observing_rules() + (enforcing_rules() if enforce else [])
     rules += stand_in_rules() if stand_in else []
-    rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce)]
+    rules += [rule for resource in custom for rule in custom_rules(resource, enforce=enforce, stand_in=stand_in)]
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": home}
     own = list(_pair("Role", home, home_rules(), subject, f"{NAME}-stand-in")) if stand_in else []
     if not namespaces:
@@ -48,10 +48,10 @@ def inventory_manifests(
     return made
 
 
-def custom_rules(resource: str, *, enforce: bool) -> list[Json]:
+def custom_rules(resource: str, *, enforce: bool, stand_in: bool = False) -> list[Json]:
     """What scaling a custom resource needs: `resource` is its plural and group, as `widgets.example.com`."""
     plural, _, group = resource.partition(".")
-    verbs = ["get", "update"] if enforce else ["get"]
+    verbs = ["get", *(["update"] if enforce else []), *(["patch"] if stand_in else [])]
     return [_rule(group, [plural], ["list", "watch"]), _rule(group, [f"{plural}/scale"], verbs)]
 
 
@@ -101,8 +101,12 @@ def enforcing_rules() -> list[Json]:
 
 
 def stand_in_rules() -> list[Json]:
-    """What the stand-in needs beside `enforcing_rules`: change its native HPAs, and see whether the fence is there."""
+    """What the stand-in needs beside `enforcing_rules`: change its native HPAs, see whether the fence is there, and
+    where it is not, or may not be seen, move the version of a target.
+    """
     return [
+        _rule("", ["replicationcontrollers/scale"], ["patch"]),
+        _rule("apps", [f"{plural}/scale" for plural in _PARENTS], ["patch"]),
         _rule("autoscaling", ["horizontalpodautoscalers"], ["update"]),
         _rule("admissionregistration.k8s.io", ["validatingadmissionpolicybindings"], ["get"]),
     ]

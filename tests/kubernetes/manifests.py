@@ -15,7 +15,8 @@ from typing import Any, Final
 import yaml
 
 from reconciler.clusters.agentmanifests import lease_rules
-from reconciler.clusters.rbac import enforcing_rules, observing_rules
+from reconciler.clusters.rbac import enforcing_rules, home_rules, observing_rules, stand_in_rules
+from reconciler.standin.admissionfence import fence_manifests
 from runtime.acls import ACLS, Acl
 from runtime.topicadmin import STRIMZI_API, strimzi, wanted
 from tests.kubernetes import binaries
@@ -31,6 +32,9 @@ PLAIN_VALUES: Final[Mapping[str, Sequence[str]]] = {
     "hub.yaml": ("clusters.inCluster=home",),
 }
 """The plain manifests and the values that each is rendered with. Those of an agent: `fleethpa clusters add`."""
+HOME_MARK: Final = "HOME-NAMESPACE"
+ACCOUNT_MARK: Final = "SERVICE-ACCOUNT"
+"""What the chart replaces in `fence.yaml`."""
 _WRITTEN: Final = "# Written by `make manifests`.\n"
 _HEAD: Final = """\
 # Written by `make manifests` from compose/helm/fleethpa, with --set {values}.
@@ -40,10 +44,17 @@ _HEAD: Final = """\
 
 def chart_files() -> dict[str, str]:
     """The chart's files that repeat what the code says: permissions in clusters, topics, permissions on Kafka."""
-    rights = {"observe": observing_rules(), "enforce": enforcing_rules(), "lease": lease_rules()}
+    rights = {
+        "observe": observing_rules(),
+        "enforce": enforcing_rules(),
+        "standIn": stand_in_rules(),
+        "home": lease_rules() + home_rules(),
+    }
+    fence = fence_manifests(home=HOME_MARK, service_account=ACCOUNT_MARK)
     topics = [{"name": each["metadata"]["name"], "config": _config(each)} for each in strimzi(wanted(1, 1), "")]
     acls = {component: [_strimzi_acl(acl) for acl in found] for component, found in ACLS.items()}
     return {
+        "fence.yaml": _WRITTEN + yaml.safe_dump_all(fence, sort_keys=False),
         # Through JSON: lists that rules share would become anchors and aliases.
         "rbac.yaml": _WRITTEN + yaml.safe_dump(json.loads(json.dumps(rights)), sort_keys=False),
         "kafka.yaml": _WRITTEN

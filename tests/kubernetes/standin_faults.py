@@ -69,9 +69,11 @@ class Watch:
 
     def handed_back(self, since: float) -> float:
         """Wait until the hub has the cluster back; seconds."""
-        is_back = self.until(
-            lambda: self.rig.holder().startswith("hub/") and not self.rig.natives(), "handed back", 300
-        )
+
+        def is_back() -> bool:
+            return self.rig.holder().startswith("hub/") and not self.rig.natives()
+
+        return self.until(is_back, "handed back", 300) - since
 
     def hub_writes(self, since: float) -> float:
         """Wait until a write of the hub is applied, which a changed demand asks for; seconds."""
