@@ -86,6 +86,7 @@ class AgentTerm:
             config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
         )
         self._companions: list[Companion] = []
+        self._settings_since_ms = self.now_ms()
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
@@ -144,9 +145,13 @@ class AgentTerm:
         self.health.note("kafka", trouble or None)
 
     def _native_news(self) -> None:
+        """A native controller wrote after the settings were learnt: whatever they say of its absence, it runs."""
         evidence: Evidence | None = self.observer.evidence
-        if evidence is not None:
-            log.info("a native controller wrote", extra={"cluster": self.client.name, "evidence": evidence.text})
+        if evidence is not None and evidence.time_ms > self._settings_since_ms:
+            name = self.client.name
+            log.error("a native controller runs", extra={"cluster": name, "evidence": evidence.text})
+            self.settings.note_native(name, evidence.text)
+            self.health.note("native controller", evidence.text)
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
@@ -194,6 +199,8 @@ class AgentTerm:
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
             self.settings.replace(self.knowledge.settings)
+            self._settings_since_ms = self.now_ms()
+            self.health.note("native controller", None)
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         self._news.put_nowait(news)
 

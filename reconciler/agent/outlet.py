@@ -71,6 +71,7 @@ class AgentOutlet:
         self._lanes: dict[Where, list[Body]] = {}
         self._waiting = 0
         self._said_ms = 0
+        self._is_over = False
         self._arrived, self._has_room, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._has_room.set()
 
@@ -94,8 +95,10 @@ class AgentOutlet:
             self._has_room.clear()
 
     async def publish(self, cluster: str, namespace: str, body: Body) -> None:
-        """Write one body before all that waits; returns once the brokers have it."""
+        """Write one body before all that waits; returns once the brokers have it. Cancelled where `run` has ended."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_over:
+            sent.cancel()
         self._outcomes.append(((cluster, namespace), body, sent))
         self._came()
         await sent
@@ -120,6 +123,10 @@ class AgentOutlet:
                     await (self._write_urgent() if self._outcomes or self._signs else self._write_observations())
                 self._idle.set()
         finally:
+            # Nothing is to wait for ever for what nobody writes any more.
+            self._is_over = True
+            for _, _, sent in self._outcomes:
+                sent.cancel()
             await self._disconnect()
 
     async def _write_urgent(self) -> None:
@@ -130,7 +137,12 @@ class AgentOutlet:
             grouped.setdefault(where, []).append(body)
         for (where, _), body in signs.items():
             grouped.setdefault(where, []).append(body)
-        await self._send([(where, part) for where, bodies in grouped.items() for part in split(bodies)])
+        try:
+            await self._send([(where, part) for where, bodies in grouped.items() for part in split(bodies)])
+        except asyncio.CancelledError:
+            for _, _, sent in outcomes:
+                sent.cancel()
+            raise
         for _, _, sent in outcomes:
             if not sent.done():
                 sent.set_result(None)

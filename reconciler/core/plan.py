@@ -44,10 +44,13 @@ class Missing(Struct, frozen=True):
 
 
 class WriteGuards(Struct, frozen=True, kw_only=True):
-    """Settings of the cluster that forbid writes. `max_step`: the most that one write may change (None: no limit)."""
+    """Settings of the cluster that forbid writes. `max_step`: the most that one write may change (None: no limit).
+    `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
+    """
 
     frozen: bool = False
     max_step: int | None = None
+    native: str = ""
 
 
 class Write(Struct, frozen=True):
@@ -116,6 +119,8 @@ def _limit_refusal(
 ) -> str:
     if guards.frozen:
         return f"cluster {decision.cluster} is frozen"
+    if guards.native and decision.origin == "cluster":
+        return f"a native HPA controller runs in cluster {decision.cluster}: {guards.native}"
     low, high = decision.min_replicas, decision.max_replicas
     if isinstance(hpa, ObservedHpa):
         low, high = hpa.min_replicas, hpa.max_replicas

@@ -21,6 +21,7 @@ class GuardSettings:
         self._max_step: dict[str, int] = {}
         self._sync_period_ms: dict[str, int] = {}
         self._status_every_ms: dict[str, int] = {}
+        self._native: dict[str, str] = {}
         self._by_name: dict[str, dict[str, Any]] = {
             "frozen": self._frozen,
             "maxStep": self._max_step,
@@ -29,7 +30,8 @@ class GuardSettings:
         }
 
     def replace(self, entries: Iterable[SettingsSet]) -> None:
-        """Forget all settings and apply these."""
+        """Forget all settings, and what was noted of native controllers, and apply these."""
+        self._native.clear()
         for field in self._by_name.values():
             field.clear()
         for entry in entries:
@@ -52,6 +54,10 @@ class GuardSettings:
         if entry.settings.status_every_ms is not None and entry.settings.status_every_ms >= 0:
             self._status_every_ms[entry.cluster] = entry.settings.status_every_ms
 
+    def note_native(self, cluster: str, evidence: str) -> None:
+        """A native controller runs in a cluster, whatever the settings say: HPAs of origin cluster are its own."""
+        self._native[cluster] = evidence
+
     def status_every_ms(self, cluster: str) -> int:
         """How often a status in which only metric values have changed is written; 0: with each evaluation."""
         return self._status_every_ms.get(cluster, self._status_every_ms.get(EVERY_CLUSTER, 0))
@@ -60,7 +66,8 @@ class GuardSettings:
         """What holds for a cluster now. A frozen fleet is frozen everywhere; maxStep 0 means no limit."""
         step = self._max_step.get(cluster, self._max_step.get(EVERY_CLUSTER, 0))
         frozen = self._frozen.get(EVERY_CLUSTER, False) or self._frozen.get(cluster, False)
-        return WriteGuards(frozen=frozen, max_step=step if step > 0 else None)
+        native = self._native.get(cluster, "")
+        return WriteGuards(frozen=frozen, max_step=step if step > 0 else None, native=native)
 
     def sync_period_ms(self, cluster: str, default: int) -> int:
         """How often a cluster's metrics are asked for."""

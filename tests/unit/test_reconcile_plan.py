@@ -22,8 +22,10 @@ from reconciler.core.plan import (
     outcome,
     plan,
 )
+from reconciler.core.writelimits import GuardSettings
 from schemas.decisions import Decision, InputPosition
 from schemas.scales import Target
+from schemas.settings import ClusterSettings, SettingsSet
 
 NOW = 1_000_000
 DECISION = Decision(
@@ -102,6 +104,11 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
         ),
         pytest.param(
             {"guards": WriteGuards(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"
+        ),
+        pytest.param(
+            {"guards": WriteGuards(native="it wrote the status of HPA shop/web")},
+            End("refused", "a native HPA controller runs in cluster east: it wrote the status of HPA shop/web"),
+            id="a native controller that is seen to run",
         ),
         pytest.param({"guards": WriteGuards(max_step=3)}, Write(5, "17"), id="exactly the largest step"),
         pytest.param(
@@ -249,3 +256,16 @@ def test_an_outcome_carries_the_newest_scale_that_was_seen() -> None:
     assert (told.decision, told.uid, told.result, told.error, told.attempts) == ("0-7-u1", "u1", "failed", "why", 3)
     assert (told.spec_replicas, told.status_replicas, told.selector, told.resource_version) == (2, 2, "app=web", "17")
     assert outcome(DECISION, End("stale")).spec_replicas is None
+
+
+def test_a_native_controller_is_no_concern_of_central_hpas() -> None:
+    guards = WriteGuards(native="it wrote")
+    assert isinstance(planned(structs.replace(DECISION, origin="central"), hpa=None, guards=guards), Write)
+
+
+def test_what_was_noted_of_a_native_controller_holds_until_the_settings_change() -> None:
+    settings = GuardSettings()
+    settings.note_native("east", "it wrote")
+    assert (settings.guards("east").native, settings.guards("west").native) == ("it wrote", "")
+    settings.replace([SettingsSet(cluster="east", settings=ClusterSettings(max_step=3))])
+    assert settings.guards("east") == WriteGuards(max_step=3)
