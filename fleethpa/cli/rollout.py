@@ -375,6 +375,7 @@ class _Drive:
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
         gates, period_s = _gates(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
+        told = ""
         while True:
             async with self._session.past() as past:
                 state = await _read(past)
@@ -393,6 +394,10 @@ class _Drive:
                 return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
             if over:
                 return WaveResult(_said(now))
+            if _said(now) != told:
+                told = _said(now)
+                left = span(max(0, rollout.ends_ms(wave) - state.clock_ms) // 1000 * 1000)
+                self._session.note(f"{_wave(self._plan, wave)}, {left} left: {told}")
             await rest(period_s)
 
     async def _revert(self, writer: Writer, why: str) -> int:
