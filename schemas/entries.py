@@ -24,9 +24,8 @@ from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
 
 VERSION = 1
 
-Body = (
-    Answers
-    | Samples
+PlainBody = (
+    Samples
     | PodSet
     | PodDeleted
     | PodList
@@ -46,6 +45,8 @@ Body = (
     | AgentSet
     | HandsChanged
 )
+"""Any body but answers of metrics APIs, which the fold leaves encoded."""
+Body = Answers | PlainBody
 """Any body; tagged by `kind`."""
 
 WHOLE_PARTITION_KEY = "*"

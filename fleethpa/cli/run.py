@@ -418,7 +418,7 @@ def _members(session: Session, options: dict[str, Any]) -> Any:
 
 def _sources(session: Session, options: dict[str, Any]) -> Any:
     """Where clusters are found."""
-    from reconciler.clusters.finding import OWN_CLUSTER, ClusterSources
+    from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
 
     profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
     if bool(profiles) != bool(provider_file):
@@ -436,9 +436,6 @@ def _sources(session: Session, options: dict[str, Any]) -> Any:
 
 def _inventory(session: Session, context: str) -> Any:
     """The cluster with the objects that name clusters."""
-    from dataclasses import replace
-
-    from fleethpa.cli.common.parts import member_clusters
 
     (found,) = member_clusters(replace(session.config, contexts=(context,)))
     return found

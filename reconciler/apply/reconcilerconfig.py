@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from reconciler.clusters.client import ClusterConfig
-from reconciler.clusters.finding import FIXED, ClusterSources
+from reconciler.clusters.clusterfinder import FIXED, ClusterSources
 from schemas.connection import KafkaSettings
 from schemas.topics import RECONCILER_GROUPS
 

@@ -21,7 +21,7 @@ from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits, is_sho
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.finding import ClusterFinder, Member, Members
+from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients

@@ -11,7 +11,7 @@ from typing import Any
 from reconciler.apply.reconcilerconfig import ObserverConfig
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.finding import ClusterFinder, Member, Members
+from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.centralhpas import CentralHpas, follow_central, group_of
 from reconciler.observer.clusterobserver import ClusterObserver

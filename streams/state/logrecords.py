@@ -9,15 +9,8 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from schemas.agents import AgentSet
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
-from schemas.entries import Source
-from schemas.hands import HandsChanged
-from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodList, PodSet
-from schemas.samples import AnswerIdentity, Samples
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
-from schemas.settings import EngineSet, Restart, SettingsSet, WatermarkReset
+from schemas.entries import PlainBody, Source
+from schemas.samples import AnswerIdentity
 from streams.state.rows import AnswerRow
 
 
@@ -38,28 +31,7 @@ class FoldedAnswers(
     session: str = ""
 
 
-FoldedBody = (
-    FoldedAnswers
-    | Samples
-    | PodSet
-    | PodDeleted
-    | PodList
-    | AutoscalerSet
-    | AutoscalerDeleted
-    | AutoscalerList
-    | Command
-    | ScaleSet
-    | Heartbeat
-    | ClusterReport
-    | Serving
-    | SettingsSet
-    | EngineSet
-    | WatermarkReset
-    | Restart
-    | Outcome
-    | AgentSet
-    | HandsChanged
-)
+FoldedBody = FoldedAnswers | PlainBody
 
 
 class FoldedEntry(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):

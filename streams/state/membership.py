@@ -15,7 +15,7 @@ from streams.hpa.observation import NO_PODS, PodRow, TargetPods
 from streams.hpa.requests import ContainerRequests, PodTemplate
 
 
-class Members:
+class MatchingPods:
     """The pods that one selector matches."""
 
     __slots__ = ("_list", "equalities", "matches", "overlap", "overlap_version", "pods")
@@ -67,7 +67,7 @@ class Membership:
         self._pods: dict[str, _Tracked] = {}
         self._labelled: dict[tuple[str, str], set[str]] = {}
         """Label -> names of the pods that bear it: a selector that asks for a label looks at those alone."""
-        self._members: dict[str, Members] = {}
+        self._members: dict[str, MatchingPods] = {}
         self._version = 0
 
     def put(self, pod: Pod) -> None:
@@ -125,10 +125,10 @@ class Membership:
             members.overlap_version = self._version
         return members.overlap
 
-    def _track(self, selector: str) -> Members | None:
+    def _track(self, selector: str) -> MatchingPods | None:
         members = self._members.get(selector)
         if members is None and is_selector(selector):
-            members = self._members[selector] = Members(selector)
+            members = self._members[selector] = MatchingPods(selector)
             for name in self._candidates(members):
                 known = self._pods[name]
                 if members.matches(known.labels or {}):
@@ -137,7 +137,7 @@ class Membership:
             self._version += 1
         return members
 
-    def _candidates(self, members: Members) -> Iterable[str]:
+    def _candidates(self, members: MatchingPods) -> Iterable[str]:
         """Give the pods that a selector may match: those with the rarest label that it asks for, else all."""
         if not members.equalities:
             return self._pods

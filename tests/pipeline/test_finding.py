@@ -11,7 +11,7 @@ from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from reconciler.apply.reconcilerconfig import ObserverConfig, ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters import finding
-from reconciler.clusters.finding import ClusterSources
+from reconciler.clusters.clusterfinder import ClusterSources
 from reconciler.observer.observerprocess import Observer
 from schemas.autoscalers import AutoscalerList
 from schemas.outcomes import Outcome
