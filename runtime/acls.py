@@ -61,6 +61,7 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         *_topics((topics.LOG,), "READ", "WRITE"),
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
         Acl("group", topics.INGEST_GROUP, ("READ",)),
+        Acl("group", topics.ROUTER_GROUP, ("DESCRIBE",)),
     ),
 }
 """The least that each component needs.

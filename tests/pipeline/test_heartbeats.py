@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from fleethpa.cli.common.heartbeats import RECENT_MS, Unread, heard_lately, unread
+from fleethpa.cli.common.heartbeats import RECENT_MS, Unread, heard_lately, uncopied, unread
 from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.publicrecords import Publisher
 from schemas.connection import KafkaSettings
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
-from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS, SCALES
+from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 
 NOW_MS = 1_795_269_600_000
 WATCHES = ["pods", "autoscalers", "scales"]
@@ -20,7 +20,7 @@ PART = TopicPartition(SCALES, 0)
 @pytest_asyncio.fixture
 async def kafka() -> AsyncIterator[KafkaSettings]:
     with EmbeddedBroker() as broker:
-        broker.ensure_topics(PUBLIC_TOPICS)
+        broker.ensure_topics([*PUBLIC_TOPICS, DECISIONS])
         yield KafkaSettings(bootstrap_servers=broker.bootstrap)
 
 
@@ -58,3 +58,19 @@ async def test_what_waits_for_ingest_is_counted_and_dated(kafka: KafkaSettings) 
         consumer.assign([PART])
         await consumer.commit({PART: 3})
     assert await unread(kafka) == Unread(2, NOW_MS + 3)
+
+
+async def test_decisions_that_no_router_has_read_are_counted_from_where_one_began(kafka: KafkaSettings) -> None:
+    part = TopicPartition(DECISIONS, 1)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(5):
+            await producer.send_and_wait(DECISIONS, b"{}", partition=1, timestamp_ms=NOW_MS + number)
+    assert await uncopied(kafka) is None
+    async with AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, group_id=ROUTER_GROUP, enable_auto_commit=False
+    ) as consumer:
+        consumer.assign([part])
+        await consumer.commit({part: 3})
+        assert await uncopied(kafka) == Unread(2, NOW_MS + 3)
+        await consumer.commit({part: 5})
+    assert await uncopied(kafka) == Unread(0, 0)

@@ -71,7 +71,31 @@ async def _processes(session: Session, state: FleetState) -> list[CheckResult]:
         return [*_log(state, now_ms, None), words]
     heard, waiting = words
     _merge(state, heard, now_ms)
-    return list(_log(state, now_ms, waiting))
+    return [*_log(state, now_ms, waiting), *await _router(session, state, now_ms)]
+
+
+async def _router(session: Session, state: FleetState, now_ms: int) -> list[CheckResult]:
+    """Look at what routers alone do: read the decisions. Without agents none is needed."""
+    from aiokafka.errors import KafkaError
+
+    from fleethpa.cli.common.heartbeats import uncopied
+
+    if not any(cluster.agent is not None and not cluster.agent.left for cluster in state.clusters.values()):
+        return []
+    step = "fleethpa run router"
+    try:
+        waiting = await uncopied(client_settings(session.config))
+    except (KafkaError, OSError) as error:
+        text = f"how far it has read cannot be asked: {error!r}"
+        return [CheckResult("warning", "log", "router", text, "fleethpa topics acls operator")]
+    if waiting is None:
+        return [CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)]
+    if waiting.oldest_ms and now_ms - waiting.oldest_ms > QUIET_MS:
+        text = (
+            f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}"
+        )
+        return [CheckResult("failure", "log", "router", text, step)]
+    return [CheckResult("ok", "log", "router", "keeps up with the decisions")]
 
 
 async def _topics(session: Session) -> list[CheckResult]:

@@ -20,7 +20,7 @@ from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, PublicRecord
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
-from schemas.topics import INGEST_GROUP, PUBLIC_TOPICS, SCALES
+from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
 from streams.state.rows import ReportRow, ServedRow
 
 RECENT_MS: Final = 60_000
@@ -44,7 +44,10 @@ class Heard:
 
 @dataclass(frozen=True)
 class Unread:
-    """Records of the public topics that ingest has not carried into the log. `oldest_ms`: of the oldest; 0: none."""
+    """Records that ingest has not carried into the log, or decisions that no router has looked at.
+
+    `oldest_ms`: of the oldest; 0: none.
+    """
 
     records: int = 0
     oldest_ms: int = 0
@@ -81,6 +84,29 @@ async def unread(settings: KafkaSettings) -> Unread:
             first = max(await consumer.committed(partition) or 0, begins[partition])
             if first < ends[partition]:
                 waiting[partition] = first
+        records = sum(ends[partition] - first for partition, first in waiting.items())
+        return Unread(records, await _oldest_ms(consumer, waiting, set(partitions)))
+
+
+async def uncopied(settings: KafkaSettings) -> Unread | None:
+    """Compare how far routers have read with where the decisions end; None: no router has ever read any.
+
+    Raises:
+        KafkaError: that cannot be asked.
+    """
+    async with _in_group(settings, ROUTER_GROUP) as consumer:
+        partitions = await _partitions(consumer, DECISIONS)
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        begins = await consumer.beginning_offsets(partitions)
+        read = {partition: await consumer.committed(partition) for partition in partitions}
+        if all(offset is None for offset in read.values()):
+            return None
+        waiting = {
+            partition: max(offset, begins[partition])
+            for partition, offset in read.items()
+            if offset is not None and max(offset, begins[partition]) < ends[partition]
+        }
         records = sum(ends[partition] - first for partition, first in waiting.items())
         return Unread(records, await _oldest_ms(consumer, waiting, set(partitions)))
 
