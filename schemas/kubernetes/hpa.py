@@ -48,6 +48,13 @@ def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "
     return wire_form(hpa)
 
 
+def status_wire_form(status: Mapping[str, Any]) -> Json | None:
+    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong."""
+    run = Decoding()
+    decoded = STATUS.decode(status, "status", run)
+    return None if run.problems else STATUS.decode(decoded, "status", Decoding())
+
+
 def default_hpa(manifest: Mapping[str, Any]) -> Json:
     """Decode and default a manifest in its own version.
 

@@ -1,14 +1,23 @@
 """HPA manifests of any served version, read into valid, defaulted autoscaling/v2 objects."""
 
+from hashlib import sha256
 from typing import Any
 
-from schemas.kubernetes.hpa import ManifestError, hpa_from_manifest
+import msgspec
+
+from schemas.codec import encode
+from schemas.kubernetes.hpa import V2, ManifestError, hpa_from_manifest, status_wire_form
 from schemas.kubernetes.validation import api_error_message, validate_create
 from streams.ingest.keynames import check_text
 from streams.ingest.pieces import Refusal
 
 _MAX_DEPTH = 32
 """Deeper than any field of an HPA lies."""
+
+_ANY_VERSION = "1"
+_MAX_KNOWN = 50_000
+_known: dict[bytes, bytes] = {}
+"""Digest of an HPA without status and version -> JSON of it as it was checked; some 1 kB each."""
 
 
 def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -23,6 +32,38 @@ def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
     name = _name(hpa)
     if _is_deeper(hpa, _MAX_DEPTH):
         raise Refusal("invalidManifest", f"{name}: nested more than {_MAX_DEPTH} deep")
+    return _by_parts(hpa, namespace) or _as_whole(name, hpa, namespace)
+
+
+def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
+    """Check an HPA that may differ from a known one in its status only: four times a minute each of them does.
+
+    None: it is to be checked as a whole, also for the texts of its errors.
+    """
+    status, metadata = hpa.get("status"), hpa["metadata"]
+    version = metadata.get("resourceVersion")
+    if not (isinstance(status, dict) and hpa.get("apiVersion") == V2 and isinstance(version, str) and version):
+        return None
+    shown = status_wire_form(status)
+    if shown is None:
+        return None
+    rest = {name: value for name, value in hpa.items() if name != "status"}
+    rest["metadata"] = metadata | {"resourceVersion": _ANY_VERSION}
+    key = sha256(encode((rest, namespace))).digest()
+    known = _known.get(key)
+    if known is None:
+        try:
+            known = _known[key] = encode(_as_whole(_name(hpa), rest, namespace))
+        except Refusal:
+            return None
+        if len(_known) > _MAX_KNOWN:
+            del _known[next(iter(_known))]
+    checked: dict[str, Any] = msgspec.json.decode(known)
+    checked["metadata"]["resourceVersion"] = version
+    return checked | {"status": shown}
+
+
+def _as_whole(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
     manifest = hpa | {"metadata": {"namespace": namespace} | hpa["metadata"]}
     own = manifest["metadata"]["namespace"]
     if own != namespace:

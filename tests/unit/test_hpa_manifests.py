@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from schemas.kubernetes.hpa import (
 )
 from schemas.kubernetes.validation import api_error_message, generation_after_update, validate_create, validate_update
 from schemas.kubernetes.versions import v2_to_v1
+from streams.ingest import hpamanifests
+from streams.ingest.hpamanifests import checked_hpa
+from streams.ingest.pieces import Refusal
 
 PREFIX = "autoscaling.alpha.kubernetes.io"
 PODS = {"type": "Pods", "value": 4, "periodSeconds": 15}
@@ -606,3 +610,43 @@ def test_the_generation_rises_with_the_meaning_of_the_spec() -> None:
 
     assert generation_after_update(manifest(metrics=[resource(type="AverageValue", averageValue="500m")]), old) == 7
     assert generation_after_update(manifest(metrics=[resource(type="AverageValue", averageValue="501m")]), old) == 8
+
+
+STATUSES = [
+    pytest.param({}, id="empty"),
+    pytest.param({"desiredReplicas": 3, "currentMetrics": None, "observedGeneration": 2}, id="no metrics"),
+    pytest.param({"currentMetrics": CURRENT_CPU, "desiredReplicas": 0, "currentReplicas": 4}, id="metrics"),
+    pytest.param({"lastScaleTime": "2026-01-01T00:00:00Z", "nosuch": 1, "conditions": []}, id="an unknown field"),
+    pytest.param(
+        {"desiredReplicas": 1, "conditions": [{"type": "A", "status": "True", "reason": "R"}]}, id="condition"
+    ),
+    pytest.param({"desiredReplicas": "x"}, id="a wrong type"),
+    pytest.param({"conditions": 7}, id="no list"),
+    pytest.param(None, id="absent"),
+]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("spec", [{}, {"minReplicas": 20}, {"metrics": 5}])
+def test_an_hpa_of_which_only_the_status_changed_is_checked_as_the_whole_would_be(
+    status: dict[str, Any] | None, spec: dict[str, Any]
+) -> None:
+    for version in ("7", "8"):
+        hpa = manifest(**spec) | ({} if status is None else {"status": status})
+        hpa["metadata"]["resourceVersion"] = version
+        whole, parts = (_checked(copy.deepcopy(hpa), check) for check in (_whole, checked_hpa))
+        assert parts == whole
+        if isinstance(whole, dict):
+            assert json.dumps(parts) == json.dumps(whole), "in the same order"
+            assert whole["metadata"]["resourceVersion"] == version
+
+
+def _whole(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return hpamanifests._as_whole(hpa["metadata"]["name"], hpa, namespace)
+
+
+def _checked(hpa: dict[str, Any], check: Callable[[dict[str, Any], str], dict[str, Any]]) -> dict[str, Any] | str:
+    try:
+        return check(hpa, "shop")
+    except Refusal as refusal:
+        return refusal.text
