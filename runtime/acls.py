@@ -1,4 +1,4 @@
-"""Permissions on a real Kafka: the least that each component needs, and how `kafka-acls.sh` is told of them."""
+"""Permissions on a real Kafka: the least that each component needs, and the `kafka-acls.sh` commands for them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -62,7 +62,7 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     entry into every partition.
 
     `left`: it has one no longer. Reports of earlier incarnations, and after `left` of this one, count no more.
-    `max_namespaces`, `max_hpas`: what it may report. `renewed`: said again unchanged, since records expire.
+    `max_namespaces`, `max_hpas`: what it may report. `renewed`: republished unchanged, because records expire.
     """
 
     cluster: str

@@ -286,7 +286,7 @@ class _Move:
     async def record_gone(self, writer: Writer, gone: Mapping[HpaId, str]) -> None:
         """See that the log knows what is gone from the cluster, by uid.
 
-        It is told here too, so that nothing depends on how soon an observer sees it.
+        It is reported here too, so that nothing depends on how soon an observer sees it.
         """
         if not self._by_agent:
             writes = [_deletion(self._session, hpa, {"metadata": {"name": hpa.name, "uid": gone[hpa]}}) for hpa in gone]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ManifestDifference:
-    """One HPA of the input beside what stands; None where there is none."""
+    """One HPA of the input beside the recorded one; None where one of them does not exist."""
 
     hpa: HpaId
     before: Json | None

@@ -173,7 +173,7 @@ def cli(context: click.Context, /, **options: Any) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line and return its exit code; every failure is told on stderr in three parts."""
+    """Run the command line and return its exit code; every failure is printed on stderr in three parts."""
     debug = "--debug" in arguments
     try:
         return _invoke(arguments)
@@ -194,7 +194,7 @@ def run(arguments: list[str]) -> int:
         if error.errno not in _FULL:
             return _internal(error, debug)
         return _fail(f"Error: the output cannot be written: {error.strerror}", _stdout_is_gone(USAGE), debug)
-    # The last resort: a bug is told without a traceback, unless the user asks for it.
+    # The last resort: a bug is reported without a traceback, unless the user asks for it.
     except Exception as error:
         return _internal(error, debug)
 

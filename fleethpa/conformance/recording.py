@@ -2,7 +2,7 @@
 
 `NAME-syncs.jsonl.gz` names lines of its siblings (`-watch`, `-answers`, `-controller`) by id. Each sync is given to the
 engine with the HPA, pods, scale and metric answers of that moment; write and status must be the controller's. What
-upstream leaves to chance is told apart by a rule each (`explain.py`) and counted, never dropped.
+upstream leaves to chance is recognised by a rule each (`openpoints.py`) and counted, never dropped.
 """
 
 from bisect import bisect_right
@@ -38,7 +38,7 @@ LAG_S = 0.05
 """How much earlier or later than the recorder the controller may have seen a change."""
 
 CUT_S = 5.0
-"""A sync that began so long before the controller ended may be unfinished."""
+"""A sync that began less than this before the controller ended may be unfinished."""
 
 NOT_ASKED = MetricFailure("(the controller did not ask)")
 

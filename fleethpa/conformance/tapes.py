@@ -154,7 +154,7 @@ def header_of(path: Path, lines: list[Json]) -> Json:
     """Give the first line, with which every part of a recording begins.
 
     Raises:
-        InputError: there is none.
+        InputError: the tape has none.
     """
     if not lines or lines[0].get("type") != "header":
         raise InputError(f"{path}: is no part of a recording: its first line is no header")

@@ -16,107 +16,109 @@ HIGH: Final = 560.0
 """East's load at its height: it needs 8 pods."""
 
 
-async def load_rises(fleet: Fleet, told: DemoReport) -> None:
+async def load_rises(fleet: Fleet, report: DemoReport) -> None:
     """Load rises in east; a policy limits each step."""
     what = f"shop/checkout in east gets four times its load; its policy allows {STEP_PODS} more pods in {STEP_S}s."
-    told.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
-    mark = len(told.decisions)
+    report.screen.act(1, "Load rises, replicas follow, a policy limits the step", what)
+    mark = len(report.decisions)
     set_load(fleet, EAST, HIGH)
-    reached = await until(lambda: told.replicas.get(EAST) == 8, 30)
+    reached = await until(lambda: report.replicas.get(EAST) == 8, 30)
     steps = [
-        r.decision for r in told.since(mark, EAST) if r.decision.final_desired_replicas != r.decision.current_replicas
+        r.decision for r in report.since(mark, EAST) if r.decision.final_desired_replicas != r.decision.current_replicas
     ]
     limited = [d for d in steps if "ScaleUpPolicy" in d.constraints_applied]
-    told.promise(f"east runs 8 replicas (its API says {told.replicas.get(EAST)})", reached)
+    report.promise(f"east runs 8 replicas (its API says {report.replicas.get(EAST)})", reached)
     small = all(d.final_desired_replicas - d.current_replicas <= STEP_PODS for d in steps)
-    told.promise(f"no step was larger than {STEP_PODS} pods, and the policy held at least one", small and bool(limited))
+    report.promise(
+        f"no step was larger than {STEP_PODS} pods, and the policy held at least one", small and bool(limited)
+    )
 
 
-async def rolling_update(fleet: Fleet, told: DemoReport) -> None:
+async def rolling_update(fleet: Fleet, report: DemoReport) -> None:
     """A rolling update in east: new pods start, burn CPU, and are not counted before they are ready."""
     what = "A new image in east: every pod is replaced; starting pods burn CPU, and the HPA must not be fooled."
-    told.screen.act(2, "A rolling update does not over-scale", what)
-    mark, old = len(told.decisions), {pod["metadata"]["name"] for pod in await told.pods(EAST)}
-    told.highest[EAST] = told.replicas.get(EAST, 0)
-    await until(lambda: _settled(told, EAST, mark), 10)
-    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=told.replicas[EAST], load=HIGH))
+    report.screen.act(2, "A rolling update does not over-scale", what)
+    mark, old = len(report.decisions), {pod["metadata"]["name"] for pod in await report.pods(EAST)}
+    report.highest[EAST] = report.replicas.get(EAST, 0)
+    await until(lambda: _settled(report, EAST, mark), 10)
+    fleet["east"].apply_yaml(workload(EAST, image="app:2", replicas=report.replicas[EAST], load=HIGH))
 
     shown = 0
 
     async def replaced() -> bool:
         nonlocal shown
-        pods = await told.pods(EAST)
+        pods = await report.pods(EAST)
         names = {pod["metadata"]["name"] for pod in pods}
         if (gone := len(old - names)) >= shown + 2:
             shown = gone
-            told.screen.line(f"{gone} of {len(old)} old pods replaced, {told.replicas.get(EAST)} replicas wanted")
+            report.screen.line(f"{gone} of {len(old)} old pods replaced, {report.replicas.get(EAST)} replicas wanted")
         return not names & old and len(pods) == 8 and all(map(_ready, pods))
 
     done = await until(replaced, 25)
-    mark_after = len(told.decisions)
-    await until(lambda: len(told.since(mark_after, EAST)) >= 2, 8)
-    wanted = [r.decision.final_desired_replicas for r in told.since(mark, EAST)]
-    told.promise("all 8 pods of east are new and ready", done)
-    told.promise(f"{len(wanted)} evaluations meanwhile, none wanted more than 8", bool(wanted) and max(wanted) <= 8)
-    told.promise(
-        f"east never ran more than 8 replicas (highest: {told.highest.get(EAST)})", told.highest.get(EAST) == 8
+    mark_after = len(report.decisions)
+    await until(lambda: len(report.since(mark_after, EAST)) >= 2, 8)
+    wanted = [r.decision.final_desired_replicas for r in report.since(mark, EAST)]
+    report.promise("all 8 pods of east are new and ready", done)
+    report.promise(f"{len(wanted)} evaluations meanwhile, none wanted more than 8", bool(wanted) and max(wanted) <= 8)
+    report.promise(
+        f"east never ran more than 8 replicas (highest: {report.highest.get(EAST)})", report.highest.get(EAST) == 8
     )
 
 
-async def metric_missing(fleet: Fleet, told: DemoReport) -> None:
+async def metric_missing(fleet: Fleet, report: DemoReport) -> None:
     """West loses a metric while its load falls: nothing scales down until the metric is back."""
     what = "In west the load falls, but the API of http_requests_per_second fails: absence is not zero."
-    told.screen.act(3, "A metric goes missing, and nothing scales down", what)
-    mark, before = len(told.decisions), told.replicas.get(WEST, 0)
+    report.screen.act(3, "A metric goes missing, and nothing scales down", what)
+    mark, before = len(report.decisions), report.replicas.get(WEST, 0)
     fleet["west"].set_metrics_faults([MetricsFault("error", WEST.namespace, "http_requests_per_second")])
     set_load(fleet, WEST, 130)
-    held = await until(lambda: sum(map(missing_held, told.since(mark, WEST))) >= 3, 20)
-    kept = told.replicas.get(WEST) == before
-    told.promise(f"three times cpu asked for fewer, and west kept its {before} replicas", held and kept)
+    held = await until(lambda: sum(map(missing_held, report.since(mark, WEST))) >= 3, 20)
+    kept = report.replicas.get(WEST) == before
+    report.promise(f"three times cpu asked for fewer, and west kept its {before} replicas", held and kept)
     fleet["west"].set_metrics_faults([])
-    told.screen.line("the metric is back")
-    fell = await until(lambda: told.replicas.get(WEST) == 2, 20)
-    told.promise(f"with both metrics west goes to 2 replicas (its API says {told.replicas.get(WEST)})", fell)
+    report.screen.line("the metric is back")
+    fell = await until(lambda: report.replicas.get(WEST) == 2, 20)
+    report.promise(f"with both metrics west goes to 2 replicas (its API says {report.replicas.get(WEST)})", fell)
 
 
-async def cluster_away(fleet: Fleet, told: DemoReport) -> None:
+async def cluster_away(fleet: Fleet, report: DemoReport) -> None:
     """North's API server goes away; the others go on, and north is served again when it is back."""
     what = "The API server of north stops. Its load rises meanwhile; west and east must not notice."
-    told.screen.act(4, "A cluster goes away, the others go on", what)
-    before = told.replicas.get(NORTH, 0)
+    report.screen.act(4, "A cluster goes away, the others go on", what)
+    before = report.replicas.get(NORTH, 0)
     await fleet["north"].stop_api(abort=True)
-    mark = len(told.decisions)
+    mark = len(report.decisions)
     set_load(fleet, NORTH, 340)
     set_load(fleet, WEST, 330)
-    grew = await until(lambda: told.replicas.get(WEST, 0) == 5, 20)
-    told.promise(f"west went on to 5 replicas without north (its API says {told.replicas.get(WEST)})", grew)
-    went_on = await until(lambda: len(told.since(mark, EAST)) >= 4, 20)
-    told.promise(f"east was evaluated {len(told.since(mark, EAST))} times without north", went_on)
-    moved = [r for r in told.since(mark, NORTH) if r.decision.final_desired_replicas != r.decision.current_replicas]
-    told.promise("nothing was decided for north on a world that nobody sees", not moved)
-    away = await until(lambda: _shown_as_away(told), 30)
-    told.promise("`fleethpa get clusters` shows north as away, since when and why", away)
+    grew = await until(lambda: report.replicas.get(WEST, 0) == 5, 20)
+    report.promise(f"west went on to 5 replicas without north (its API says {report.replicas.get(WEST)})", grew)
+    went_on = await until(lambda: len(report.since(mark, EAST)) >= 4, 20)
+    report.promise(f"east was evaluated {len(report.since(mark, EAST))} times without north", went_on)
+    moved = [r for r in report.since(mark, NORTH) if r.decision.final_desired_replicas != r.decision.current_replicas]
+    report.promise("no replicas of north changed while it could not be observed", not moved)
+    away = await until(lambda: _shown_as_away(report), 30)
+    report.promise("`fleethpa get clusters` shows north as away, since when and why", away)
     await fleet["north"].start_api()
-    told.screen.line("north answers again")
-    back = await until(lambda: told.replicas.get(NORTH, 0) == 5, 30)
-    now = told.replicas.get(NORTH)
-    told.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
+    report.screen.line("north answers again")
+    back = await until(lambda: report.replicas.get(NORTH, 0) == 5, 30)
+    now = report.replicas.get(NORTH)
+    report.promise(f"north caught up from {before} to 5 replicas (its API says {now})", back)
 
 
-async def load_falls(fleet: Fleet, told: DemoReport) -> None:
+async def load_falls(fleet: Fleet, report: DemoReport) -> None:
     """Load falls in east: the stabilization window holds, then lets go."""
     what = f"East's load falls to where it began; its window looks back {WINDOW_S}s for the highest recommendation."
-    told.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
-    mark, loop = len(told.decisions), asyncio.get_running_loop()
+    report.screen.act(5, "Load falls: the stabilization window holds, then lets go", what)
+    mark, loop = len(report.decisions), asyncio.get_running_loop()
     began = loop.time()
     set_load(fleet, EAST, 130)
     held = await until(
-        lambda: any("StabilizationWindow" in r.decision.constraints_applied for r in told.since(mark, EAST)), 12
+        lambda: any("StabilizationWindow" in r.decision.constraints_applied for r in report.since(mark, EAST)), 12
     )
-    fell = await until(lambda: told.replicas.get(EAST) == 2, WINDOW_S + 25)
+    fell = await until(lambda: report.replicas.get(EAST) == 2, WINDOW_S + 25)
     took = loop.time() - began
-    told.promise(f"the window held the replicas, for {took:.0f}s in all", held and took >= WINDOW_S - 3)
-    told.promise(f"then east went to 2 replicas (its API says {told.replicas.get(EAST)})", fell)
+    report.promise(f"the window held the replicas, for {took:.0f}s in all", held and took >= WINDOW_S - 3)
+    report.promise(f"then east went to 2 replicas (its API says {report.replicas.get(EAST)})", fell)
 
 
 ACTS = (load_rises, rolling_update, metric_missing, cluster_away, load_falls)
@@ -127,17 +129,17 @@ def set_load(fleet: Fleet, hpa: HpaId, units: float) -> None:
     fleet[hpa.cluster].set_load(hpa.namespace, hpa.name, ConstantLoad(units))
 
 
-async def _shown_as_away(told: DemoReport) -> bool:
-    lines = (await told.ask("get", "clusters")).splitlines()
+async def _shown_as_away(report: DemoReport) -> bool:
+    lines = (await report.ask("get", "clusters")).splitlines()
     found = [line for line in lines if line.startswith(f"{NORTH.cluster} ") and " away " in line]
     for line in found:
-        told.screen.line(line)
+        report.screen.line(line)
     return bool(found)
 
 
-def _settled(told: DemoReport, hpa: HpaId, mark: int) -> bool:
-    newest = told.since(mark, hpa)[-1:]
-    return bool(newest) and newest[0].decision.raw_desired_replicas == told.replicas.get(hpa)
+def _settled(report: DemoReport, hpa: HpaId, mark: int) -> bool:
+    newest = report.since(mark, hpa)[-1:]
+    return bool(newest) and newest[0].decision.raw_desired_replicas == report.replicas.get(hpa)
 
 
 def _ready(pod: dict[str, object]) -> bool:

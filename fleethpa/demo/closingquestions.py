@@ -29,33 +29,33 @@ CHANGE: Final = "maxReplicas=6"
 _WIDEST: Final = 100
 
 
-async def asked(told: DemoReport, root: Path) -> None:
+async def asked(report: DemoReport, root: Path) -> None:
     """Explain the newest rescale of east, and try a lower maximum on what has just happened."""
     past = archive_past(str(root))
     try:
-        await _explained(told, past)
-        await _tried(told, past)
+        await _explained(report, past)
+        await _tried(report, past)
     except (CommandError, ArchiveError) as error:
-        told.promise(f"the archive answers: {error}", False)
+        report.promise(f"the archive answers: {error}", False)
 
 
-async def _explained(told: DemoReport, past: Past) -> None:
+async def _explained(report: DemoReport, past: Past) -> None:
     what = f"`fleethpa explain {EAST} --change --from {past.name}`: why, and what would have changed it."
-    told.screen.act(7, "Any decision can be asked why", what)
+    report.screen.act(7, "Any decision can be asked why", what)
     found, ending = await find_decision(past, str(EAST), None, change=True)
     would = counterfactuals((await evaluation_of(past, found)).inputs)
     now_ms = time.time_ns() // 1_000_000
     for line in explanation(found.decision, ending.decision if ending else None, now_ms=now_ms, would=would):
-        told.screen.plain(f"     {line}")
-    told.promise(
+        report.screen.plain(f"     {line}")
+    report.promise(
         f"other metric values that change this answer: {len(would.flips)}, each evaluated again to prove it",
         bool(would.flips) and would.final == found.decision.final_desired_replicas,
     )
 
 
-async def _tried(told: DemoReport, past: Past) -> None:
+async def _tried(report: DemoReport, past: Past) -> None:
     what = f"`fleethpa backtest {EAST} --set {CHANGE} --plot --from {past.name}`: the last minutes, once more."
-    told.screen.act(8, "Another spec is tried on what has just happened", what)
+    report.screen.act(8, "Another spec is tried on what has just happened", what)
     async with aclosing(events_by_hpa(past, {EAST}, await past.partitions(), Window(0, 1 << 62))) as parts:
         events = await anext(parts)
     spec = next(e.inputs.spec for e in reversed(events[EAST]) if isinstance(e, Evaluated))
@@ -64,9 +64,9 @@ async def _tried(told: DemoReport, past: Past) -> None:
     result = run([wish], events, "closed")[0]
     width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns - 5)
     for line in page(Reported(result, wish.changes, notes(result)), plot=True, width=width):
-        told.screen.plain(f"     {line}")
+        report.screen.plain(f"     {line}")
     compared = open_loop(events[EAST], None)
-    told.promise(
+    report.promise(
         f"the deployed spec, asked at all {len(compared)} evaluations, answers as recorded",
         bool(compared) and all(each.agrees for each in compared),
     )

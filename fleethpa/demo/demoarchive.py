@@ -40,9 +40,9 @@ class Archiving:
     async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
 
-    async def verified(self, told: DemoReport) -> None:
-        """End the archive as it is and make every decision in it again."""
-        told.screen.act(
+    async def verified(self, shown: DemoReport) -> None:
+        """End the archive as it is and re-derive every decision in it."""
+        shown.screen.act(
             6, "Everything is verified", f"`fleethpa audit verify --from {self.root}`: every decision is re-derived."
         )
         await self._supervisor.stop()
@@ -51,12 +51,12 @@ class Archiving:
             pool = ReplayPool(verify_partition, 1)
             reports = [report async for report in verify(ArchivePast(self.root), None, [], pool)]
         except ArchiveError as error:
-            told.promise(f"the archive holds: {error}", False)
+            shown.promise(f"the archive holds: {error}", False)
             return
         count, took_s = sum(report.decisions for report in reports), time.monotonic() - began
         for fault in (report.fault for report in reports if report.fault):
-            told.screen.line(fault)
-        told.promise(
+            shown.screen.line(fault)
+        shown.promise(
             f"{count} decisions re-derived from the archived log, identical to the byte ({took_s:.1f}s)",
             count > 0 and not any(report.fault for report in reports),
         )

@@ -53,16 +53,16 @@ async def _demo(session: Session, folder: Path) -> int:
         async with (
             Stack(plan, screen.line) as stack,
             Archiving(folder, stack.config) as archiving,
-            _following(stack, screen) as told,
+            _following(stack, screen) as report,
         ):
             await stack.ready(len(HPAS))
             screen.line(f"up: {', '.join(stack.clusters)}; brokers {stack.config.brokers}")
-            await _until_calm(told)
+            await _until_calm(report)
             for act in ACTS:
-                await act(fleet, told)
-            await archiving.verified(told)
-            await asked(told, archiving.root)
-        return _summary(told, time.monotonic() - began)
+                await act(fleet, report)
+            await archiving.verified(report)
+            await asked(report, archiving.root)
+        return _summary(report, time.monotonic() - began)
 
 
 @asynccontextmanager
@@ -75,47 +75,47 @@ async def _following(stack: Stack, screen: Screen) -> AsyncIterator[DemoReport]:
         clients = {each.name: ClusterClient(each) for each in member_clusters(stack.config)}
         for client in clients.values():
             exits.push_async_callback(client.close)
-        told = DemoReport(screen, clients, HPAS, stack.config.brokers)
+        report = DemoReport(screen, clients, HPAS, stack.config.brokers)
         past = await exits.enter_async_context(open_past("kafka", stack.config))
-        watching = [asyncio.create_task(told.follow_decisions(past)), asyncio.create_task(told.follow_clusters())]
+        watching = [asyncio.create_task(report.follow_decisions(past)), asyncio.create_task(report.follow_clusters())]
         try:
-            yield told
+            yield report
         finally:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-async def _until_calm(told: DemoReport) -> None:
+async def _until_calm(report: DemoReport) -> None:
     """Wait until every HPA has real metrics and what it wants."""
 
     def calm() -> bool:
-        newest = [told.since(0, hpa)[-1:] for hpa in told.hpas]
+        newest = [report.since(0, hpa)[-1:] for hpa in report.hpas]
         return all(
-            found and not any(m.error for m in found[0].decision.metrics) and hpa in told.replicas
-            for found, hpa in zip(newest, told.hpas, strict=True)
+            found and not any(m.error for m in found[0].decision.metrics) and hpa in report.replicas
+            for found, hpa in zip(newest, report.hpas, strict=True)
         )
 
     await until(calm, 20)
 
 
-def _summary(told: DemoReport, took_s: float) -> int:
-    screen, passed = told.screen, sum(ok for _, ok in told.checks)
+def _summary(report: DemoReport, took_s: float) -> int:
+    screen, passed = report.screen, sum(ok for _, ok in report.checks)
     changes = [
         r
-        for r in told.decisions
+        for r in report.decisions
         if r.decision.kind == "evaluation" and r.decision.final_desired_replicas != r.decision.current_replicas
     ]
     screen.plain("")
     screen.plain(
-        f"{len(told.decisions)} decisions recorded, {len(changes)} changed replicas; "
-        f"{passed} of {len(told.checks)} promises kept, {took_s:.0f}s in all",
-        "bold green" if passed == len(told.checks) else "bold red",
+        f"{len(report.decisions)} decisions recorded, {len(changes)} changed replicas; "
+        f"{passed} of {len(report.checks)} promises kept, {took_s:.0f}s in all",
+        "bold green" if passed == len(report.checks) else "bold red",
     )
-    for text, ok in told.checks:
+    for text, ok in report.checks:
         if not ok:
             screen.plain(f"   ✘ {text}", "red")
     screen.plain("Next:")
     for line in NEXT:
         screen.plain(f"  {completed(line, {})}")
-    return OK if told.checks and passed == len(told.checks) else ANSWER_IS_NO
+    return OK if report.checks and passed == len(report.checks) else ANSWER_IS_NO

@@ -84,7 +84,7 @@ class DemoReport:
             self.screen.decision(name, words.change(decision), words.why(decision))
             return
         held = holding(recorded)
-        # A hold is told once, not every two seconds.
+        # A hold is shown once, not every two seconds.
         if held and self._shown.get(recorded.hpa) != held:
             self._shown[recorded.hpa] = held
             self.screen.decision(name, words.change(decision), words.why(decision), held=True)
@@ -92,7 +92,7 @@ class DemoReport:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def since(self, mark: int, hpa: HpaId) -> list[Recorded]:
-        """Evaluations of an HPA after a mark (`len(told.decisions)`)."""
+        """Evaluations of an HPA after a mark (`len(report.decisions)`)."""
         return [r for r in self.decisions[mark:] if r.hpa == hpa and r.decision.kind == "evaluation"]
 
     def promise(self, text: str, passed: bool) -> None:

@@ -36,7 +36,7 @@ async def read_decision(past: Past, id_: str) -> DecisionPast:
     """Read a decision by its ID, whole or short.
 
     Raises:
-        CommandError: there is none (exit 4), or a short ID means several (exit 2).
+        CommandError: no such decision (exit 4), or a short ID that means several (exit 2).
     """
     if asked_id(id_) is None:
         raise not_found(f"{id_!r} is not the ID of a decision", next_step="fleethpa decisions -A")

@@ -42,7 +42,7 @@ READER: Final = web.AppKey("reader", LiveReader)
 HERE: Final = Path(__file__).parent
 KEEP_ALIVE_S: Final = 15.0
 SLOW_S: Final = 10.0
-"""A browser that takes nothing for so long is dropped; it connects again when it can."""
+"""A browser that reads nothing for this long is disconnected; it connects again when it can."""
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
 REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
@@ -290,7 +290,7 @@ class PageServer:
         return response
 
     async def report(self, request: web.Request) -> web.Response:
-        """The report of this browser's run: a page that stands alone, without scripts."""
+        """The report of this browser's run: a self-contained page without scripts."""
         found = self._runs.of(request.cookies.get(BROWSER, ""), "try")
         if found is None or found.report is None:
             raise not_found("no run of this browser has a report", next_step="fleethpa backtest")

@@ -1,4 +1,4 @@
-"""The clock of simulated clusters: real time, faster time, or time that stands until it is moved."""
+"""The clock of simulated clusters: real time, faster time, or time that only moves when it is told to."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Kubelet:
         """Return the running workload of that name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: no such pod.
         """
         for resource in WORKLOADS:
             if found := self._running.get((resource, namespace, name)):

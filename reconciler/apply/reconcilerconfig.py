@@ -1,4 +1,4 @@
-"""What the reconciler and the observer are told at start. Nothing here changes a decision."""
+"""The configuration of the reconciler and the observer. Nothing here changes a decision."""
 
 import socket
 import time

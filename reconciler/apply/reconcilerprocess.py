@@ -346,7 +346,7 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
 async def run_reconciler(
     config: ReconcilerConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
 ) -> None:
-    """Run a reconciler until `stop` is set; `announce` is told the port of its health once it serves (0: it does
+    """Run a reconciler until `stop` is set; `announce` gets the port of its health server once it serves (0: it does
     not).
     """
     part = Reconciler(config)

@@ -81,7 +81,7 @@ _Read = Callable[[Json], Iterable[FoundCluster]]
 
 
 class ClusterFinder:
-    """Follows the sources. `note` is told of what cannot be read."""
+    """Follows the sources. `note` is called with what cannot be read."""
 
     def __init__(self, sources: ClusterSources, note: NoteFinding) -> None:
         self._sources, self._note = sources, note

@@ -1,7 +1,7 @@
 """The credentials of one cluster, from a kubeconfig or the pod's service account.
 
 What goes wrong here is one cluster's trouble: a plugin that fails or hangs, an invalid certificate, a file that is
-just being written. Each is told as a `ConfigError` of that cluster, and none ends the process.
+just being written. Each is reported as a `ConfigError` of that cluster, and none ends the process.
 """
 
 import os
@@ -23,7 +23,7 @@ from reconciler.clusters.execplugin import PluginLoader
 from schemas.kubernetes.jsontypes import JsonView
 
 IN_CLUSTER = ""
-"""The context name that stands for the pod's own service account."""
+"""The context name that means the pod's own service account."""
 
 CONNECTIONS = 512
 TOKEN_PERIOD_S = 60.0
@@ -99,7 +99,7 @@ class Credentials:
         """The credentials as they are now, and until when (monotonic time) they surely hold.
 
         Raises:
-            ConfigError: there are none; also told, without trying, for a while after it was found out.
+            ConfigError: there are no credentials; raised again without a new attempt for a while.
         """
         if time.monotonic() < self._again_at:
             raise ConfigError(self._failure)

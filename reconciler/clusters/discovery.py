@@ -59,7 +59,7 @@ class Discovery:
         """The resource of a kind; among versions the one with the scale subresource, else the preferred one.
 
         Raises:
-            UnknownKindError: there is none.
+            UnknownKindError: the cluster has no such resource.
             ClusterError: the API server cannot be asked.
         """
         if built_in := _BUILT_IN.get((group, kind)):

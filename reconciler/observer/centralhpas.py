@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _CENTRAL = b'"central"'
 
 RENEW_MS = 3_600_000
-"""So old the record of a central HPA is said again: records expire, and an observer that starts reads back to the
+"""At this age the record of a central HPA is republished: records expire, and an observer that starts reads back to the
 oldest record that still counts.
 """
 MARK_EVERY_MS = 60_000
@@ -59,7 +59,7 @@ class CentralHpas:
         self._known: dict[HpaId, Stood] = {}
 
     def take(self, hpa: HpaId, stood: Stood) -> bool:
-        """A record that stands on the topic; whether it says something new."""
+        """Take a record from the topic; return whether it says something new."""
         if hpa.cluster not in self._clusters:
             return False
         newest = self._known.get(hpa)
@@ -71,11 +71,11 @@ class CentralHpas:
         return False
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a record is so old that it is to be said again, or a deletion that it no longer counts."""
+        """Whether a record is old enough to be republished, or a deletion old enough to be forgotten."""
         return bool(self._old(now_ms))
 
     def due(self, now_ms: int) -> list[tuple[HpaId, AutoscalerSet]]:
-        """The records to be said again, each once a period. Without its mode: a command may have changed it since."""
+        """The records to be republished, each once a period, without mode: a command may have changed it since."""
         old = self._old(now_ms)
         for hpa, stood in old.items():
             if stood.body is None:
@@ -121,7 +121,7 @@ async def follow_central(
     until: asyncio.Event | None = None,
 ) -> None:
     """Tell every change of a central HPA, until `until` is set (None: for ever); keep their records alive. `caught_up`
-    is called once everything was told that the topic held at the start.
+    is called once everything was passed on that the topic held at the start.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """

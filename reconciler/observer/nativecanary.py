@@ -33,7 +33,7 @@ class Canary:
         namespace: where the canary lives.
         wait_s: how long its status must stay empty; well above the controller manager's sync period (15 s unless set
             otherwise) to prove anything.
-        note: takes the problem that keeps the proof from being made; None: there is none (any more).
+        note: called with the problem that prevents the proof, or with None once there is none.
     """
 
     def __init__(

@@ -171,7 +171,7 @@ class ScaleWatcher:
                 self._note_refusal(namespace, target, part, problem_of(error, right))
             await self.observed(namespace, scale_failure(target, error.message, self._session))
         except ClusterError as error:
-            # No answer is no news of the scale: what was told ages, and the heartbeat names the problem.
+            # Without an answer the reported scale ages, and the heartbeat names the problem.
             self._note_unread(namespace, target, problem_of(error))
             about = {"cluster": self._client.name, "target": repr(target), "error": str(error)}
             log.info("scale not read", extra=about)

@@ -55,7 +55,7 @@ class OtherSessions:
             )
 
     def fallen_silent(self, now_ms: int) -> set[str]:
-        """Clusters of sessions that have been silent for long enough, each told once; after a farewell also at once.
+        """Clusters of sessions that have been silent for long enough, each returned once; after a farewell at once.
 
         The farewell and the lists that answer it stand on different topics, so the fold may meet the lists first and
         ignore them: those that are sent when the silence is over are surely taken.

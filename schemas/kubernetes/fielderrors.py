@@ -93,7 +93,7 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def not_supported(field: str, value: str, supported: Iterable[str]) -> FieldError:
-    """Report a value that is none of a fixed set, and so of a type of its own; the set is shown in the order given."""
+    """Report a value outside of a fixed set, which has a type of its own; the set is listed in the order given."""
     shown = ", ".join(go_quote(each) for each in supported)
     return FieldError(NOT_SUPPORTED, field, Named(value), f"supported values: {shown}")
 

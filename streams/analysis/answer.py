@@ -1,4 +1,4 @@
-"""The answer of one evaluation, made again from its inputs: the decision's numbers and what held them."""
+"""The answer of one evaluation, recomputed from its inputs: the numbers of the decision and what limited them."""
 
 from msgspec import Struct, structs
 

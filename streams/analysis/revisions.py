@@ -28,7 +28,7 @@ What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pau
 class Revision(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One change. `generation`: of the spec from then on. `changes`: what differs, in words.
 
-    `author`: who told fleethpa. `manager`: the field manager that wrote the spec in the cluster, as its API shows it.
+    `author`: who changed it in fleethpa. `manager`: the field manager that wrote the spec in the cluster.
     """
 
     what: What

@@ -71,7 +71,7 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def agreement(self) -> float:
-        """Share of decisions that agreed; 1 where there is none."""
+        """Share of decisions that agreed; 1 without any decision."""
         return self.agreed / self.decisions if self.decisions else 1.0
 
 

@@ -40,7 +40,7 @@ def check_layout(root: Path) -> int:
 
 
 def _names(folder: Path) -> set[str]:
-    """What a folder holds; nothing where it is none."""
+    """The entries of a folder; empty if the path is not a folder."""
     with reading(folder):
         return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 

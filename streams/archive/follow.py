@@ -27,7 +27,7 @@ log = logging.getLogger("fleethpa.archive")
 NAMES = {topics.LOG: LOG, topics.DECISIONS: DECISIONS}
 FETCH_MS = 200
 SILENT_S = 60.0
-"""Every partition of a running fleet gets a tick a second: after so long without a record something is wrong."""
+"""Every partition of a running fleet gets a tick each second: after this time without a record something is wrong."""
 DRAIN_S = 10.0
 """How long, at the end, decisions that follow from the archived log are waited for."""
 _TRIES = 20
@@ -35,7 +35,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveConfig:
-    """What the archiver is told.
+    """The configuration of the archiver.
 
     `once`: end at what the topics hold now. `flush_ms`: how long a record may wait to be durable. `key`: private key
     file for signed checkpoints; None: none are made. `sign_ms`: how often they are made. `web_port`: port of /healthz,

@@ -71,7 +71,7 @@ class Tally:
         """The manifest of a segment of these records.
 
         Raises:
-            ArchiveError: there are none.
+            ArchiveError: the folder has no manifests.
         """
         if self.first is None or self.last is None:
             raise ArchiveError(f"{topic}-{partition}: a segment without records")

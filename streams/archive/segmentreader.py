@@ -21,7 +21,7 @@ def seq_of(value: bytes) -> int:
     """The number of a decision record.
 
     Raises:
-        BAD_JSON: it is none.
+        BAD_JSON: it is not JSON.
     """
     return msgspec.json.decode(value, type=_Numbered).seq
 

@@ -16,7 +16,7 @@ class Exit(enum.IntEnum):
     """An unexpected error, or a decision that came out different: a bug."""
 
     FENCED = 71
-    """The process was suspended for so long that another worker may own its partitions."""
+    """The process was suspended until another worker may have taken its partitions."""
 
     STALLED = 75
     """A watchdog fired (nothing comes, recovery does not end), or no broker answers. A restart usually helps."""

@@ -42,7 +42,7 @@ class ArchivePast(Past):
         open_archive(self.root)
 
     def newest_ms(self) -> int:
-        """Return the timestamp of the newest log record; 0: there is none.
+        """Return the timestamp of the newest log record; 0 if there is no record.
 
         Raises:
             ArchiveError: the archive is damaged.

@@ -26,7 +26,7 @@ class Report(Struct, kw_only=True, rename="camel"):
     """What was checked of one partition. `start`: the log offset after which recomputation began (-1: the beginning).
 
     `fault`: the first thing found wrong, empty if nothing was. `missing`: decisions that the log asks for beyond the
-    newest that stands. `engine`: in force at the end; `engineChanges`: (log offset, engine from there on).
+    newest recorded one. `engine`: in force at the end; `engineChanges`: (log offset, engine from there on).
     """
 
     partition: int
@@ -57,7 +57,7 @@ def log_offset_of(decision_id: str) -> int:
 
 
 class Checker:
-    """Compares the decisions of one partition, as they are read, with those made again."""
+    """Compares the decisions of one partition, as they are read, with the re-derived ones."""
 
     def __init__(self, partition: Partition, report: Report) -> None:
         self.partition, self.report = partition, report
@@ -88,7 +88,7 @@ class Checker:
             self.report.engine_changes.append((record.offset, engine))
 
     def decision(self, record: ArchivedRecord) -> bool:
-        """Check one record of the decisions; False for one that stands before the part that is checked, or a copy.
+        """Check one record of the decisions; False for a copy, or one before the part that is checked.
 
         Raises:
             FaultError: something is wrong with it.

@@ -1,4 +1,4 @@
-"""What differs between a decision as recorded and as made again: the first step, field and number."""
+"""What differs between a decision as recorded and as re-derived: the first step, field and number."""
 
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,7 @@ _ORDER = (
 
 
 class Difference(NamedTuple):
-    """One field: where it is, what is recorded there, and what was made again."""
+    """One field: its place, its recorded value, and the re-derived one."""
 
     path: str
     recorded: Any
@@ -62,8 +62,8 @@ def differences(recorded: bytes, recomputed: bytes, *, chain: bool = True) -> li
     """The fields that differ, in the order in which a decision comes about.
 
     Args:
-        recorded: value of the decision that stands.
-        recomputed: value of the one made again.
+        recorded: value of the recorded decision.
+        recomputed: value of the re-derived one.
         chain: also compare what only places it: number, hash of the record before, running hash of the log.
     """
     try:

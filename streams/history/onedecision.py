@@ -14,7 +14,7 @@ from streams.state.ledger import DecisionRecord
 
 @dataclass(frozen=True)
 class Derived:
-    """A decision as it stands and as made again. `start`: log offset of the snapshot it was made from (-1: none).
+    """A decision as recorded and as re-derived. `start`: log offset of the snapshot used for it (-1: none).
 
     `standing`: None where the decisions do not hold it; `made`: None where the log gives no such decision.
     """

@@ -1,4 +1,4 @@
-"""Verification of one partition: every decision is made again from the log and compared with what stands."""
+"""Verification of one partition: every decision is re-derived from the log and compared with the recorded one."""
 
 from collections.abc import Callable
 from contextlib import aclosing
@@ -21,7 +21,7 @@ async def check_partition(
     """Verify one partition, from the newest snapshot before `since_ms` on.
 
     Raises:
-        ArchiveError: the source cannot be read; FaultError is caught and told in the report.
+        ArchiveError: the source cannot be read; FaultError is caught and becomes part of the report.
     """
     report = Report(partition=number, engine_changes=[])
     try:
@@ -93,7 +93,7 @@ class _Run:
         self.checker.decision(record)
 
     async def _rest(self, *, grown: bool) -> bool:
-        """Check what stands beyond the log that was read: copies, or decisions of newer log records (True)."""
+        """Check the decisions beyond the log that was read: copies, or decisions of newer log records (True)."""
         while (record := await self.decisions.next()) is not None:
             if grown and self._is_newer(record):
                 self.decisions.back(record)

@@ -106,7 +106,7 @@ class Past(ABC):
         """Give decisions as they are written, from an offset in each partition on, without end."""
 
     async def first_ms(self, partition: int) -> int | None:
-        """Return the timestamp of the oldest log record; None: there is none."""
+        """Return the timestamp of the oldest log record; None if there is no record."""
         async with aclosing(self.records(LOG, partition)) as records:
             async for record in records:
                 return record.timestamp_ms
@@ -127,7 +127,7 @@ class Past(ABC):
 
     @abstractmethod
     async def last_ms(self, partition: int) -> int:
-        """Return the timestamp of the newest log record; 0: there is none."""
+        """Return the timestamp of the newest log record; 0 if there is no record."""
 
     @abstractmethod
     async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
@@ -153,7 +153,7 @@ class Past(ABC):
         return frozenset()
 
     def snapshot_at(self, partition: int, offset: int) -> dict[bytes, bytes] | None:
-        """Return the rows of an archive's snapshot at a log offset; None: there is none."""
+        """Return the rows of an archive's snapshot at a log offset; None if there is no snapshot."""
         return None
 
     # --- the fold ---------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
 
 KEPT = 20
-"""How many divergences of a partition are told in full."""
+"""How many divergences of a partition are reported in full."""
 
 
 class Divergence(Struct, kw_only=True, rename="camel"):

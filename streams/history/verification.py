@@ -66,7 +66,7 @@ def checkpoints_of(root: Path, public: Path | None) -> list[Heads]:
     """The signed checkpoints of an archive, checked against a public key where one is given.
 
     Raises:
-        ArchiveError: one is not right, or there is none although a key is given.
+        ArchiveError: a checkpoint is wrong, or there is none although a key is given.
     """
     found = read_checkpoints(root, read_public(public) if public else None, written=is_written(root))
     if public and not found:

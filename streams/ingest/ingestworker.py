@@ -29,7 +29,7 @@ async def run_ingest(
     """Turn public topics into the log until `stop` is set.
 
     Args:
-        announce: takes the port of the health server once the worker runs (0: there is none).
+        announce: called with the port of the health server once the worker runs (0: no server).
 
     Raises:
         IngestError: Kafka cannot be reached or denies something, a topic is missing, or was deleted and created again.

@@ -211,7 +211,7 @@ class EntryFold(Folding):
     def _observe_outcome(self, target: TargetName, body: Outcome, spec_replicas: int) -> None:
         old = self.namespace.scales.get(target, ScaleRow())
         if _log_offset(body.decision) <= _log_offset(old.outcome_of):
-            return  # told again, or late: a newer write has been told of
+            return  # a repeat, or late: a newer write has been reported
         row = ScaleRow(
             spec_replicas,
             old.status_replicas if body.status_replicas is None else body.status_replicas,
@@ -246,7 +246,7 @@ class EntryFold(Folding):
     def agent(self, body: AgentSet) -> None:
         """A cluster has an agent from here on, or has one no longer: whoever reported on it before counts no more.
 
-        The same said again, or something older, changes nothing.
+        A repeat of the same report, or an older one, changes nothing.
         """
         row, cluster = self.state.row, body.cluster
         known = row.agents.get(cluster, AgentRow(0, left=True))

@@ -61,7 +61,7 @@ class Hpa:
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()
         self.awaits: frozenset[MetricKey] = frozenset()
-        """What an evaluation waits for: the questions to metrics APIs or, where there are none, the pushed series."""
+        """What an evaluation waits for: the queries to metrics APIs or, without any, the pushed series."""
         self.polled = False
         """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None

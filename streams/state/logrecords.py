@@ -58,7 +58,7 @@ def read_record(value: bytes) -> FoldedRecord:
     """Read a log record.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: it is not a log record.
     """
     return _RECORD.decode(value)
 

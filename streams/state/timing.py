@@ -44,7 +44,7 @@ def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
 
 
 def recent(arrival: Arrival | None, now_ms: int) -> Arrival | None:
-    """Give an arrival, unless it is so old that a checkpoint may have removed it."""
+    """Return an arrival, unless a checkpoint may have removed it because of its age."""
     return arrival if arrival is not None and now_ms - arrival.started_ms <= REMEMBERED_MS else None
 
 

@@ -76,7 +76,7 @@ class Config:
         try:
             return self._gathered()[0].bootstrap_servers
         except CommandError:
-            # Whoever connects is told; a message can only name what was given.
+            # Connecting reports the error; a message can only name what was given.
             return self.brokers or self.kafka_config
 
     def kafka_origins(self) -> dict[str, str]:

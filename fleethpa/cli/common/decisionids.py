@@ -44,7 +44,7 @@ def asked_id(text: str) -> AskedId | None:
 
 
 def only(asked: AskedId, ids: Iterable[str]) -> str | None:
-    """Return the ID that is named, None where there is none.
+    """Return the ID that is named; None if no decision has it.
 
     Raises:
         CommandError: it may be several (exit 2); the error lists them.

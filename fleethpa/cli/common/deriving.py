@@ -20,7 +20,7 @@ async def derived_again(past: Past, asked: AskedId, servers: str) -> Derived:
     """Derive the decision that is named again from the log; `servers`: the brokers, for messages.
 
     Raises:
-        CommandError: there is none (exit 4), or the source cannot be read.
+        CommandError: no such decision (exit 4), or the source cannot be read.
     """
     async with connecting(servers):
         try:

@@ -105,7 +105,7 @@ class NativeHpas:
                 return {_id(self.cluster, each): kind | each for each in sorted(items, key=_name)}
 
     async def get(self, hpa: HpaId) -> Json | None:
-        """Give one object; None: there is none. Raises as `listed`."""
+        """Return one object, None if it does not exist. Raises as `listed`."""
         try:
             return await self._ask("GET", _path(hpa), f"read the native HPA {hpa}")
         except CommandError as error:
@@ -260,7 +260,7 @@ def deletion_of(native: Mapping[str, Any], author: str, reason: str) -> Autoscal
 
 
 def owner_of(native: Mapping[str, Any]) -> str:
-    """Name the controller that would create an object again (`ScaledObject/web`); empty: there is none."""
+    """Name the controller that would create an object again (`ScaledObject/web`); empty: no controller would."""
     owners: Iterable[Mapping[str, Any]] = native["metadata"].get("ownerReferences") or ()
     return next((f"{each['kind']}/{each['name']}" for each in owners if each.get("controller")), "")
 

@@ -114,7 +114,7 @@ async def uncopied(settings: KafkaSettings) -> Unread | None:
 async def _oldest_ms(
     consumer: AIOKafkaConsumer, waiting: dict[TopicPartition, int], assigned: set[TopicPartition]
 ) -> int:
-    """Give the timestamp of the oldest of the records at these offsets; 0: there is none (any more)."""
+    """Return the timestamp of the oldest of the records at these offsets; 0 if none of them exists (any more)."""
     consumer.pause(*(assigned - set(waiting)))
     for partition, first in waiting.items():
         consumer.seek(partition, first)

@@ -76,7 +76,7 @@ def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Rev
     """The newest revision of a number, and its spec: an HPA that was created again counts from 1 again.
 
     Raises:
-        CommandError: there is none (exit 4).
+        CommandError: no such revision (exit 4).
     """
     for each in reversed(found):
         if each.generation == number and each.spec is not None:
@@ -88,7 +88,7 @@ def revision_before(found: Sequence[Revision], current: Json, hpa: HpaId) -> tup
     """The newest revision whose spec is not the current one, and its spec.
 
     Raises:
-        CommandError: there is none (exit 4).
+        CommandError: no such revision (exit 4).
     """
     for each in reversed(found):
         if each.spec is not None and not semantically_equal_spec(each.spec, current):

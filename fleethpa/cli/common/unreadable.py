@@ -1,4 +1,4 @@
-"""Sources that cannot be read: a topic that is not there, a damaged archive, a record that is none."""
+"""Sources that cannot be read: a topic that is not there, a damaged archive, a record that cannot be decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing to the public topics: explicit partitions, acknowledged, and seen in the log before the user is told."""
+"""Writing to the public topics: explicit partitions, acknowledged, and read back from the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SentRecord:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a record: `logged` (it stands in the log), `rejected` (with the reason) or `unknown` in time."""
+    """What became of a record: `logged` (it is in the log), `rejected` (with the reason) or `unknown` in time."""
 
     pending: SentRecord
     state: str
@@ -67,7 +67,7 @@ class Writer:
         return SentRecord(subject, topic, sent.partition, sent.offset)
 
     async def fates(self, waiting: Iterable[SentRecord], timeout_s: float) -> list[Fate]:
-        """Wait until each record stands in the log or among the rejected, for at most `timeout_s`."""
+        """Wait until each record is in the log or among the rejected, for at most `timeout_s`."""
         open_ = {(p.topic, p.partition, p.offset): p for p in waiting}
         found: list[Fate] = []
         deadline = time.monotonic() + timeout_s

@@ -47,7 +47,7 @@ class TemplateError(ValueError):
 
 @dataclass
 class _Range:
-    """A `{range}` and what stands up to its `{end}`; the template itself has no steps."""
+    """A `{range}` and everything up to its `{end}`; the template itself has no steps."""
 
     steps: list[PathStep] = field(default_factory=list)
     body: list[_Range | list[PathStep] | str] = field(default_factory=list)

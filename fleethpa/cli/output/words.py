@@ -51,7 +51,7 @@ NOTES: Final = {
 
 
 def scale_is_known(decision: Decision) -> bool:
-    """Whether the replicas of a decision are numbers: of a scale that could not be read there are none."""
+    """Whether the replicas of a decision are numbers: a scale that could not be read has none."""
     return decision.reason != "FailedGetScale" or "specReplicas" in decision.observed
 
 
