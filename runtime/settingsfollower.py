@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from runtime import kafkaclients
 from schemas.agents import AgentSet
+from schemas.autoscalers import Command
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -15,7 +16,7 @@ from schemas.topics import SETTINGS
 
 log = logging.getLogger(__name__)
 
-B = TypeVar("B", SettingsSet, AgentSet)
+B = TypeVar("B", SettingsSet, AgentSet, Command)
 
 
 async def follow_settings(

@@ -5,7 +5,8 @@ from typing import Any
 
 from reconciler.core.chunks import split
 from reconciler.core.statusplan import wants_events, wants_status
-from schemas.agents import AgentKnowledge, CentralHpa
+from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
+from schemas.autoscalers import Command
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION
 from schemas.keys import EVERY_CLUSTER, HpaId
@@ -67,15 +68,42 @@ class ShortFilter:
 
 
 class FleetKnowledge:
-    """Settings and central HPAs of all clusters."""
+    """Settings, central HPAs and pauses of all clusters."""
 
     def __init__(self) -> None:
         self._settings: dict[str, ClusterSettings] = {}
         self._hpas: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
 
     def set_settings(self, entry: SettingsSet) -> None:
         """Apply a change of settings."""
         take_settings(self._settings, entry)
+
+    def set_pause(self, cluster: str, namespace: str, command: Command) -> bool:
+        """Apply `pause` or `resume` to an HPA, a namespace (no name), a cluster (no namespace), or all (`*`); whether
+        it is one of them. A command of `mode` is not.
+        """
+        if command.command == "mode":
+            return False
+        known = self._pauses.setdefault((cluster or EVERY_CLUSTER, namespace, command.name), {})
+        if command.command == "pause":
+            pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)
+            known[command.pause_kind] = pause
+        elif command.pause_kind == "all":
+            known.clear()
+        else:
+            known.pop(command.pause_kind, None)
+        return True
+
+    def pauses_of(self, cluster: str, now_ms: int) -> list[KnownPause]:
+        """The pauses in force in a cluster."""
+        return [
+            pause
+            for (where, _, _), known in sorted(self._pauses.items())
+            if where in (cluster, EVERY_CLUSTER)
+            for pause in known.values()
+            if not pause.until or now_ms < pause.until
+        ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
         """Note a central HPA (None: it was deleted); gives what its agent is to be told."""
@@ -110,6 +138,7 @@ class FleetKnowledge:
                 chunks=len(parts),
                 settings=[] if number else self.settings_of(cluster),
                 hpas=part,
+                pauses=None if number else self.pauses_of(cluster, now_ms),
             )
             for number, part in enumerate(parts)
         ]
@@ -120,7 +149,15 @@ class FleetKnowledge:
         """What is new for the agent of a cluster."""
         parts = list(split(hpas)) or [[]]
         settings = self.settings_of(cluster) if with_settings else []
+        pauses = self.pauses_of(cluster, now_ms)
         return [
-            AgentKnowledge(v=VERSION, cluster=cluster, time=now_ms, settings=[] if number else settings, hpas=part)
+            AgentKnowledge(
+                v=VERSION,
+                cluster=cluster,
+                time=now_ms,
+                settings=[] if number else settings,
+                hpas=part,
+                pauses=None if number else pauses,
+            )
             for number, part in enumerate(parts)
         ]

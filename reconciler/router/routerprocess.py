@@ -31,11 +31,11 @@ from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
-from schemas.autoscalers import AutoscalerSet
+from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
-from schemas.keys import HpaId, partition_for
+from schemas.keys import EVERY_CLUSTER, HpaId, partition_for
 from schemas.settings import SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
 
@@ -105,7 +105,7 @@ class Router:
 
     def __init__(self, config: RouterConfig) -> None:
         self._config = config
-        self.health = PartHealth("registry", "settings", "centralHpas", "decisions")
+        self.health = PartHealth("registry", "settings", "pauses", "centralHpas", "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._registry, self._knowledge, self._shorts = AgentRegistry(), FleetKnowledge(), ShortFilter()
         self._signs = Signs()
@@ -119,6 +119,7 @@ class Router:
         self._partitions = 0
         self._changed: dict[str, dict[tuple[str, str], CentralHpa]] = {}
         self._changed_settings: set[str] = set()
+        self._changed_pauses: set[str] = set()
         self._snapshot_due_s: dict[str, float] = {}
         self._news = asyncio.Event()
         self._agents_changed = asyncio.Event()
@@ -144,7 +145,7 @@ class Router:
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
-        known = {name: asyncio.Event() for name in ("registry", "settings", "centralHpas")}
+        known = {name: asyncio.Event() for name in ("registry", "settings", "pauses", "centralHpas")}
 
         def caught_up(name: str) -> Callable[[], None]:
             def tell() -> None:
@@ -158,6 +159,7 @@ class Router:
             work: list[Any] = [
                 follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
                 follow_entries(kafka, SettingsSet, self._settings_changed, caught_up("settings")),
+                follow_entries(kafka, Command, self._commanded_everywhere, caught_up("pauses")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._tell(),
@@ -332,6 +334,14 @@ class Router:
         self._changed_settings.add(entry.cluster)
         self._news.set()
 
+    def _commanded_everywhere(self, command: Command, _: int) -> None:
+        self._commanded(command.cluster, "", command)
+
+    def _commanded(self, cluster: str, namespace: str, command: Command) -> None:
+        if self._knowledge.set_pause(cluster, namespace, command):
+            self._changed_pauses.add(cluster or EVERY_CLUSTER)
+            self._news.set()
+
     async def _follow_central(self, caught_up: Callable[[], None]) -> None:
         async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
             change = self._knowledge.set_hpa(HpaId(cluster, namespace, name), hpa)
@@ -345,7 +355,14 @@ class Router:
         publisher = Publisher(self._producer)
         known = CentralHpas(_Everyone())
         await follow_central(
-            self._config.kafka, CENTRAL_GROUP, told, known, say, self._config.clock, caught_up=caught_up
+            self._config.kafka,
+            CENTRAL_GROUP,
+            told,
+            known,
+            say,
+            self._config.clock,
+            caught_up=caught_up,
+            commanded=self._commanded,
         )
 
     async def _tell(self) -> None:
@@ -365,15 +382,17 @@ class Router:
     async def _tell_all(self) -> None:
         changed, self._changed = self._changed, {}
         settings, self._changed_settings = self._changed_settings, set()
+        pauses, self._changed_pauses = self._changed_pauses, set()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
                 continue
             now_ms, with_settings = self._config.clock(), bool(settings & {"*", cluster})
+            is_paused = bool(pauses & {"*", cluster})
             if time.monotonic() >= self._snapshot_due_s.get(cluster, 0.0):
                 self._snapshot_due_s[cluster] = time.monotonic() + self._config.snapshot_every_s
                 await self._tell_agent(agent, self._knowledge.snapshot(cluster, uuid.uuid4().hex[:12], now_ms))
-            elif cluster in changed or with_settings:
+            elif cluster in changed or with_settings or is_paused:
                 news = changed.get(cluster, {}).values()
                 records = self._knowledge.changes(cluster, news, now_ms, with_settings=with_settings)
                 await self._tell_agent(agent, records)

@@ -36,7 +36,6 @@ USER: Final = f"system:serviceaccount:{HOME}:{ACCOUNT}"
 TOPICS: Final = AgentTopics(CLUSTER, 1)
 AGENTS: Final = ("agent-a", "agent-b")
 HUB_PARTS: Final = ("ingest", "decider", "router")
-_AT_ONCE: Final = {"scaleDown": {"stabilizationWindowSeconds": 0}, "scaleUp": {"stabilizationWindowSeconds": 0}}
 _CPU_MILLI: Final = 100
 """Demand for one replica: half of what the two containers of a pod request."""
 
@@ -234,7 +233,7 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         hub.start("decider", "--session-timeout", "6")
         hub.start("router")
         rig.start_agents()
-        central = [hpa(name, resource("cpu", averageUtilization=50), behavior=_AT_ONCE) for name in names]
+        central = [hpa(name, resource("cpu", averageUtilization=50)) for name in names]
         file = folder / "central.yaml"
         file.write_text(yaml.safe_dump_all(central))
         hub.run("apply", "-f", str(file), "-C", CLUSTER, "--mode", "enforce", "--yes", "--wait", "60s")
