@@ -52,6 +52,7 @@ class Rig:
     site: Site
     hub: Hub
     names: tuple[str, ...]
+    kubeconfig: Path
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
@@ -225,7 +226,7 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         asyncio.run(_register(hub.environ["FLEETHPA_BROKERS"]))
         site.plane.apply([each for each in agent_manifests(AgentPlace(TOPICS, "none")) if each["kind"] != "Deployment"])
         token.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration", "24h"))
-        rig = Rig(site, hub, names)
+        rig = Rig(site, hub, names, config)
         rig.demand(2)
         site.plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         site.plane.apply([deployment(name) for name in names])

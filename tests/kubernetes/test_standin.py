@@ -1,18 +1,87 @@
 """The hub is gone: the cluster's own controller scales within 45 s, and gives the cluster back."""
 
+import asyncio
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.kubernetes.standin_rig import HUB_PARTS, Rig, standin_rig
+from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.clusters.clustererrors import ApiError
+from reconciler.standin.effective import KeptSpec
+from reconciler.standin.objects import LEASE, native_body
+from tests.kubernetes.hub import HOME
+from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, Rig, standin_rig
+from tests.kubernetes.workloads import NAMESPACE
 
 
 @pytest.fixture(scope="module")
 def rig(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with standin_rig(tmp_path_factory.mktemp("standin"), binaries) as made:
         yield made
+
+
+_LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+_HPAS: Final = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+
+
+async def _refusal(work: Awaitable[object]) -> str:
+    try:
+        await work
+    except ApiError as error:
+        return f"{error.status} {error.message}"
+    return ""
+
+
+async def test_the_api_server_refuses_what_comes_late(rig: Rig) -> None:
+    """While the hub is in charge: no native HPA of ours is created, and no floor written under a made-up generation."""
+    agent = ClusterClient(ClusterConfig(CLUSTER, str(rig.kubeconfig), CLUSTER))
+    admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
+    scale = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{rig.names[0]}/scale"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": rig.names[0]}
+    kept = KeptSpec(namespace=NAMESPACE, name="late", spec={"scaleTargetRef": target, "maxReplicas": 3})
+    try:
+        generation = (await agent.get(f"{_LEASES}/{LEASE}"))["spec"]["leaseTransitions"]
+        for label in (generation, generation + 1):
+            refused = await _refusal(agent.request("POST", _HPAS, body=native_body(kept, label, 0)))
+            assert refused.startswith("403")
+            assert "it is: hub/main/1" in refused
+        assert not await _refusal(agent.request("POST", f"{_HPAS}?dryRun=All", body=native_body(kept, 0, 0)))
+        assert not await _refusal(agent.put(scale, await agent.get(scale)))
+        # Where the Lease names nobody that is known, nobody writes.
+        lease = await admin.get(f"{_LEASES}/{LEASE}")
+        rig.signal(signal.SIGSTOP, *AGENTS)
+        closing = await admin.put(f"{_LEASES}/{LEASE}", _held_by(lease, "closing"))
+        await asyncio.sleep(2)
+        assert (await _refusal(agent.put(scale, await agent.get(scale)))).startswith("403")
+        await admin.put(f"{_LEASES}/{LEASE}", _held_by(closing, lease["spec"]["holderIdentity"]))
+        rig.signal(signal.SIGCONT, *AGENTS)
+    finally:
+        await agent.close()
+        await admin.close()
+
+
+async def test_a_late_write_does_not_bring_a_deleted_lease_back(rig: Rig) -> None:
+    admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
+    metadata = {"name": "deleted", "namespace": HOME}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+    try:
+        made = await admin.request("POST", _LEASES, body=body)
+        await admin.request("DELETE", f"{_LEASES}/deleted")
+        assert "Precondition failed: UID" in await _refusal(admin.put(f"{_LEASES}/deleted", made))
+        # The version alone would not do: a Lease may be created by an update.
+        del made["metadata"]["uid"]
+        assert not await _refusal(admin.put(f"{_LEASES}/deleted", made))
+        await admin.request("DELETE", f"{_LEASES}/deleted")
+    finally:
+        await admin.close()
+
+
+def _held_by(lease: dict[str, Any], holder: str) -> dict[str, Any]:
+    return {**lease, "spec": {**lease["spec"], "holderIdentity": holder}}
 
 
 def test_the_hub_is_killed_and_comes_back(rig: Rig) -> None:
