@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from reconciler.apply.reconcilerconfig import Clock
@@ -96,9 +97,8 @@ class StatusWriter:
         if status_write.status is not None:
             key = (status_write.status.namespace, status_write.status.name)
             self._written_ms[key] = now_ms
-            if status_write.has_news:
-                self._written.pop(key, None)  # read it again: others may have changed it since
-            await self._try("status", self._write_status, status_write.status, deadline_ms)
+            write = partial(self._write_status, has_news=status_write.has_news)
+            await self._try("status", write, status_write.status, deadline_ms)
         for decision in status_write.events:
             for event in await self._events(decision, status_write.has_news):
                 await self._try("event", self._write_event, event, deadline_ms)
@@ -137,15 +137,20 @@ class StatusWriter:
     def _count(self, what: str, result: str) -> None:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
-    async def _write_status(self, decision: Decision) -> None:
+    async def _write_status(self, decision: Decision, *, has_news: bool) -> None:
         key = (decision.namespace, decision.name)
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         live = self._written.pop(key, None)
-        if live is None or live["metadata"].get("uid") != decision.uid:
+        is_known = live is not None and live["metadata"].get("uid") == decision.uid
+        if live is None or not is_known:
             live = await self._client.get_object(path)
         body = statusplan.status_update(decision, live)
+        if body is None and has_news and is_known:
+            # Nothing differs from what was written last, but others may have changed that since.
+            live = await self._client.get_object(path)
+            body = statusplan.status_update(decision, live)
         self._written[key] = live if body is None else await self._client.put(f"{path}/status", body)
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:

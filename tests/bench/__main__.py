@@ -17,6 +17,7 @@ MEASURES: dict[str, Measure] = {
     "fold": core.fold_samples,
     "partition": core.partition_decisions,
     "bytes": core.decision_bytes,
+    "memory": core.memory_of_state,
     "pipeline": pipeline.pipeline,
     "replay": replay.replay_slice,
     "present": present.present,

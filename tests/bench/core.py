@@ -1,6 +1,8 @@
 """Measures of the core: no Kafka, no Kubernetes, one process."""
 
+import gc
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -132,6 +134,23 @@ def _run(log: Log) -> Iterator[list[DecisionRecord]]:
         yield partition.apply(*record)
         if partition.due_checkpoint:
             partition.checkpoint()
+
+
+def memory_of_state() -> Iterator[Line]:
+    """Memory of what a decider holds of an HPA and its pods, after minutes of evaluations."""
+    for hpas, pods in ((1_000, 5), (100, 50)):
+        log = partition_log(Fleet(hpas=hpas, namespaces=hpas // 10, minutes=6, pods=pods))
+        gc.collect()
+        tracemalloc.start()
+        partition = Partition.empty(0)
+        for record in log:
+            partition.apply(*record)
+            if partition.due_checkpoint:
+                partition.checkpoint()
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        yield f"memory of a decider, per HPA of {pods} pods", held / hpas, "bytes"
 
 
 def decision_bytes() -> Iterator[Line]:

@@ -119,3 +119,15 @@ async def test_statuses_in_which_only_values_differ_wait_for_the_setting_and_new
     waiting = StatusWrite()
     waiting.add(decision, status=False)
     assert (waiting.status, waiting.positions) == (None, [])
+
+
+async def test_a_full_record_reads_the_object_only_where_it_shows_nothing_new() -> None:
+    client, metrics = Counting(), ReconcilerMetrics(CollectorRegistry())
+    status_writer = StatusWriter(client, metrics=metrics, clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    for replicas in (3, 4, 4):
+        made = StatusWrite()
+        shown = repeated(replicas).status
+        assert shown is not None
+        made.add(shown, Position(0, 1))
+        await status_writer.write(made)
+    assert client.requests == ["get", "put", "put", "get"], "others may have changed what shows nothing new"
