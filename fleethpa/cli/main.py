@@ -47,6 +47,11 @@ VERBS: Final = {
         "regret",
         "Show what decisions cost against an oracle that knew the load, by cause.",
     ),
+    "guardrails": (
+        "fleethpa.cli.guardrails",
+        "guardrails",
+        "Rules over removals of replicas: check them, or try them on the recorded past.",
+    ),
     "history": ("fleethpa.cli.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
     "shadow-report": (
         "fleethpa.cli.shadow_report",
@@ -109,7 +114,10 @@ VERBS: Final = {
 
 _GROUPS: Final = (
     ("See", ("get", "describe", "explain", "decisions", "audit", "history", "status", "page", "doctor")),
-    ("Ask the log", ("what-if", "backtest", "tune", "regret", "shadow-report", "verify", "replay", "export")),
+    (
+        "Ask the log",
+        ("what-if", "backtest", "tune", "regret", "guardrails", "shadow-report", "verify", "replay", "export"),
+    ),
     (
         "Change",
         (

@@ -9,6 +9,7 @@ import orjson
 from schemas.agents import AgentKnowledge
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import LogRecord, PublicRecord
+from schemas.guardrails import Guardrails
 from streams.ingest.own import PublicSample
 
 FOLDER = Path(__file__).parents[2] / "schemas" / "json"
@@ -20,6 +21,7 @@ PUBLISHED: dict[str, Any] = {
     "decision": Decision,
     "short-decision": ShortDecision,
     "agent-knowledge": AgentKnowledge,
+    "guardrails": Guardrails,
 }
 """File name (without `.json`) → type."""
 

@@ -170,6 +170,7 @@ WRONG = (
     ("ingest check --header foo", 2, "is not NAME=VALUE"),
     ("topics init --partitions 0", 2, "not in the range"),
     ("topics engine 99999", 2, "run a newer release"),
+    ("guardrails lint nosuch.yaml", 2, "nosuch.yaml"),
     ("run decider --web-port 99999", 2, "not in the range"),
     ("run ingest --mapping nosuch", 2, "--mapping nosuch cannot be used"),
     ("dev --control-port -1", 2, "not in the range"),

@@ -1,0 +1,82 @@
+"""Guardrails: rules over removals of replicas, as data. `guardrails.yaml` holds one `Guardrails` object."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from schemas.kubernetes.gotimes import parse_duration_ms
+
+API_VERSION = "fleethpa.io/v1"
+SHORTEST_MS = 60_000
+LONGEST_MS = 3_600_000
+
+
+class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """One rule. It trips where decisions remove `removedPercent` of the replicas of enforced HPAs within `window`.
+
+    `scope` `cluster` looks at each cluster alone. `fleet` looks at all of them: at least 3 must remove replicas, and no
+    cluster counts for more than `clusterWeightPercent` of the whole; it trips for the clusters that are above the
+    percentage themselves. Fewer than `leastRemoved` replicas never trip. `pause`: for how long scale-downs of these
+    clusters would be held; the third trip of a rule and cluster within an hour waits for a person.
+    """
+
+    name: str
+    scope: Literal["cluster", "fleet"] = "cluster"
+    window: str = "5m"
+    removed_percent: int
+    least_removed: int = 10
+    cluster_weight_percent: int = 40
+    pause: str = "15m"
+
+    @property
+    def window_ms(self) -> int:
+        """Length of the sliding window."""
+        return parse_duration_ms(self.window)
+
+    @property
+    def pause_ms(self) -> int:
+        """Length of the pause."""
+        return parse_duration_ms(self.pause)
+
+
+class Guardrails(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A file of rules."""
+
+    api_version: Literal["fleethpa.io/v1"]
+    kind: Literal["Guardrails"]
+    rules: list[Guardrail]
+
+
+def problems(guardrails: Guardrails) -> list[str]:
+    """Say what is wrong with the rules, each with its place; empty: nothing is."""
+    found: list[str] = []
+    names: set[str] = set()
+    if not guardrails.rules:
+        found.append("rules: at least one rule is needed")
+    for index, rule in enumerate(guardrails.rules):
+        place = f"rules[{index}]"
+        if not rule.name or rule.name in names:
+            found.append(f"{place}.name: {rule.name!r} must be a name that no other rule has")
+        names.add(rule.name)
+        for field in ("removed_percent", "cluster_weight_percent"):
+            value = getattr(rule, field)
+            if not 1 <= value <= 100:
+                found.append(f"{place}.{_camel(field)}: {value} must be from 1 to 100")
+        if rule.least_removed < 1:
+            found.append(f"{place}.leastRemoved: {rule.least_removed} must be at least 1")
+        for field, text in (("window", rule.window), ("pause", rule.pause)):
+            found += _span_problem(f"{place}.{field}", text)
+    return found
+
+
+def _span_problem(place: str, text: str) -> list[str]:
+    try:
+        length_ms = parse_duration_ms(text)
+    except ValueError as error:
+        return [f"{place}: {error}"]
+    return [] if SHORTEST_MS <= length_ms <= LONGEST_MS else [f"{place}: {text} must be from 1m to 1h"]
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)

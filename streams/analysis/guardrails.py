@@ -1,0 +1,237 @@
+"""Guardrails over recorded decisions: when each rule would have tripped, what that would have held, and its cost.
+
+Pure: events in, trips out. The events of a fleet are small: an HPA gives one where its size changed or where a decision
+wants to remove replicas. Times are log time in Unix milliseconds.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from schemas.guardrails import Guardrail
+from schemas.kubernetes.gotimes import parse_time_ms
+
+LEAST_CLUSTERS = 3
+"""A rule of the fleet counts only where so many clusters remove replicas."""
+TRIPS_UNTIL_A_PERSON = 3
+_HOUR_MS = 3_600_000
+_PERCENT = 100
+
+
+class GuardedEvent(NamedTuple):
+    """What a decision says of one enforced HPA: its replicas (0: no longer enforced), and how many it removes."""
+
+    time_ms: int
+    cluster: str
+    hpa: str
+    replicas: int
+    removed: int
+
+
+class Trip(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A rule tripped for a cluster. `removed` of `replicas` within its window; the fleet's own rule: of that cluster.
+
+    `until`: end of the pause (Unix ms); None: it waits for a person, as the third one within an hour. `held`,
+    `heldHpas`: replicas that decisions wanted to remove during the pause (the most of each HPA), and of how many HPAs;
+    `costReplicaHours`: those replicas until the end of the pause. Of a pause without end, until its length has passed.
+    """
+
+    time: int
+    rule: str
+    cluster: str
+    removed: int
+    replicas: int
+    until: int | None
+    held: int = 0
+    held_hpas: int = 0
+    cost_replica_hours: float = 0.0
+
+
+class _SeenDecision(Struct):
+    time: str
+    cluster: str = ""
+    namespace: str = ""
+    name: str = ""
+    kind: str = "evaluation"
+    mode: str = "shadow"
+    current_replicas: int = msgspec.field(default=0, name="currentReplicas")
+    wants: int | None = None
+
+
+_DECISION = msgspec.json.Decoder(_SeenDecision)
+_HEAD_BYTES = 512
+
+
+class EventReader:
+    """Makes events of the decisions of one log partition, in their order."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+
+    def take(self, value: bytes) -> GuardedEvent | None:
+        """Read a decision record; None: nothing has changed with it. A short one changes nothing."""
+        if b'"sameAs":' in value[:_HEAD_BYTES]:
+            return None
+        seen = _DECISION.decode(value)
+        if seen.kind != "evaluation":
+            return None
+        hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
+        size = seen.current_replicas if seen.mode == "enforce" else 0
+        removed = max(0, size - seen.wants) if seen.wants is not None else 0
+        if not removed and self._sizes.get(hpa, 0) == size:
+            return None
+        self._sizes[hpa] = size
+        return GuardedEvent(parse_time_ms(seen.time), seen.cluster, hpa, size, removed)
+
+
+class _Window:
+    """Removals of a cluster within a sliding window, and the most replicas that it had there."""
+
+    def __init__(self, length_ms: int) -> None:
+        self._length_ms = length_ms
+        self._removals: deque[tuple[int, int]] = deque()
+        self._largest: deque[tuple[int, int]] = deque()
+        """(time until which it held, total), falling."""
+        self.removed = 0
+
+    def add(self, now_ms: int, total_before: int, total: int, removed: int) -> None:
+        for at_ms, count in ((now_ms, total_before), (now_ms, total)):
+            while self._largest and self._largest[-1][1] <= count:
+                self._largest.pop()
+            self._largest.append((at_ms, count))
+        if removed:
+            self._removals.append((now_ms, removed))
+            self.removed += removed
+        self.trim(now_ms)
+
+    def trim(self, now_ms: int) -> None:
+        oldest_ms = now_ms - self._length_ms
+        while self._removals and self._removals[0][0] <= oldest_ms:
+            self.removed -= self._removals.popleft()[1]
+        while len(self._largest) > 1 and self._largest[0][0] <= oldest_ms:
+            self._largest.popleft()
+
+    @property
+    def base(self) -> int:
+        return self._largest[0][1] if self._largest else 0
+
+
+class _Pause:
+    """A pause that is in force in the run, and what it holds."""
+
+    def __init__(self, trip: Trip, end_ms: int) -> None:
+        self.trip, self.end_ms = trip, end_ms
+        self.held: dict[str, tuple[int, int]] = {}
+        """HPA -> (replicas, since when)."""
+
+    def hold(self, event: GuardedEvent) -> None:
+        known, since_ms = self.held.get(event.hpa, (0, event.time_ms))
+        self.held[event.hpa] = (max(known, event.removed), since_ms)
+
+    def ended(self) -> Trip:
+        cost_ms = sum(count * (self.end_ms - since_ms) for count, since_ms in self.held.values())
+        return msgspec.structs.replace(
+            self.trip,
+            held=sum(count for count, _ in self.held.values()),
+            held_hpas=len(self.held),
+            cost_replica_hours=round(cost_ms / _HOUR_MS, 3),
+        )
+
+
+class GuardrailRun:
+    """The rules over a stream of events in order of time."""
+
+    def __init__(self, rules: Sequence[Guardrail]) -> None:
+        self._rules = rules
+        self._lengths = [(rule, rule.window_ms, rule.pause_ms) for rule in rules]
+        self._sizes: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
+        self._windows: dict[tuple[str, str], _Window] = {}
+        self._pauses: dict[str, _Pause] = {}
+        self._trips: dict[tuple[str, str], list[int]] = {}
+        self._done: list[Trip] = []
+
+    def take(self, event: GuardedEvent) -> list[Trip]:
+        """Take the next event; give the trips that it causes, without what their pauses will hold."""
+        before = self._totals.get(event.cluster, 0)
+        total = before + event.replicas - self._sizes.get(event.hpa, 0)
+        self._sizes[event.hpa], self._totals[event.cluster] = event.replicas, total
+        pause = self._pauses.get(event.cluster)
+        if pause is not None and event.time_ms >= pause.end_ms:
+            self._done.append(self._pauses.pop(event.cluster).ended())
+            pause = None
+        removed = 0 if pause is not None else event.removed
+        if pause is not None and event.removed:
+            pause.hold(event)
+        for rule, length_ms, _ in self._lengths:
+            window = self._windows.get((rule.name, event.cluster))
+            if window is None:
+                window = self._windows[rule.name, event.cluster] = _Window(length_ms)
+            window.add(event.time_ms, before, total, removed)
+        if not removed:
+            return []
+        return [trip for rule, _, pause_ms in self._lengths for trip in self._look(rule, pause_ms, event)]
+
+    def _look(self, rule: Guardrail, pause_ms: int, event: GuardedEvent) -> list[Trip]:
+        clusters = [event.cluster] if rule.scope == "cluster" else self._over_in_fleet(rule, event.time_ms)
+        return [
+            self._trip(rule, cluster, pause_ms, event.time_ms)
+            for cluster in clusters
+            if cluster not in self._pauses and _is_over(rule, self._windows[rule.name, cluster])
+        ]
+
+    def _over_in_fleet(self, rule: Guardrail, now_ms: int) -> list[str]:
+        """Give the clusters to pause if the fleet as a whole is over the percentage."""
+        windows = {cluster: self._windows.get((rule.name, cluster)) for cluster in self._totals}
+        known = {cluster: window for cluster, window in windows.items() if window is not None}
+        for window in known.values():
+            window.trim(now_ms)
+        if sum(1 for window in known.values() if window.removed) < LEAST_CLUSTERS:
+            return []
+        whole = sum(window.base for window in known.values())
+        cap = whole * rule.cluster_weight_percent // _PERCENT
+        weights = {cluster: min(window.base, cap) for cluster, window in known.items() if window.base}
+        lost = sum(weight * known[cluster].removed / known[cluster].base for cluster, weight in weights.items())
+        if lost * _PERCENT < rule.removed_percent * sum(weights.values()):
+            return []
+        return sorted(weights)
+
+    def _trip(self, rule: Guardrail, cluster: str, pause_ms: int, now_ms: int) -> Trip:
+        recent = [at for at in self._trips.get((rule.name, cluster), []) if now_ms - at < _HOUR_MS] + [now_ms]
+        self._trips[rule.name, cluster] = recent
+        waits = len(recent) >= TRIPS_UNTIL_A_PERSON
+        window = self._windows[rule.name, cluster]
+        trip = Trip(
+            time=now_ms,
+            rule=rule.name,
+            cluster=cluster,
+            removed=window.removed,
+            replicas=window.base,
+            until=None if waits else now_ms + pause_ms,
+        )
+        self._pauses[cluster] = _Pause(trip, now_ms + pause_ms)
+        return trip
+
+    def finish(self) -> list[Trip]:
+        """Give all trips in order of time, with what their pauses held."""
+        return sorted([*self._done, *(pause.ended() for pause in self._pauses.values())], key=_by_time)
+
+
+def _by_time(trip: Trip) -> tuple[int, str, str]:
+    return trip.time, trip.cluster, trip.rule
+
+
+def _is_over(rule: Guardrail, window: _Window) -> bool:
+    removed = window.removed
+    return removed >= rule.least_removed and removed * _PERCENT >= rule.removed_percent * max(1, window.base)
+
+
+def run_guardrails(rules: Sequence[Guardrail], events: Iterable[GuardedEvent]) -> list[Trip]:
+    """Run rules over events of several partitions; they are put in order of time first."""
+    run = GuardrailRun(rules)
+    for event in sorted(events):
+        run.take(event)
+    return run.finish()

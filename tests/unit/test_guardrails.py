@@ -1,0 +1,168 @@
+"""Guardrails: rules over removals, on events and on recorded decisions."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from schemas.guardrails import Guardrail, Guardrails, problems
+from streams.analysis.guardrails import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
+from tests.brakes_kit import World
+from tests.published import fits
+from tests.unit.cli_kit import Cli, Fleet
+
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+CLUSTER = Guardrail(name="wave", window="5m", removed_percent=25, least_removed=10, pause="15m")
+FLEET = Guardrail(name="fleet", scope="fleet", window="5m", removed_percent=20, least_removed=1, pause="15m")
+
+
+def sizes(cluster: str, hpas: int, replicas: int = 10) -> list[GuardedEvent]:
+    return [GuardedEvent(0, cluster, f"{cluster}/shop/{index}", replicas, 0) for index in range(hpas)]
+
+
+def removal(time_ms: int, cluster: str, index: int, removed: int, replicas: int = 10) -> GuardedEvent:
+    return GuardedEvent(time_ms, cluster, f"{cluster}/shop/{index}", replicas, removed)
+
+
+def wave(cluster: str, hpas: int, removed: int, at_ms: int = MINUTE) -> list[GuardedEvent]:
+    return [removal(at_ms + index, cluster, index, removed) for index in range(hpas)]
+
+
+def trips(rules: list[Guardrail], *events: list[GuardedEvent]) -> list[Trip]:
+    return run_guardrails(rules, [each for part in events for each in part])
+
+
+def test_a_rule_trips_at_its_percentage_and_counts_what_the_pause_holds() -> None:
+    (trip,) = trips([CLUSTER], sizes("east", 10), wave("east", 10, 5))
+    # 25 of 100 replicas are reached with the fifth HPA; the other five are held for the 15 minutes.
+    assert (trip.time, trip.removed, trip.replicas) == (MINUTE + 4, 25, 100)
+    assert trip.until == MINUTE + 4 + 15 * MINUTE
+    assert (trip.held, trip.held_hpas) == (25, 5)
+    assert trip.cost_replica_hours == pytest.approx(25 * 0.25, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("events", "count"),
+    [
+        pytest.param(wave("east", 4, 6), 0, id="24 of 100"),
+        pytest.param(wave("east", 1, 9), 0, id="fewer than the least"),
+        pytest.param(wave("east", 2, 10) + wave("east", 2, 10, 7 * MINUTE), 0, id="in two windows"),
+        pytest.param([*wave("east", 2, 10), removal(3 * MINUTE, "east", 5, 5)], 1, id="in one window"),
+    ],
+)
+def test_the_window_slides(events: list[GuardedEvent], count: int) -> None:
+    assert len(trips([CLUSTER], sizes("east", 10), events)) == count
+
+
+def test_the_percentage_is_of_the_most_that_was_there_in_the_window() -> None:
+    shrinking = [GuardedEvent(MINUTE, "east", f"east/shop/{index}", 5, 0) for index in range(10)]
+    assert trips([CLUSTER], sizes("east", 10), shrinking, wave("east", 4, 5, 2 * MINUTE)) == []
+
+
+def test_the_third_trip_within_an_hour_waits_for_a_person() -> None:
+    waves = [wave("east", 10, 5, at * 20 * MINUTE) for at in range(1, 4)]
+    found = trips([CLUSTER], sizes("east", 10), *waves)
+    assert [trip.until is None for trip in found] == [False, False, True]
+
+
+def test_the_fleet_counts_three_clusters_at_least() -> None:
+    clusters = ("east", "north", "west")
+    both = [each for cluster in clusters[:2] for each in wave(cluster, 10, 5)]
+    everywhere = [each for cluster in clusters for each in wave(cluster, 10, 5)]
+    known = [each for cluster in clusters for each in sizes(cluster, 10)]
+    assert trips([FLEET], known, both) == []
+    assert {trip.cluster for trip in trips([FLEET], known, everywhere)} == set(clusters)
+
+
+def test_one_hostile_cluster_cannot_stop_the_fleet() -> None:
+    """A cluster that is larger than all others together counts for 40 % at most, and only itself is above the rule."""
+    known = sizes("big", 100) + [each for name in ("a", "b", "c") for each in sizes(name, 10)]
+    calm = [removal(MINUTE, name, 0, 1) for name in ("a", "b")]
+    found = trips([FLEET], known, calm, wave("big", 100, 9, 2 * MINUTE))
+    assert {trip.cluster for trip in found} <= {"big"}
+
+
+def test_shadow_and_short_records_change_nothing() -> None:
+    world = World("web")
+    world.poll(0)
+    reader = EventReader()
+    events = [event for made in world.log.decisions if (event := reader.take(made.value)) is not None]
+    assert [(event.replicas, event.removed) for event in events] == [(10, 0), (10, 9)]
+    shadow = World("web", default_mode="shadow")
+    shadow.poll(0)
+    assert all(EventReader().take(made.value) is None for made in shadow.log.decisions)
+
+
+def test_the_order_in_which_partitions_are_read_does_not_matter() -> None:
+    events = sizes("east", 10) + wave("east", 10, 5) + sizes("west", 5) + wave("west", 5, 8)
+    expected = run_guardrails([CLUSTER, FLEET], events)
+    assert expected
+    random.Random(7).shuffle(events)
+    assert run_guardrails([CLUSTER, FLEET], events) == expected
+
+
+def test_a_run_gives_its_trips_as_they_happen() -> None:
+    run = GuardrailRun([CLUSTER])
+    made = [trip for event in sizes("east", 10) + wave("east", 10, 5) for trip in run.take(event)]
+    assert [(trip.time, trip.held) for trip in made] == [(MINUTE + 4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param({"removedPercent": 0}, "rules[0].removedPercent: 0 must be from 1 to 100", id="a percentage"),
+        pytest.param({"window": "5"}, "rules[0].window: duration", id="no duration"),
+        pytest.param({"pause": "2h"}, "rules[0].pause: 2h must be from 1m to 1h", id="too long"),
+        pytest.param({"name": ""}, "rules[0].name", id="no name"),
+        pytest.param({"leastRemoved": 0}, "rules[0].leastRemoved: 0 must be at least 1", id="none at all"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_said_with_its_place(changes: dict[str, Any], text: str) -> None:
+    rule = {"name": "wave", "removedPercent": 25} | changes
+    found = problems(
+        msgspec.convert({"apiVersion": "fleethpa.io/v1", "kind": "Guardrails", "rules": [rule]}, Guardrails)
+    )
+    assert any(each.startswith(text) for each in found)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
+    return Cli(monkeypatch)
+
+
+def written(**changes: Any) -> str:
+    rule = {"name": "wave", "removedPercent": 1, "leastRemoved": 1} | changes
+    document = {"apiVersion": "fleethpa.io/v1", "kind": "Guardrails", "rules": [rule]}
+    Path("guardrails.yaml").write_text(yaml.safe_dump(document))
+    return "guardrails.yaml"
+
+
+def test_lint(run: Cli) -> None:
+    example = Path(__file__).parents[2] / "examples" / "guardrails.yaml"
+    assert run("guardrails", "lint", str(example)).exit_code == 0
+    wrong = run("guardrails", "lint", written(removedPercent=101))
+    assert (wrong.exit_code, "removedPercent: 101 must be from 1 to 100" in wrong.stdout) == (1, True)
+    unknown = run("guardrails", "lint", written(scpoe="fleet"))
+    assert (unknown.exit_code, "scpoe" in unknown.stdout) == (1, True)
+    assert run("guardrails", "lint", "nosuch.yaml").exit_code == 2
+
+
+def test_the_recorded_past(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    fleet = Fleet()
+    fleet.settle(replicas=10, usage_milli=300)
+    run = Cli(monkeypatch, fleet)
+    quiet = run("guardrails", "test", "-f", written(removedPercent=100, leastRemoved=1000), "--since", "30d")
+    assert (quiet.exit_code, quiet.stdout) == (0, "wave: never tripped\n")
+    document = fits("GuardrailReport", run("guardrails", "test", "-f", "guardrails.yaml", "-o", "json").stdout)
+    assert document["decisions"] == len(fleet.values)
+    refused = run("guardrails", "test", "-f", written(window="3h"))
+    assert (refused.exit_code, "fleethpa guardrails lint guardrails.yaml" in refused.stderr) == (2, True)
