@@ -36,7 +36,7 @@ def log_offset_of(decision_id: str) -> int:
     """
     parts = decision_id.split("-", 2)
     if len(parts) < 3 or not (parts[0].isdecimal() and parts[1].isdecimal()):
-        raise ValueError(f"{decision_id!r} is no decision id")
+        raise ValueError(f"{decision_id!r} is not a decision id")
     return int(parts[1])
 
 

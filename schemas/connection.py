@@ -125,7 +125,7 @@ def environment_given(environ: Mapping[str, str]) -> dict[str, str]:
     given = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
     given.pop(PROPERTIES_VARIABLE, None)
     if unknown := sorted(given.keys() - names.keys()):
-        raise SettingsError(f"{unknown[0]} is no setting; known are {', '.join(sorted(names))}")
+        raise SettingsError(f"{unknown[0]} is not a setting; known are {', '.join(sorted(names))}")
     return {names[name]: value for name, value in given.items()}
 
 

@@ -125,7 +125,7 @@ def _policy(rules: tuple[str, ...], time_zone: str, forecast: str | None, model:
     if forecast:
         season_ms = parse_duration_ms(forecast, "--forecast")
         if not season_ms:
-            raise usage(f"--forecast {forecast} is no time", cause="Loads repeat themselves after 1d or 7d.")
+            raise usage(f"--forecast {forecast} is not a duration", cause="Loads repeat themselves after 1d or 7d.")
         return TimedPolicy(season_ms=season_ms)
     zone = parse_zone(time_zone)
     return TimedPolicy([parse_rule(text, "--schedule") for text in rules], zone) if rules else TimedPolicy()

@@ -55,7 +55,9 @@ class Tapes:
         try:
             self._load(syncs_path)
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            message = f"{syncs_path}: it or a file beside it is no part of a recording: {type(error).__name__}: {error}"
+            message = (
+                f"{syncs_path}: it or a file beside it is not part of a recording: {type(error).__name__}: {error}"
+            )
             raise InputError(message) from error
 
     def _load(self, syncs_path: Path) -> None:
@@ -157,7 +159,7 @@ def header_of(path: Path, lines: list[Json]) -> Json:
         InputError: the tape has none.
     """
     if not lines or lines[0].get("type") != "header":
-        raise InputError(f"{path}: is no part of a recording: its first line is no header")
+        raise InputError(f"{path}: not part of a recording: its first line is not a header")
     return lines[0]
 
 
@@ -177,7 +179,7 @@ def read_lines(path: Path) -> list[Json]:
         raise InputError(f"{path}: is not gzipped JSON lines: {error}") from error
     for number, line in enumerate(lines, 1):
         if not isinstance(line, dict):
-            raise InputError(f"{path}: line {number} is no JSON object, so it is no part of a recording")
+            raise InputError(f"{path}: line {number} is not a JSON object, so it is not part of a recording")
     return lines
 
 

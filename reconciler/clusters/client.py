@@ -83,7 +83,7 @@ class ClusterClient:
         found = await get(path, timeout_s=timeout_s)
         metadata = found.get("metadata")
         if not (isinstance(metadata, dict) and metadata.get("resourceVersion")):
-            raise UnreachableError(f"GET {path}: the answer is no object of Kubernetes: {str(found)[:200]}")
+            raise UnreachableError(f"GET {path}: the answer is not an object of Kubernetes: {str(found)[:200]}")
         return found
 
     async def put(self, path: str, body: Mapping[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _check_names(reader: PartitionReader, manifests: list[SegmentManifest]) -> N
     path = reader.folder / OPEN_FILE
     if path.exists() and (torn := torn_bytes(path)):
         raise ArchiveError(
-            f"{path}: its last {torn} bytes are no whole frame: it was damaged, or the writer was killed just then "
+            f"{path}: its last {torn} bytes are not a whole frame: it was damaged, or the writer was killed just then "
             "(then `fleethpa archive --to` goes on from it)"
         )
 

@@ -166,7 +166,7 @@ class PartitionReader:
         try:
             return seq_of(record.value)
         except BAD_JSON as error:
-            raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is no decision") from error
+            raise ArchiveError(f"{self.folder / manifest.file}: offset {record.offset} is not a decision") from error
 
     def verify_segment(self, manifest: SegmentManifest, head: bytes) -> bytes:
         """Check one closed segment against its manifest: the chain head after it.

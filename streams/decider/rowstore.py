@@ -20,7 +20,7 @@ class RowStore(memory.Store):  # type: ignore[misc]
             for event in batch:
                 merge_row(self.data, event.message.key, event.message.value)
         except Exception as error:
-            die(Exit.SOFTWARE, f"a changelog record is no state row: {error!r}", error=error)
+            die(Exit.SOFTWARE, f"a changelog record is not a state row: {error!r}", error=error)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:
         """Drop rows of partitions that are no longer owned; not on revoke: kept partitions are not read again."""

@@ -100,7 +100,7 @@ class Checker:
         try:
             links = links_of(record.value)
         except BAD_JSON as error:
-            raise FaultError(f"{where}: is no decision: {error}") from error
+            raise FaultError(f"{where}: is not a decision: {error}") from error
         digest = sha256(record.value).hexdigest()
         if links.seq <= self._seq:
             self._copy(where, links, digest)

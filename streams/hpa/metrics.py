@@ -159,7 +159,7 @@ def _calculate(
             return calculator.external_value(current, target, answer.values_milli, pods, band)
         if how == kinds.EXTERNAL_PER_POD:
             return calculator.external_per_pod(scale.status_replicas, target, answer.values_milli, band)
-    raise TypeError(f"{type(answer).__name__} is no answer for metric {spec.name!r} ({how})")
+    raise TypeError(f"{type(answer).__name__} is not an answer for metric {spec.name!r} ({how})")
 
 
 def _ages(answer: MetricReading | None) -> tuple[int | None, int | None]:

@@ -160,7 +160,7 @@ class Partition:
         try:
             record = read_record(value)
         except msgspec.DecodeError as error:
-            raise LogError(f"log partition {row.number} offset {offset} is no log record: {error}") from error
+            raise LogError(f"log partition {row.number} offset {offset} is not a log record: {error}") from error
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)

@@ -497,7 +497,7 @@ def decode_row(key: bytes, value: bytes) -> Row:
     decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"p": _PARTITION}.get(kind)
     stored = value[APPLIED_BYTES:]
     if decoder is None or not stored:
-        raise StateError(f"{key!r} is no state row of fleethpa")
+        raise StateError(f"{key!r} is not a state row of fleethpa")
     try:
         body = bytes(cramjam.zstd.decompress(stored)) if stored.startswith(_ZSTD) else stored
         row: Row = decoder.decode(body)

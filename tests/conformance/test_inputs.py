@@ -63,10 +63,10 @@ def array(path: Path) -> None:
     ("damage", "says"),
     [
         pytest.param(cut, "is not gzipped JSON lines", id="cut short"),
-        pytest.param(empty, "its first line is no header", id="empty"),
+        pytest.param(empty, "its first line is not a header", id="empty"),
         pytest.param(foreign, "belongs to another recording", id="of another recording"),
         pytest.param(text, "is not gzipped JSON lines", id="no JSON"),
-        pytest.param(array, "is no part of a recording", id="a line that is no object"),
+        pytest.param(array, "is not part of a recording", id="a line that is no object"),
         pytest.param(Path.unlink, "cannot be read", id="missing"),
     ],
 )

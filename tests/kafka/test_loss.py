@@ -66,7 +66,7 @@ async def test_with_an_archive_a_lost_changelog_and_a_cut_log_change_nothing(
     await cut(settings, topics.LOG, dict.fromkeys(range(PARTITIONS), 350))
     code, said = await _run(settings, *REBUILD, "--archive", str(tmp_path))
     assert code == Exit.NEEDS_OPERATOR, said
-    assert f"{tmp_path} is no fleethpa archive" in said
+    assert f"{tmp_path} is not a fleethpa archive" in said
     code, said = await _run(settings, *REBUILD, "--archive", archive)
     assert code == 0, said
     await load_log(settings, {number: records[450:] for number, records in log.items()})

@@ -355,7 +355,7 @@ PRESENT = (("get", "hpa", "-A"), ("get", "clusters"))
 
 @every_verb
 def test_a_missing_folder_and_one_that_is_no_archive(run: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "is no fleethpa archive")):
+    for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path, "is not a fleethpa archive")):
         done = run(*arguments, "--from", str(folder))
         assert (done.exit_code, said in done.stderr) == (2, True), done.output
 

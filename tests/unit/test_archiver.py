@@ -167,7 +167,7 @@ def test_a_log_that_cannot_be_folded_is_archived_all_the_same(tmp_path: Path, ma
     before = [r for r in made[DECISIONS, 0] if orjson.loads(r.value)["input"]["offset"] < 20]
     root = write_archive(tmp_path, FLEET, segment_ms=30_000, topics={(LOG, 0): log, (DECISIONS, 0): before})
     assert list(PartitionReader(root, LOG, 0).records()) == log
-    assert "is no log record" in judged_archive(root, None).fault
+    assert "is not a log record" in judged_archive(root, None).fault
 
 
 def test_checkpoints_signed_with_another_key_are_refused(tmp_path: Path, made: Topics) -> None:

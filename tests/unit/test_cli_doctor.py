@@ -317,7 +317,7 @@ def test_each_trouble_is_named(
 @pytest.mark.parametrize(
     ("value", "said", "step"),
     [
-        pytest.param(b"garbage", "is no log record", "fleethpa audit verify", id="a record that cannot be read"),
+        pytest.param(b"garbage", "is not a log record", "fleethpa audit verify", id="a record that cannot be read"),
         pytest.param(
             b'{"v":1,"entries":[{"key":"*","body":{"kind":"engine","engine":99,"author":"a"}}]}',
             "99",

@@ -97,7 +97,7 @@ def test_addresses_that_the_driver_takes_are_taken(servers: str) -> None:
 
 
 def test_a_misspelt_variable_is_named() -> None:
-    with pytest.raises(SettingsError, match="FLEETHPA_KAFKA_PASWORD is no setting"):
+    with pytest.raises(SettingsError, match="FLEETHPA_KAFKA_PASWORD is not a setting"):
         from_environment({"FLEETHPA_KAFKA_PASWORD": "x"})
 
 

@@ -503,7 +503,9 @@ def test_a_clients_error_is_told_with_the_metric(metric: dict[str, object], erro
 
 
 def test_an_answer_of_the_wrong_kind_is_the_callers_mistake() -> None:
-    with pytest.raises(TypeError, match=r"^ObjectSample is no answer for metric 'cpu resource .*' \(utilization\)$"):
+    with pytest.raises(
+        TypeError, match=r"^ObjectSample is not an answer for metric 'cpu resource .*' \(utilization\)$"
+    ):
         calculate(resource(percent=50), ObjectSample(1), current=1)
 
 

@@ -577,7 +577,7 @@ def test_an_unknown_engine_stops_the_partition_and_names_the_release() -> None:
 
 
 def test_what_is_no_log_record_stops_the_partition() -> None:
-    with pytest.raises(LogError, match="partition 3 offset 0 is no log record"):
+    with pytest.raises(LogError, match="partition 3 offset 0 is not a log record"):
         Partition.empty(3).apply(0, 1, b"[]")
 
 
