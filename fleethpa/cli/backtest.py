@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,9 +12,10 @@ from fleethpa.cli.common import selection as selecting
 from fleethpa.cli.common.backtesting import Window, notes, run_all, wishes
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failif import parse_fail_if
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.htmlfiles import check_folder, write
 from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
@@ -97,8 +97,8 @@ def backtest(
     policy = _policy(rules, time_zone, forecast, model)
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
-    if html and not Path(html).absolute().parent.is_dir():
-        raise usage(f"--html {html} cannot be written", cause="Its folder does not exist.")
+    if html:
+        check_folder(html)
     gates = [parse_fail_if(text) for text in conditions]
     window = _window(session, since, until)
     read = _manifests(session, files, validate)
@@ -213,8 +213,5 @@ def _manifest(wish: Wish) -> dict[str, Any]:
 
 
 def _write_html(session: Session, path: str, reports: list[Reported], failed: list[str]) -> None:
-    try:
-        Path(path).write_text(report(reports, failed), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"--html {path} cannot be written", cause=str(error), code=2) from error
+    write(path, report(reports, failed))
     session.note(f"report: {path}")

@@ -14,8 +14,10 @@ from fleethpa.cli.common.failures import OK, CommandError, not_found, usage
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.finding import chosen
 from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.htmlfiles import check_folder, write
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.output import regrethtml
 from fleethpa.cli.output import regretpage as pages
 from fleethpa.cli.output.formats import machine
 from streams.analysis.regret import RegretReader
@@ -30,10 +32,17 @@ if TYPE_CHECKING:
 @click.option("--since", default="7d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
 @click.option("--price", metavar="NUMBER", help="What a replica costs per hour, in a currency of your own.")
+@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def regret(
-    session: Session, selection: Selection, since: str, until: str | None, price: str | None, output: str
+    session: Session,
+    selection: Selection,
+    since: str,
+    until: str | None,
+    price: str | None,
+    html: str | None,
+    output: str,
 ) -> int:
     """Show what decisions cost against an oracle that knew the load: too many replicas, too few, and why.
 
@@ -41,12 +50,17 @@ def regret(
     gives one.
     """
     per_hour = parse_price(price)
+    if html:
+        check_folder(html)
     begin, end = closed_window(since, until, session.now_ms())
     found = session.run(_regrets(session, selection, Window(begin, end)))
     if output == "table":
         session.page("\n".join(pages.page(found, per_hour)))
     else:
         session.out(machine(pages.document(found, per_hour), output))
+    if html:
+        write(html, regrethtml.report(found, per_hour))
+        session.note(f"report: {html}")
     return OK
 
 

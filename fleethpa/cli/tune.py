@@ -13,11 +13,13 @@ from fleethpa.cli.common.failures import OK, not_found
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.htmlfiles import check_folder, write
 from fleethpa.cli.common.progressline import telling
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.tuninglimits import parse_within
 from fleethpa.cli.common.tuningruns import Asked, InFile, InMemory, Progress, run
+from fleethpa.cli.output import tuninghtml
 from fleethpa.cli.output import tuningpage as pages
 from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 from fleethpa.cli.output.tuningpage import Tuned
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", metavar="FILE", help="Keep what is found in this file, and go on from what it has.")
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
+@click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
 @output_option(formats=("table", "json", "yaml"))
 @command_options(reads=True)
 def tune(
@@ -59,6 +62,7 @@ def tune(
     limits: str | None,
     resume: str | None,
     emit_yaml: bool,
+    html: str | None,
     output: str,
 ) -> int:
     """Propose specs: target, scale-down window and policies, minReplicas and maxReplicas, from the recorded past.
@@ -69,11 +73,16 @@ def tune(
     no more replica-hours. The same recording gives the same proposal. Several HPAs are tuned on all cores.
     """
     within = parse_within(limits)
+    if html:
+        check_folder(html)
     begin, end = closed_window(since, until, session.now_ms())
     asked = Asked(since_ms=begin, until_ms=end, objective=objective, within=within)
     kept = InFile(Path(resume), asked) if resume else InMemory()
     found = session.run(_tuned(session, selection, kept, asked))
     _show(session, found, output, emit=emit_yaml)
+    if html:
+        write(html, tuninghtml.report(found))
+        session.note(f"report: {html}")
     return OK
 
 

@@ -32,7 +32,7 @@ from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rendering import environment
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
 from fleethpa.page.specview import read_spec_diff
-from fleethpa.page.trying import MODELS, candidate_text, trial
+from fleethpa.page.trying import MODELS, QUESTIONS, candidate_text, trial
 from schemas.codec import WireError
 from schemas.keys import HpaId
 from streams.archive.segments import ArchiveError
@@ -244,7 +244,8 @@ class PageServer:
                 raise usage("the HPA that is to be tried does not exist", next_step="fleethpa get hpa -A")
             self._runs.check_room(browser, "try")
             text = given.get("manifest", "")
-            words = trial(hpa, text, given.get("since", ""), given.get("model", ""))
+            question = given.get("question") or QUESTIONS[0]
+            words = trial(hpa, text, given.get("since", ""), given.get("model", ""), question)
             await self._runs.start(browser, "try", words, file=text, report=True)
         except CommandError as error:
             return await self._trying(request, given, error)

@@ -14,6 +14,8 @@ from fleethpa.cli.output.formats import to_yaml
 from schemas.keys import HpaId
 
 MODELS: Final = ("closed", "open")
+QUESTIONS: Final = ("backtest", "tune", "regret")
+"""The commands that a browser can start about an HPA's past, the first one the usual."""
 
 
 def candidate_text(hpa: HpaId, spec: dict[str, Any]) -> str:
@@ -21,12 +23,18 @@ def candidate_text(hpa: HpaId, spec: dict[str, Any]) -> str:
     return to_yaml(manifest_of(hpa, spec))
 
 
-def trial(hpa: HpaId, text: str, since: str, model: str) -> list[str]:
-    """The words of the backtest that tries a manifest, in them `hpa.yaml` for the manifest.
+def trial(hpa: HpaId, text: str, since: str, model: str, question: str = QUESTIONS[0]) -> list[str]:
+    """The words of the command that answers a question: the backtest that tries a manifest, in them `hpa.yaml` for the
+    manifest; the search for a better spec; what the decisions cost.
 
     Raises:
-        CommandError: the manifest is not one valid HPA of this name, or the window or the model is not valid.
+        CommandError: the manifest is not one valid HPA of this name, or the window, model or question is not valid.
     """
+    if question not in QUESTIONS:
+        raise usage(f"there is no question {question!r}", cause=f"The questions are {', '.join(QUESTIONS)}.")
+    if question != QUESTIONS[0]:
+        parse_duration_ms(since, "since")
+        return [question, str(hpa), f"--since={since}"]
     if model not in MODELS:
         raise usage(f"there is no model {model!r}", cause=f"The models are {', '.join(MODELS)}.")
     parse_duration_ms(since, "since")

@@ -142,6 +142,16 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
 
 
+def test_what_the_decisions_cost_is_shown_by_cause(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.get_by_role("link", name="east/shop/checkout").click()
+    page.get_by_role("link", name="Try another spec").click()
+    page.get_by_role("button", name="What did the decisions cost?").click()
+    report = page.frame_locator("iframe.report")
+    expect(report.locator("td", has_text="total").first).to_be_visible(timeout=60_000)
+    expect(report.locator("svg").first).to_be_visible()
+
+
 @contextmanager
 def served(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The page over a fleet in memory, in a thread of its own; gives its address."""

@@ -57,6 +57,16 @@ def test_a_price_adds_the_cost(ask: Any) -> None:
     assert document["total"]["cost"] == document["total"]["tooManyMilliReplicaHours"] * 2 / 1000
 
 
+def test_the_report_as_a_page_has_bars_and_tables(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "regret.html"
+    assert ask("regret", "-A", *SINCE, "--html", str(file)).exit_code == 0
+    text = file.read_text(encoding="utf-8")
+
+    assert text.count("<rect") >= 3
+    for said in ("stabilization window", "HPA by HPA", "c0/ns0/app0", "no latency and no prices"):
+        assert said in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

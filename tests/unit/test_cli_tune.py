@@ -109,6 +109,20 @@ def test_progress_is_a_bar_with_what_is_left() -> None:
     assert half.text(40) == "[##########..........] tuned 5 of 10 HPAs, about 50 s left"
 
 
+def test_the_report_as_a_page_has_the_proposal_and_the_curve(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tune.html"
+    assert ask("tune", "-A", "--objective", "cost", *SINCE, "--html", str(file)).exit_code == 0
+    text = file.read_text(encoding="utf-8")
+
+    assert "<h2>c0/ns0/app0</h2>" in text
+    assert text.count("<svg") == 2
+    for said in ('class="deployed"', 'class="proposed"', "unseen: proposed", "minReplicas:", "latency"):
+        assert said in text
+    assert "<script" not in text
+    wrong = ask("tune", APP, "--html", str(tmp_path / "no" / "x.html"))
+    assert (wrong.exit_code, "Its folder does not exist" in wrong.stderr) == (2, True)
+
+
 def test_too_little_past_is_said_and_is_no_error(ask: Any) -> None:
     made = ask("tune", APP, "--since", "5m")
     assert made.exit_code == 0, made.output

@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.guarding import HEADERS, Guard, names_of
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import READER
+from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
+from schemas.keys import HpaId
 from tests.unit.cli_kit import Cli, Fleet, hpa
 from tests.unit.page_kit import Shown, browsing, over
 
@@ -301,6 +304,23 @@ async def test_what_is_wrong_with_a_manifest_is_said_beside_it(fleet: Fleet, man
         assert said in Shown(text).text
         assert "/try/run" not in text
         assert "<script>" not in text
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("tune", ["tune", "east/shop/checkout", "--since=7d"]),
+        ("regret", ["regret", "east/shop/checkout", "--since=7d"]),
+    ],
+)
+def test_a_question_without_a_manifest_is_a_command(question: str, words: list[str]) -> None:
+    assert trial(HpaId("east", "shop", "checkout"), "", "7d", "closed", question) == words
+
+
+@pytest.mark.parametrize(("since", "question"), [("7d", "delete"), ("soon", "regret")])
+def test_other_questions_and_times_are_refused(since: str, question: str) -> None:
+    with pytest.raises(CommandError):
+        trial(HpaId("east", "shop", "checkout"), "", since, "closed", question)
 
 
 async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.output.backtestpage import Reported, facts, rows_of, totals, unknown
+from fleethpa.cli.output.htmlreport import document, table
 from fleethpa.cli.output.times import axis_labels, rfc3339
 
 if TYPE_CHECKING:
@@ -20,50 +21,18 @@ _BOTTOM: Final = 26
 _TOP: Final = 12
 _POINTS: Final = 2_000
 """Steps drawn at most; a longer series is thinned, each step then the highest of its span."""
-_STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d5dae1; --page: #fff; --card: #f6f8fa;
-  --recorded: #57606a; --candidate: #0969da; --need: #bf8700; --bad: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4b0; --line: #30363d; --page: #0d1117;
-  --card: #161b22; --recorded: #9aa4b0; --candidate: #58a6ff; --need: #d29922; --bad: #ff7b72; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 2rem auto;
-  max-width: 62rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
-p, li { color: var(--soft); margin: .2rem 0; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; }
-svg { width: 100%; height: auto; background: var(--card); border-radius: 6px; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--line); stroke-width: 1; } path { fill: none; stroke-width: 2; }
-.recorded { stroke: var(--recorded); } .candidate { stroke: var(--candidate); }
-.need { stroke: var(--need); stroke-width: 1.2; stroke-dasharray: 3 3; }
-.failed { color: var(--bad); font-weight: 600; }
-.key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4em; height: 0; margin-right: .4em;
-  border-top: 3px solid; vertical-align: middle; }
-"""
 
 
 def report(reports: Sequence[Reported], failed: Sequence[str]) -> str:
     """Return the whole page: all HPAs together, where there are several, and each."""
     parts = [_together([each.result for each in reports]), *map(_section, reports)]
     gates = "".join(f'<p class="failed">{escape(text)}</p>' for text in failed)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>fleethpa backtest</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Backtest</h1>\n"
-        f"{gates}{''.join(parts)}</body>\n</html>\n"
-    )
+    return document("Backtest", [gates, *parts])
 
 
 def _together(results: Sequence[Backtest]) -> str:
     rows = totals(results)
-    return f"<section>\n<h2>All {len(results)} HPAs</h2>\n{_table(rows)}\n</section>\n" if rows else ""
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<section>\n<h2>All {len(results)} HPAs</h2>\n{table(rows)}\n</section>\n" if rows else ""
 
 
 def _section(reported: Reported) -> str:
@@ -75,7 +44,7 @@ def _section(reported: Reported) -> str:
     return (
         f"<section>\n<h2>{escape(str(result.hpa))}</h2>\n<p>{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}, "
         f"{result.evaluations:,} evaluations</p>\n{stated}"
-        f"{_table(rows)}\n{chart(result)}\n{notes}"
+        f"{table(rows)}\n{chart(result)}\n{notes}"
         f"<p>This model cannot know:</p><ul>{items}</ul>\n</section>\n"
     )
 

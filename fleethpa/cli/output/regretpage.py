@@ -63,30 +63,30 @@ def page(found: Sequence[Regret], price: Decimal | None) -> list[str]:
     """The report as text: the HPA with most replicas too many first."""
     amounts = {each.hpa: printed(each) for each in found}
     whole = fleet(list(amounts.values()))
+    lines = [*head(found), "", *layout(cause_rows(whole, price))]
+    if len(found) > 1:
+        lines += ["", *layout(hpa_rows(found, amounts, price))]
+    return [*lines, "", "What this is:", *(f"  - {text}" for text in notes(found))]
+
+
+def head(found: Sequence[Regret]) -> list[str]:
+    """Of what and when, what ran and what the oracle would have run."""
     ran, oracle = (_hours(sum(getattr(each, name) for each in found)) for name in ("ran", "oracle"))
-    judged_ms, carried_ms, unknown_ms = (
-        sum(getattr(each, name) for each in found) for name in ("known_ms", "carried_ms", "unknown_ms")
-    )
     since, until = min(each.since_ms for each in found), max(each.until_ms for each in found)
-    lines = [
+    return [
         f"{_named(found)}   {rfc3339(since)} … {rfc3339(until)}",
         f"{ran} replica-hours ran; an oracle that knew the load would have run {oracle}",
-        "",
-        *layout(_cause_rows(whole, price)),
     ]
-    if len(found) > 1:
-        lines += ["", *layout(_hpa_rows(found, amounts, price))]
-    notes = [f"  - {text}" for text in _notes(judged_ms, carried_ms, unknown_ms)]
-    return [*lines, "", "What this is:", *notes]
 
 
 def _named(found: Sequence[Regret]) -> str:
     return str(found[0].hpa) if len(found) == 1 else f"{len(found)} HPAs"
 
 
-def _cause_rows(whole: Printed, price: Decimal | None) -> list[tuple[str, ...]]:
-    head = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
-    rows: list[tuple[str, ...]] = [(*head, "COST") if price is not None else head]
+def cause_rows(whole: Printed, price: Decimal | None) -> list[tuple[str, ...]]:
+    """The table of causes, the largest first, and the total."""
+    names = ("CAUSE", "REPLICA-HOURS TOO MANY", "SHARE", "REPLICA-HOURS TOO FEW", "MINUTES TOO FEW")
+    rows: list[tuple[str, ...]] = [(*names, "COST") if price is not None else names]
     by_size = sorted(CAUSES, key=lambda cause: -whole.too_many.parts[cause])
     for cause in by_size:
         many, few, minutes = (each.parts[cause] for each in whole)
@@ -103,9 +103,10 @@ def _row(name: str, amounts: tuple[int, int, int], whole: int, price: Decimal | 
     return row if price is None else (*row, f"{cost(many, price):,.2f}")
 
 
-def _hpa_rows(found: Sequence[Regret], amounts: dict[Any, Printed], price: Decimal | None) -> list[tuple[str, ...]]:
-    head = ("HPA", "RAN", "ORACLE", "TOO MANY", "MAINLY", "MINUTES TOO FEW", "MAINLY")
-    rows: list[tuple[str, ...]] = [(*head, "COST") if price is not None else head]
+def hpa_rows(found: Sequence[Regret], amounts: dict[Any, Printed], price: Decimal | None) -> list[tuple[str, ...]]:
+    """A line per HPA, that with most replicas too many first."""
+    names = ("HPA", "RAN", "ORACLE", "TOO MANY", "MAINLY", "MINUTES TOO FEW", "MAINLY")
+    rows: list[tuple[str, ...]] = [(*names, "COST") if price is not None else names]
     for each in sorted(found, key=lambda regret: -amounts[regret.hpa].too_many.whole):
         own = amounts[each.hpa]
         row = (
@@ -139,7 +140,11 @@ def _hours(replica_ms: int) -> str:
     return _milli((2 * replica_ms + MILLI_REPLICA_HOUR_MS) // (2 * MILLI_REPLICA_HOUR_MS))
 
 
-def _notes(judged_ms: int, carried_ms: int, unknown_ms: int) -> list[str]:
+def notes(found: Sequence[Regret]) -> list[str]:
+    """What the report is, how much of the time it judges, and what it cannot know."""
+    judged_ms, carried_ms, unknown_ms = (
+        sum(getattr(each, name) for each in found) for name in ("known_ms", "carried_ms", "unknown_ms")
+    )
     said = [
         "the oracle knows the load ahead, fills its pods up to what they carry, and starts them with no delay",
         f"judged: {judged_ms / 3_600_000:,.1f} hours of HPAs",

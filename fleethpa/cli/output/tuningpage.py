@@ -65,19 +65,23 @@ def _cycle(found: Tuning) -> str:
     return f"repeats every {span(found.cycle_ms // 60_000 * 60_000)}" if found.cycle_ms else "no cycle seen"
 
 
-def _table(found: Tuning) -> list[str]:
-    rows: list[tuple[str, ...]] = [("", "deployed", "proposed", "deployed", "proposed")]
-    sides: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
-    rows += [
-        ("replica-hours", *(f"{side.replica_hours:,.2f}" for side in sides)),
-        ("time in overload", *(_percent(side.overload_share) for side in sides)),
-        ("missing, mean over time", *(_percent(side.overload) for side in sides)),
-        ("worst overload (ratio)", *(_worst(side.worst) for side in sides)),
-        ("scale events", *(str(side.scale_events) for side in sides)),
-        ("replica-hours / oracle's", *(_ratio(side) for side in sides)),
-        ("slack", *(_percent(side.scores.slack) for side in sides)),
-        ("instability", *(_percent(side.scores.instability) for side in sides)),
+def sides(found: Tuning) -> list[tuple[str, ...]]:
+    """Measures of the deployed spec and the proposal, on the unseen part and on the part it was chosen on."""
+    four: tuple[Side, ...] = (*found.unseen, *found.chosen_on)
+    return [
+        ("replica-hours", *(f"{side.replica_hours:,.2f}" for side in four)),
+        ("time in overload", *(_percent(side.overload_share) for side in four)),
+        ("missing, mean over time", *(_percent(side.overload) for side in four)),
+        ("worst overload (ratio)", *(_worst(side.worst) for side in four)),
+        ("scale events", *(str(side.scale_events) for side in four)),
+        ("replica-hours / oracle's", *(_ratio(side) for side in four)),
+        ("slack", *(_percent(side.scores.slack) for side in four)),
+        ("instability", *(_percent(side.scores.instability) for side in four)),
     ]
+
+
+def _table(found: Tuning) -> list[str]:
+    rows: list[tuple[str, ...]] = [("", "deployed", "proposed", "deployed", "proposed"), *sides(found)]
     widths = [max(len(row[at]) for row in rows) for at in range(5)]
     head = f"{'':<{widths[0]}}  {'unseen part':>{widths[1] + widths[2] + 2}}  "
     head += f"{'part it was chosen on':>{widths[3] + widths[4] + 2}}"
