@@ -316,8 +316,8 @@ class StandIn:
                 return [f"specs for the stand-in cannot be stored: {error}"]
         untried = [key for key in kept if not kept[key].same_as(self._tried.get(key)) and kept[key].floor is None]
         is_calm = self._lease is not None and self._lease.holder != CLOSING and not self._natives
-        for key in untried[:AT_ONCE] if is_calm else ():
-            await self._try_out(kept[key])
+        if is_calm:  # together, so that a slow webhook does not keep the Lease from being read
+            await asyncio.gather(*(self._try_out(kept[key]) for key in untried[:AT_ONCE]))
         self._refused = {key: why for key, why in self._refused.items() if key in kept}
         return [f"the stand-in could not keep {key.namespace}/{key.name}: {why}" for key, why in self._refused.items()]
 

@@ -51,7 +51,7 @@ def explore(
     `is_traced`: keep how each state was reached, which takes most of the memory.
     """
     rules = rules or Rules()
-    start = canonical(begin(faults), rules)
+    start = canonical(begin(faults)._replace(scale=int(rules.touches)), rules)
     came_from: dict[State, tuple[State, str]] = {}
     seen: set[int] = {hash(start)}
     recovers = _Recovery(rules)

@@ -128,7 +128,8 @@ class Rules(NamedTuple):
         has_fence: an admission policy has the Lease as parameter.
         has_generation: it compares the label of a native HPA with the generation.
         compares: the Lease changes by compare-and-set.
-        touches: without a fence: an agent moves the target's version before it creates a native HPA.
+        touches: without a fence, a write of the hub is bound to the version of the target, which an agent moves
+            before it creates a native HPA.
         settles: nothing is done before a change of hands has settled.
         late: kinds of requests that may arrive late.
     """

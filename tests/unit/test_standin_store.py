@@ -1,0 +1,104 @@
+"""What the stand-in writes to `/scale` and to the status of its HPAs, request by request."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.agent.clusterstore import ClusterStore
+from reconciler.clusters.clustererrors import ApiError
+from reconciler.standin.effective import KeptSpec
+from reconciler.standin.objects import is_scaled_to_zero
+from reconciler.standin.protocol import CreateNative, HpaKey
+
+Json = dict[str, Any]
+WEB = HpaKey("shop", "web")
+HPAS = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
+SCALE = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+
+
+def kept(low: int = 1) -> KeptSpec:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return KeptSpec(namespace="shop", name="web", spec={"scaleTargetRef": target, "minReplicas": low, "maxReplicas": 9})
+
+
+class Client:
+    """Answers with a scale, and what was written; keeps every write."""
+
+    name = "east"
+
+    def __init__(self, replicas: int, refused: tuple[str, ...] = (), bindings: int = 200) -> None:
+        self.replicas, self.refused, self.bindings = replicas, refused, bindings
+        self.written: list[tuple[str, str, Json]] = []
+
+    async def get(self, path: str, **_: object) -> Json:
+        if "validatingadmissionpolicybindings" in path:
+            if self.bindings != 200:
+                raise ApiError(self.bindings, "no")
+            return {}
+        if path == SCALE:
+            return {"metadata": {"name": "web", "resourceVersion": "5"}, "spec": {"replicas": self.replicas}}
+        return {"metadata": {"name": "web", "resourceVersion": "6"}, "status": {}}
+
+    get_object = get
+
+    async def request(self, method: str, path: str, *, body: Json | None = None, **_: object) -> Json:
+        self.written.append((method, path, body or {}))
+        if any(each in path for each in self.refused):
+            raise ApiError(403, "no")
+        return body or {}
+
+    async def put(self, path: str, body: Json, **_: object) -> Json:
+        return await self.request("PUT", path, body=body)
+
+    @property
+    def requests(self) -> list[str]:
+        return [f"{method} {path}" for method, path, _ in self.written]
+
+
+def store(client: Client) -> ClusterStore:
+    return ClusterStore(client, "fleethpa-system", (), 30_000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("replicas", "is_raised"), [(3, True), (5, False), (7, False)])
+async def test_a_floor_only_raises(replicas: int, is_raised: bool) -> None:
+    client = Client(replicas)
+    assert await store(client).raise_to(kept(), 5, 7) is is_raised
+    assert client.requests == ([f"PUT {SCALE}?fieldManager=fleethpa-floor-7"] if is_raised else [])
+    assert all(body["spec"]["replicas"] == 5 and body["metadata"]["resourceVersion"] for _, _, body in client.written)
+
+
+@pytest.mark.parametrize(("status", "has_fence"), [(200, True), (404, False), (403, False)])
+async def test_whether_the_fence_is_there(status: int, has_fence: bool) -> None:
+    assert await store(Client(1, bindings=status)).has_fence() is has_fence
+
+
+async def test_without_a_fence_the_target_moves_before_the_hpa_is_created() -> None:
+    client = Client(4)
+    await store(client).create_native(kept(), CreateNative(WEB, 7), 0, has_fence=False)
+    assert client.requests == [f"PATCH {SCALE}?fieldManager=fleethpa-floor-7&force=true", f"POST {HPAS}"]
+    assert client.written[0][2]["spec"] == {"replicas": 4}
+    with_fence = Client(4)
+    await store(with_fence).create_native(kept(), CreateNative(WEB, 7), 0, has_fence=True)
+    assert with_fence.requests == [f"POST {HPAS}"]
+
+
+async def test_a_target_at_zero_is_marked_as_scaled_to_zero() -> None:
+    client = Client(0)
+    await store(client).create_native(kept(low=0), CreateNative(WEB, 7), 0, has_fence=True)
+    assert client.requests == [f"POST {HPAS}", f"PUT {HPAS}/web/status"]
+    assert is_scaled_to_zero(client.written[1][2])
+
+
+async def test_a_target_at_zero_that_cannot_be_marked_gets_a_replica() -> None:
+    client = Client(0, refused=("/status",))
+    await store(client).create_native(kept(low=0), CreateNative(WEB, 7), 0, has_fence=True)
+    assert client.requests[-1] == f"PUT {SCALE}?fieldManager=fleethpa-floor-7"
+    assert client.written[-1][2]["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize(("replicas", "low"), [(3, 0), (0, 1)])
+async def test_other_targets_are_left_as_they_are(replicas: int, low: int) -> None:
+    """One that runs; and one at zero whose HPA has another minimum, which is how its owner switches it off."""
+    client = Client(replicas)
+    await store(client).create_native(kept(low), CreateNative(WEB, 7), 0, has_fence=True)
+    assert client.requests == [f"POST {HPAS}"]
