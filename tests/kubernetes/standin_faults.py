@@ -97,13 +97,13 @@ def hub_killed(rig: Rig, watch: Watch) -> Outcome:
 def hub_stalled(rig: Rig, watch: Watch) -> Outcome:
     """All processes of the hub stand still, and go on later."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
-    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, *HUB_PARTS))
+    return somebody, watch.handed_back(resumed(rig, *HUB_PARTS))
 
 
 def cluster_cut_off(rig: Rig, watch: Watch) -> Outcome:
     """Nothing of the hub reaches this cluster any more."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, "router"))
-    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, "router"))
+    return somebody, watch.handed_back(resumed(rig, "router"))
 
 
 def decider_gone(rig: Rig, watch: Watch) -> Outcome:
@@ -139,7 +139,7 @@ def agents_stalled(rig: Rig, watch: Watch) -> Outcome:
     rig.signal(signal.SIGSTOP, *AGENTS)
     rig.demand(REPLICAS + 1)
     time.sleep(40)
-    begun = rig.signal(signal.SIGCONT, *AGENTS)
+    begun = resumed(rig, *AGENTS)
     return watch.hub_writes(begun), None
 
 
@@ -157,7 +157,7 @@ def api_server_in_take_over(rig: Rig, watch: Watch) -> Outcome:
 def api_server_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
     """The API server is killed and started again during the hand-back."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
-    begun = rig.signal(signal.SIGCONT, *HUB_PARTS)
+    begun = resumed(rig, *HUB_PARTS)
     watch.until(lambda: rig.holder() == "closing", "closing", 200)
     _restart_api_server(rig)
     return somebody, watch.handed_back(begun)
@@ -166,7 +166,7 @@ def api_server_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
 def leader_killed_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
     """The leading replica is killed during the hand-back."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
-    begun = rig.signal(signal.SIGCONT, *HUB_PARTS)
+    begun = resumed(rig, *HUB_PARTS)
     watch.until(lambda: rig.holder() == "closing", "closing", 200)
     rig.kill(rig.leader())
     back = watch.handed_back(begun)
@@ -179,7 +179,7 @@ def lease_deleted(rig: Rig, watch: Watch) -> Outcome:
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
     rig.site.plane.kubectl("delete", "lease", "fleethpa-hub", "-n", "fleethpa-system")
     watch.until(lambda: rig.holder() == "stand-in", "the Lease is there again")
-    return somebody, watch.handed_back(rig.signal(signal.SIGCONT, *HUB_PARTS))
+    return somebody, watch.handed_back(resumed(rig, *HUB_PARTS))
 
 
 FAULTS: Final[Mapping[str, Callable[[Rig, Watch], Outcome]]] = {
@@ -198,6 +198,16 @@ FAULTS: Final[Mapping[str, Callable[[Rig, Watch], Outcome]]] = {
         lease_deleted,
     )
 }
+
+
+def resumed(rig: Rig, *names: str) -> float:
+    """Let parts go on that stood still; a part that ends itself then is started again, as its Deployment would."""
+    begun = rig.signal(signal.SIGCONT, *names)
+    time.sleep(3)
+    for name in names:
+        if rig.hub.parts[name].ended:
+            rig.hub.parts[name].start()
+    return begun
 
 
 def _restart_api_server(rig: Rig) -> None:
