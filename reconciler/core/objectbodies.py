@@ -8,6 +8,7 @@ from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import label_selector_text
 from schemas.pods import Container, Pod
+from schemas.podsharing import shared
 from schemas.scales import ScaleSet, Target
 
 CANARY_LABEL = "fleethpa.io/canary"
@@ -33,7 +34,7 @@ def pod_body(pod: JsonView) -> Pod:
     """What a decision needs of a pod, from its API form (a list's item or a watch event's object)."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
-    return Pod(
+    made = Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         labels=metadata.get("labels") or {},
@@ -48,6 +49,7 @@ def pod_body(pod: JsonView) -> Pod:
         overhead=spec.get("overhead") or {},
         owner=_controller(metadata),
     )
+    return shared(made)
 
 
 def _container(container: JsonView) -> Container:

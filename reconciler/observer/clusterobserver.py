@@ -29,7 +29,7 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
 from schemas.kubernetes.jsontypes import Json
 from schemas.observersessions import SessionName
-from schemas.pods import PodDeleted, PodSet
+from schemas.pods import Pod, PodDeleted, PodSet
 from schemas.samples import Answers
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Target
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
@@ -110,7 +110,8 @@ class ClusterObserver:
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
         hpas = _Listener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
-        pods = _Listener("pods", self._pods_listed, self._pod_changed, self._problem)
+        # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
+        pods = _Listener("pods", self._pods_listed, self._pod_changed, self._problem, _pod_of)
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._scales.run(group))
@@ -231,8 +232,7 @@ class ClusterObserver:
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
-    async def _pods_listed(self, scope: str, items: list[Json]) -> None:
-        pods = [(item["metadata"]["namespace"], pod_body(item)) for item in items]
+    async def _pods_listed(self, scope: str, pods: list[tuple[str, Pod]]) -> None:
         for namespace in sorted(self._state.replace_pods(scope, pods)):
             await self._send_pods(namespace)
 
@@ -366,14 +366,26 @@ class ClusterObserver:
         self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
 
 
+def _whole(item: Json) -> Json:
+    return item
+
+
+def _pod_of(item: Json) -> tuple[str, Pod]:
+    return item["metadata"]["namespace"], pod_body(item)
+
+
 @dataclass(frozen=True)
 class _Listener:
     """Hears one watch for an observer. `watch`: its name in problems."""
 
     watch: str
-    listed: Callable[[str, list[Json]], Awaitable[None]]
+    listed: Callable[[str, list[Any]], Awaitable[None]]
     changed: Callable[[str, Json], Awaitable[None]]
     trouble: NoteProblem
+    keep: Callable[[Json], Any] = _whole
+
+    def kept(self, item: Json) -> Any:
+        return self.keep(item)
 
     def problem(self, namespace: str, problem: ReadProblem | None) -> None:
         self.trouble(self.watch, namespace, problem)

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from reconciler.apply.telemetry import ObserverMetrics
@@ -39,8 +39,11 @@ BLIND_NAMESPACES = 10
 class Listener(Protocol):
     """Receives what a reflector observes."""
 
-    async def listed(self, namespace: str, items: list[Json]) -> None:
-        """Everything there is in the scope (`namespace` empty: the cluster)."""
+    def kept(self, item: Json) -> Any:
+        """What is kept of an item of a list until its last page has come."""
+
+    async def listed(self, namespace: str, items: list[Any]) -> None:
+        """Everything there is in the scope (`namespace` empty: the cluster), each item as it was kept."""
 
     async def changed(self, kind: str, item: Json) -> None:
         """`ADDED`, `MODIFIED` or `DELETED`."""
@@ -134,12 +137,12 @@ class Reflector:
 
     async def _list(self) -> None:
         self._heard = False
-        items: list[Json] = []
+        items: list[Any] = []
         token = ""
         while True:
             query = {"limit": self._limits.list_limit} | ({"continue": token} if token else {})
             page = await self._client.get_object(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
-            items += page.get("items") or ()
+            items += map(self._listener.kept, page.get("items") or ())
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
                 break
@@ -287,7 +290,11 @@ class Mirror:
 
     # --- as the listener of its reflectors ----------------------------------------------------------------------------
 
-    async def listed(self, namespace: str, items: list[Json]) -> None:
+    def kept(self, item: Json) -> Any:
+        """What the listener keeps of an item."""
+        return self._listener.kept(item)
+
+    async def listed(self, namespace: str, items: list[Any]) -> None:
         """Pass a full list on."""
         await self._listener.listed(namespace, items)
 

@@ -49,6 +49,9 @@ class _ScaledObjects:
         self._changed, self._trouble = changed, trouble
         self._known: dict[str, dict[str, Json]] = {}
 
+    def kept(self, item: Json) -> Json:
+        return item
+
     async def listed(self, namespace: str, items: list[Json]) -> None:
         scope = [namespace] if namespace else list(self._known)
         found: dict[str, dict[str, Json]] = {name: {} for name in scope}

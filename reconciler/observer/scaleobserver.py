@@ -218,6 +218,9 @@ class _Parents:
         self._watcher, self._state, self._session = watcher, state, session
         self._derived = (group, kind) in DERIVED_KINDS
 
+    def kept(self, item: Json) -> Json:
+        return item
+
     async def listed(self, namespace: str, items: list[Json]) -> None:
         listed = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
         for item in items:

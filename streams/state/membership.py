@@ -2,15 +2,12 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from sys import intern
-
-import msgspec
-from msgspec import structs
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.pods import Container, Pod
+from schemas.podsharing import shape_of, shared_shape
 from streams.hpa.observation import NO_PODS, PodRow, TargetPods
 from streams.hpa.requests import ContainerRequests, PodTemplate
 
@@ -177,53 +174,11 @@ def canonical_selector(text: str) -> str | None:
         return None
 
 
-def shared(pod: Pod) -> Pod:
-    """Give an equal pod that has in common with others what pods of one workload have in common: memory."""
-    containers, init_containers, pod_requests, overhead = _shared_shape(_shape(pod))
-    return structs.replace(
-        pod,
-        labels=_shared_labels(_ENCODER.encode(pod.labels)),
-        containers=containers,
-        init_containers=init_containers,
-        pod_requests=pod_requests,
-        overhead=overhead,
-        phase=intern(pod.phase),
-        ready=None if pod.ready is None else intern(pod.ready),
-        owner=_same(pod.owner),
-    )
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_LABELS = msgspec.msgpack.Decoder(dict[str, str])
-_Shape = tuple[list[Container], list[Container], dict[str, str] | None, dict[str, str]]
-_SHAPE = msgspec.msgpack.Decoder(_Shape)
-
-
-def _shape(pod: Pod) -> bytes:
-    return _ENCODER.encode((pod.containers, pod.init_containers, pod.pod_requests, pod.overhead))
-
-
-@lru_cache(maxsize=8192)
-def _shared_labels(labels: bytes) -> dict[str, str]:
-    return _LABELS.decode(labels)
-
-
-@lru_cache(maxsize=8192)
-def _shared_shape(shape: bytes) -> _Shape:
-    known: _Shape = _SHAPE.decode(shape)
-    return known
-
-
-@lru_cache(maxsize=8192)
-def _same(text: str) -> str:
-    return text
-
-
 def pod_row(pod: Pod) -> PodRow:
     """Compile a pod into the form that calculations use."""
     return PodRow(
         pod.name,
-        _template(_shape(pod)),
+        _template(shape_of(pod)),
         pod.phase,
         pod.start,
         pod.ready,
@@ -235,7 +190,7 @@ def pod_row(pod: Pod) -> PodRow:
 @lru_cache(maxsize=8192)
 def _template(shape: bytes) -> PodTemplate:
     """Share one template among the pods of one shape."""
-    containers, init_containers, pod_requests, overhead = _shared_shape(shape)
+    containers, init_containers, pod_requests, overhead = shared_shape(shape)
     return PodTemplate(
         [_container(each) for each in containers],
         [_container(each) for each in init_containers],

@@ -12,11 +12,12 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.metricqueries import is_root_scoped
 from schemas.pods import Pod, PodList
+from schemas.podsharing import shared
 from schemas.samples import AnswerIdentity
 from schemas.scales import Target
 from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.logrecords import asked
-from streams.state.membership import Membership, canonical_selector, shared
+from streams.state.membership import Membership, canonical_selector
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,

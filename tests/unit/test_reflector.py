@@ -68,6 +68,9 @@ class Heard:
         self.problems: dict[str, str] = {}
         self.rights: tuple[str, ...] = ()
 
+    def kept(self, item: Json) -> Json:
+        return item
+
     async def listed(self, namespace: str, items: list[Json]) -> None:
         self.lists.append(namespace)
 
