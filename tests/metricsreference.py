@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
+from fleethpa.cli.common.breakerpart import BreakerMetrics
 from fleethpa.cli.common.schedulerpart import SchedulerMetrics
 from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
 from reconciler.router.routerprocess import RouterMetrics
@@ -40,6 +41,7 @@ def page() -> str:
         "Observer": list(_rows(_attributes(ObserverMetrics(CollectorRegistry())))),
         "Reconciler": list(_rows(_attributes(ReconcilerMetrics(CollectorRegistry())))),
         "Router": list(_rows(_attributes(RouterMetrics(CollectorRegistry())))),
+        "Breaker": list(_rows(_attributes(BreakerMetrics(CollectorRegistry())))),
         "Scheduler": list(_rows(_attributes(SchedulerMetrics(CollectorRegistry())))),
     }
     return HEAD + "".join(_section(title, rows) for title, rows in sections.items())

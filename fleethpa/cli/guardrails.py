@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-import yaml
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
 from fleethpa.cli.common.filters import closed_window
+from fleethpa.cli.common.guardrailfiles import read_guardrails, usable_guardrails
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.cli.output.words import counted
-from schemas.guardrails import Guardrails, problems
+from schemas.guardrails import Guardrails
 from streams.analysis.guardrails import EventReader, GuardedEvent, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
 
@@ -39,7 +39,7 @@ def guardrails() -> None:
 @command_options()
 def lint(session: Session, /, file: Path) -> int:
     """Check a file of rules without a cluster; exit 1 if something is wrong."""
-    rules, found = _read(file)
+    rules, found = read_guardrails(file)
     for problem in found:
         session.out(f"{file}: {problem}")
     if rules is not None and not found:
@@ -58,9 +58,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 
     Only enforced HPAs count. What came after a trip is the recorded past, in which nothing was held.
     """
-    rules, found = _read(file)
-    if rules is None or found:
-        raise usage(f"{file} cannot be used", cause="; ".join(found), next_step=f"fleethpa guardrails lint {file}")
+    rules = usable_guardrails(file)
     begin_ms, end_ms = closed_window(since, until, session.now_ms())
     events, read = session.run(_events(session, begin_ms, end_ms))
     trips = run_guardrails(rules.rules, events)
@@ -70,25 +68,6 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
     session.out("\n".join(_page(rules, trips)))
     session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
     return OK
-
-
-def _read(file: Path) -> tuple[Guardrails | None, list[str]]:
-    """Read a file of rules and say what is wrong with it.
-
-    Raises:
-        CommandError: there is no such file, or it is not YAML (exit 2).
-    """
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"{file} cannot be read", cause=str(error)) from error
-    except yaml.YAMLError as error:
-        raise usage(f"{file} is not YAML", cause=str(error)) from error
-    try:
-        rules = msgspec.convert(document, Guardrails)
-    except msgspec.ValidationError as error:
-        return None, [str(error)]
-    return rules, problems(rules)
 
 
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:

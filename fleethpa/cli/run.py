@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 
 import click
 
+from fleethpa.cli.common.breakerpart import BreakerConfig
+from fleethpa.cli.common.breakerpart import run_breaker as start_breaker
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, usage
+from fleethpa.cli.common.guardrailfiles import usable_guardrails
 from fleethpa.cli.common.parts import announce, member_clusters, run_together
 from fleethpa.cli.common.schedulerpart import SchedulerConfig
 from fleethpa.cli.common.schedulerpart import run_scheduler as start_scheduler
@@ -85,7 +88,7 @@ def _found(function: Callable[..., R]) -> Callable[..., R]:
 
 @click.group(cls=SuggestingGroup)
 def run() -> None:
-    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, or all."""
+    """Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all."""
     # The command line does not collect garbage, for commands that answer once; these processes run for months.
     gc.enable()
 
@@ -176,6 +179,17 @@ def run_router(session: Session, /, **options: Any) -> int:
 def run_scheduler(session: Session, /, **options: Any) -> int:
     """Change the specs of central HPAs at the times of their schedules (`fleethpa schedule`)."""
     return _run(session, options["log_level"], {"scheduler": scheduler_part(session, **options)})
+
+
+@run.command("breaker")
+@click.option(
+    "-f", "--filename", "file", required=True, metavar="FILE", type=click.Path(path_type=Path), help="The guardrails."
+)
+@_common
+@command_options()
+def run_breaker(session: Session, /, **options: Any) -> int:
+    """Follow the decisions and report when a guardrail trips (`fleethpa guardrails`). It changes nothing."""
+    return _run(session, options["log_level"], {"breaker": breaker_part(session, **options)})
 
 
 @run.command("decider")
@@ -367,6 +381,17 @@ def scheduler_part(session: Session, /, **options: Any) -> Any:
         config=session.config, every_s=every_ms / 1000, web_port=options["web_port"], web_host=options["web_host"]
     )
     return lambda stop: start_scheduler(config, stop, announce("scheduler"))
+
+
+def breaker_part(session: Session, /, **options: Any) -> Any:
+    """Make the breaker part."""
+    config = BreakerConfig(
+        config=session.config,
+        rules=usable_guardrails(options["file"]).rules,
+        web_port=options["web_port"],
+        web_host=options["web_host"],
+    )
+    return lambda stop: start_breaker(config, stop, announce("breaker"))
 
 
 def decider_part(session: Session, /, **options: Any) -> Any:

@@ -1,6 +1,8 @@
 """Guardrails: rules over removals, on events and on recorded decisions."""
 
+import asyncio
 import random
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,14 @@ import msgspec
 import pytest
 import yaml
 
+from fleethpa.cli.common.breakerpart import Breaker, BreakerConfig
+from fleethpa.cli.common.configuration import Config
 from schemas.guardrails import Guardrail, Guardrails, problems
 from streams.analysis.guardrails import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
+from streams.archive.layout import DECISIONS
+from streams.archive.segments import ArchivedRecord
 from tests.brakes_kit import World
+from tests.memorypast import MemoryPast
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 
@@ -166,3 +173,34 @@ def test_the_recorded_past(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert document["decisions"] == len(fleet.values)
     refused = run("guardrails", "test", "-f", written(window="3h"))
     assert (refused.exit_code, "fleethpa guardrails lint guardrails.yaml" in refused.stderr) == (2, True)
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+class _Arriving(MemoryPast):
+    """A past of which the last records arrive only now."""
+
+    def __init__(self, values: list[bytes], known: int) -> None:
+        records = [ArchivedRecord(offset, 0, b"", (), value) for offset, value in enumerate(values)]
+        super().__init__({(DECISIONS, 0): records[:known]})
+        self.coming = records
+
+    async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
+        for record in self.coming[positions[0] :]:
+            yield 0, record
+
+
+@pytest.mark.parametrize(("known", "tripped"), [(0, 1.0), (3, 1.0), (None, None)])
+def test_the_breaker_reports_what_trips_from_its_start_on(
+    known: int | None, tripped: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World("api", "web")
+    world.poll(0)
+    values = [made.value for made in world.log.decisions]
+    rule = Guardrail(name="wave", removed_percent=80, least_removed=1)
+    breaker = Breaker(BreakerConfig(config=Config(), rules=[rule], clock=lambda: world.log.now_ms))
+    asyncio.run(breaker.follow(_Arriving(values, len(values) if known is None else known)))
+    sample = breaker.health.registry.get_sample_value("fleethpa_breaker_trips_total", {"rule": "wave", "cluster": "eu"})
+    assert sample == tripped
+    assert ("fleethpa pause -C eu --scale-in --for 15m" in caplog.text) == bool(tripped)
