@@ -17,7 +17,7 @@ from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.standin.effective import frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, PROOF_MS, Judge
-from reconciler.standin.objects import GENERATION_LABEL, LEASE
+from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION
 from schemas.decisions import Decision, InputPosition
 from schemas.hands import HandsChanged
 from schemas.kubernetes.gotimes import rfc3339_seconds
@@ -405,5 +405,23 @@ def test_nothing_is_done_under_a_newer_protocol() -> None:
         await world.run(60)
         assert (world.cluster.objects[LEASE], world.cluster.hpas()) == (before, [])
         assert world.cluster.hub_writes == written
+
+    asyncio.run(story())
+
+
+def test_a_hub_that_flaps_must_show_life_for_longer() -> None:
+    world = World(4, 0.0)
+
+    async def story() -> None:
+        await _through_a_loss(world)
+        assert world.cluster.objects[LEASE]["metadata"]["annotations"][PROOF_ANNOTATION] == str(PROOF_MS)
+        world.is_hub_alive = False
+        await world.run(60)
+        assert world.cluster.objects[LEASE]["metadata"]["annotations"][PROOF_ANNOTATION] == str(2 * PROOF_MS)
+        world.is_hub_alive = True
+        await world.run(PROOF_MS // 1000 + 30)
+        assert world.holder == "stand-in"
+        await world.run(PROOF_MS // 1000 + 30)
+        assert world.holder == HUB
 
     asyncio.run(story())
