@@ -6,8 +6,10 @@ here it is carried out. An error of a request is noted, and the next look begins
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec import structs
 
 from reconciler.agent.agentprocess import AgentTerm
 from reconciler.agent.clusterstore import ClusterStore
@@ -42,6 +44,7 @@ from schemas.decisions import Decision, ShortDecision
 from schemas.hands import HandsChanged, LeftNative
 from schemas.kubernetes.jsontypes import Json
 from schemas.outcomes import Outcome
+from schemas.settings import SettingsSet
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class Surroundings(NamedTuple):
         cluster, hub: the cluster's name, and the holder of the Lease while the hub is in charge.
         now_ms: the brokers' time.
         is_frozen: whether the cluster is frozen.
+        has_no_native: whether the settings say that no native HPA controller runs: then none can stand in.
         publish: reports a change of hands; returns once the brokers have it.
         note: shows a trouble; None: there is none.
     """
@@ -77,6 +81,7 @@ class Surroundings(NamedTuple):
     knowledge: KnowledgeFold
     now_ms: Callable[[], int]
     is_frozen: Callable[[], bool]
+    has_no_native: Callable[[], bool]
     publish: Callable[[HandsChanged], Awaitable[None]]
     note: Callable[[str, str | None], None]
 
@@ -185,6 +190,8 @@ class StandIn:
         self._listed_s = self._clock_s()
 
     def _kept(self) -> dict[HpaKey, KeptSpec]:
+        if self._around.has_no_native():
+            return {}
         knowledge = self._around.knowledge
         hpas = knowledge.hpas if knowledge.is_complete else None
         assert self._keeper is not None
@@ -198,7 +205,10 @@ class StandIn:
         """Do what the protocol says; gives the troubles."""
         now_ms = self._around.now_ms()
         wanted = {key: spec_hash(effective_spec(each, now_ms)) for key, each in kept.items() if each.floor is None}
-        seen = Seen(self._lease, tuple(native_seen(each) for each in self._natives.values()))
+        natives = tuple(native_seen(each) for each in self._natives.values())
+        if self._around.has_no_native():  # nobody would ever confirm that one has ended
+            natives = tuple(structs.replace(native, is_ended=native.is_closed) for native in natives)
+        seen = Seen(self._lease, natives)
         steps = agent_steps(seen, judged, hub=self._around.hub, wanted=wanted, remembered=self._remembered)
         hands = [step for step in steps if isinstance(step, (CreateLease, SetHolder, Renew))]
         others = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))][:PER_LOOK]
@@ -348,12 +358,19 @@ def stand_in_of(term: AgentTerm) -> StandIn:
         knowledge=term.knowledge,
         now_ms=term.now_ms,
         is_frozen=lambda: term.settings.guards(name).frozen,
+        has_no_native=lambda: _native_controller(term.knowledge.settings) == "absent",
         publish=publish,
         note=term.health.note,
     )
     grace = grace_ms(term.settings.sync_period_ms(name, config.sync_period_ms))
     store = ClusterStore(term.client, config.home, config.namespaces, grace)
     return StandIn(around, store, Judge(grace_ms=grace, stagger_ms=stagger_ms(name)))
+
+
+def _native_controller(settings: Iterable[SettingsSet]) -> str:
+    """What the settings say of the native controller; those of the cluster come after those of all clusters."""
+    known = [entry.settings.native_controller for entry in settings if entry.settings.native_controller is not None]
+    return known[-1] if known else "unknown"
 
 
 def _left(native: Json) -> LeftNative:

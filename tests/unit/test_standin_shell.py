@@ -233,7 +233,7 @@ class World:
         self.random = random.Random(seed)
         self.cluster = FakeCluster(self.random, trouble)
         self.cluster.fence.append((0.0, None))
-        self.is_hub_alive = True
+        self.is_hub_alive, self.has_no_native = True, False
         self.changes: list[HandsChanged] = []
         self.agents = {name: self._agent(name) for name in ("a", "b")}
         self.seq = 0
@@ -252,6 +252,7 @@ class World:
             knowledge=knowledge,
             now_ms=lambda: BEGIN_MS + int(self.cluster.now_s * 1000),
             is_frozen=lambda: False,
+            has_no_native=lambda: self.has_no_native,
             publish=publish,
             note=lambda name, trouble: None,
         )
@@ -405,6 +406,39 @@ def test_nothing_is_done_under_a_newer_protocol() -> None:
         await world.run(60)
         assert (world.cluster.objects[LEASE], world.cluster.hpas()) == (before, [])
         assert world.cluster.hub_writes == written
+
+    asyncio.run(story())
+
+
+def test_where_no_native_controller_runs_nothing_is_handed_over() -> None:
+    world = World(5, 0.0)
+    world.has_no_native = True
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(90)
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+
+    asyncio.run(story())
+
+
+def test_a_hand_back_ends_though_the_native_controller_was_switched_off_meanwhile() -> None:
+    world = World(6, 0.0)
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        assert world.cluster.hpas()
+        world.cluster.native_writing = False
+        world.cluster.native_controller = lambda: None  # type: ignore[method-assign]
+        world.is_hub_alive = True
+        await world.run(150)
+        assert world.cluster.hpas()  # nobody knows that none runs: a write of it may still come
+        world.has_no_native = True
+        await world.run(200)
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
 
     asyncio.run(story())
 
