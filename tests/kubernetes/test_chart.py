@@ -26,6 +26,7 @@ EVERYTHING: Final = (
     "kafka.clientCertificateSecret=client",
     "strimzi.topics=true",
     "strimzi.users=true",
+    "scheduler.enabled=true",
     "archive.claim=archive",
     "archive.keySecret=audit",
     "page.allowedHosts={fleet.example.com}",
