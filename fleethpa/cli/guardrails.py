@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -12,21 +11,18 @@ import msgspec
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.guardrailfiles import read_guardrails, usable_guardrails
+from fleethpa.cli.common.progressline import progress
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.sources import jobs_for
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.cli.output.words import counted
 from schemas.guardrails import Guardrails
-from streams.analysis.guardrails import EventReader, GuardedEvent, Trip, run_guardrails
-from streams.archive.layout import DECISIONS
-
-if TYPE_CHECKING:
-    from streams.history.past import Past
-
-LAG_MS = 3_600_000
-"""The decider may publish a decision this much later than its log time."""
+from streams.analysis.guardedpast import GuardedTask, guarded_events, read_guarded
+from streams.analysis.guardrails import GuardedEvent, Trip, run_guardrails
+from streams.history.parallel import ReplayPool
 
 
 @click.group(cls=SuggestingGroup)
@@ -71,30 +67,16 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 
 
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
-    events: list[GuardedEvent] = []
-    read = 0
     async with session.past() as past:
-        for number in range(await past.partitions()):
-            found, count = await _events_of(past, number, begin_ms, end_ms)
-            events += found
-            read += count
-    return events, read
-
-
-async def _events_of(past: Past, number: int, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
-    reader, events, read = EventReader(), list[GuardedEvent](), 0
-    first = await past.offset_at(DECISIONS, number, begin_ms)
-    async with aclosing(past.records(DECISIONS, number, first)) as records:
-        async for record in records:
-            if record.timestamp_ms > end_ms + LAG_MS:
-                break
-            read += 1
-            event = reader.take(record.value)
-            if event is not None and event.time_ms < end_ms:
-                # An HPA's size from before the window counts from its begin on.
-                removed = event.removed if event.time_ms >= begin_ms else 0
-                events.append(event._replace(time_ms=max(begin_ms, event.time_ms), removed=removed))
-    return events, read
+        count, jobs = await past.partitions(), jobs_for(past)
+        tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(count)]
+        if count == 1 or jobs == 1:
+            parts = [await guarded_events(task) for task in tasks]
+        else:
+            pool = ReplayPool(read_guarded, jobs)
+            async with progress(session, "reading", pool):
+                parts = [part async for part in pool.run(tasks)]
+    return [event for events, _ in parts for event in events], sum(read for _, read in parts)
 
 
 def _page(rules: Guardrails, trips: list[Trip]) -> list[str]:

@@ -1,0 +1,50 @@
+"""The events that guardrails look at, read from the recorded decisions of one log partition."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from streams.analysis.guardrails import EventReader, GuardedEvent
+from streams.archive.layout import DECISIONS
+from streams.history.parallel import told
+from streams.history.past import Past
+
+LAG_MS = 3_600_000
+"""The decider may publish a decision this much later than its log time."""
+_BREATH = 5_000
+
+
+@dataclass(frozen=True)
+class GuardedTask:
+    """One partition to read: from log time `begin_ms` to before `end_ms`."""
+
+    past: Past
+    partition: int
+    begin_ms: int
+    end_ms: int
+
+
+def read_guarded(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
+    """Read the events of a partition in a process of its own; give them and the number of decisions read."""
+    return asyncio.run(guarded_events(task))
+
+
+async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
+    """Read the events of a partition; give them and the number of decisions read.
+
+    An HPA's size from before the window counts from its begin on.
+    """
+    reader, events, read = EventReader(), list[GuardedEvent](), 0
+    first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
+    async with aclosing(task.past.records(DECISIONS, task.partition, first)) as records:
+        async for record in records:
+            if record.timestamp_ms > task.end_ms + LAG_MS:
+                break
+            read += 1
+            if read % _BREATH == 0:
+                told(0, _BREATH)
+            event = reader.take(record.value)
+            if event is not None and event.time_ms < task.end_ms:
+                removed = event.removed if event.time_ms >= task.begin_ms else 0
+                events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+    return events, read
