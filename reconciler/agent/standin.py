@@ -53,6 +53,8 @@ RENEW_EVERY_S = 8.0
 LIST_EVERY_S = 30.0
 """How often native HPAs are looked for while the hub is in charge, when there should be none."""
 SAVE_EVERY_S = 5.0
+KEEP_EVERY_S = 5.0
+"""How often it is worked out what is to be kept: in a large cluster that takes a while."""
 FRESH_MS = 20_000
 """A decision that is older shows nothing about the hub."""
 LOOK_COUNTS_S = 10.0
@@ -97,6 +99,9 @@ class StandIn:
         self._early: list[Decision] = []
         self._saved: dict[HpaKey, KeptSpec] = {}
         self._saved_at_s = -SAVE_EVERY_S
+        self._kept: dict[HpaKey, KeptSpec] = {}
+        self._wanted: dict[HpaKey, str] = {}
+        self._kept_at_s = -KEEP_EVERY_S
         self._tried: dict[HpaKey, KeptSpec] = {}
         self._refused: dict[HpaKey, str] = {}
         self._failing: set[tuple[str, str]] = set()
@@ -162,7 +167,7 @@ class StandIn:
             self._around.note("stand-in", f"the cluster cannot be read: {error}")
             return
         self._read_s = begun_s
-        kept = self._kept()
+        kept = self._work_out()
         self._judge.expect({each.partition for each in kept.values()})
         judged = self._judge.look(_ms(begun_s), self._lease, is_ok=True, proof_ms=self._proof_ms())
         troubles = [*await self._carry_out(kept, judged), *await self._keep(kept)]
@@ -189,7 +194,17 @@ class StandIn:
         self._natives = await self._store.natives()
         self._listed_s = self._clock_s()
 
-    def _kept(self) -> dict[HpaKey, KeptSpec]:
+    def _work_out(self) -> dict[HpaKey, KeptSpec]:
+        """What is to be kept, and the specs that native HPAs are to have now."""
+        if self._clock_s() - self._kept_at_s >= KEEP_EVERY_S:
+            self._kept_at_s, now_ms = self._clock_s(), self._around.now_ms()
+            self._kept = self._to_keep()
+            native = {key: each for key, each in self._kept.items() if each.floor is None}
+            is_needed = is_stand_in(self._lease)
+            self._wanted = {key: spec_hash(effective_spec(each, now_ms)) for key, each in native.items() if is_needed}
+        return self._kept
+
+    def _to_keep(self) -> dict[HpaKey, KeptSpec]:
         if self._around.has_no_native():
             return {}
         knowledge = self._around.knowledge
@@ -203,13 +218,11 @@ class StandIn:
 
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
         """Do what the protocol says; gives the troubles."""
-        now_ms = self._around.now_ms()
-        wanted = {key: spec_hash(effective_spec(each, now_ms)) for key, each in kept.items() if each.floor is None}
         natives = tuple(native_seen(each) for each in self._natives.values())
         if self._around.has_no_native():  # nobody would ever confirm that one has ended
             natives = tuple(structs.replace(native, is_ended=native.is_closed) for native in natives)
         seen = Seen(self._lease, natives)
-        steps = agent_steps(seen, judged, hub=self._around.hub, wanted=wanted, remembered=self._remembered)
+        steps = agent_steps(seen, judged, hub=self._around.hub, wanted=self._wanted, remembered=self._remembered)
         hands = [step for step in steps if isinstance(step, (CreateLease, SetHolder, Renew))]
         others = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))][:PER_LOOK]
         limit = asyncio.Semaphore(AT_ONCE)
