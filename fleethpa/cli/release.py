@@ -44,6 +44,7 @@ from fleethpa.cli.common.handover import (
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
 from fleethpa.cli.output.words import counted
+from reconciler.core.objectbodies import STAND_IN_LABEL
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
@@ -222,6 +223,12 @@ def _conflict(
     view: HpaView, native: Json | None, drivers: Mapping[tuple[str, str, str, str], list[HpaId]]
 ) -> CommandError | None:
     """What another native HPA has against it."""
+    if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
+        return CommandError(
+            f"{view.id}: the stand-in of cluster {view.id.cluster} scales it now",
+            cause="The agent deletes its own native HPA as soon as it hears of fleethpa again.",
+            next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again",
+        )
     others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
     if others:
         return CommandError(

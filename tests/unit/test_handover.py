@@ -14,6 +14,7 @@ from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.handover import Place, parse_place
 from fleethpa.cli.common.writer import Fate, SentRecord
 from reconciler.clusters.clustererrors import ApiError
+from reconciler.core.objectbodies import STAND_IN_LABEL
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerList, AutoscalerSet, Command
 from schemas.entries import WHOLE_PARTITION_KEY, Body
@@ -497,6 +498,16 @@ def test_an_agent_that_says_nothing_is_named(cluster: Cluster) -> None:
     assert released.exit_code == 3
     assert "the agent of cluster east has not reported the native HPA east/shop/api" in released.stderr
     assert (set(cluster.real), cluster.writing()) == (set(), {"api"})
+
+
+@pytest.mark.parametrize("verb", ["adopt", "release"])
+def test_what_the_stand_in_keeps_is_neither_adopted_nor_released(cluster: Cluster, verb: str) -> None:
+    cluster.add_central("web")
+    kept = hpa("web")
+    kept["metadata"] |= {"uid": "uid-9", "labels": {STAND_IN_LABEL: "true"}}
+    cluster.real["web"] = kept
+    result = cluster.run(verb, "east")
+    assert (set(cluster.real), cluster.central(), cluster.effects) == ({"web"}, {"web"}, 0), result.output
 
 
 # --- back and forth ---------------------------------------------------------------------------------------------------
