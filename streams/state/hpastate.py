@@ -30,6 +30,7 @@ class Hpa:
         "awaits",
         "deadline",
         "dirty",
+        "fresh_spec",
         "headers",
         "id",
         "key",
@@ -65,6 +66,8 @@ class Hpa:
         self.polled = False
         """`awaits` are questions."""
         self.autoscaler: Autoscaler | None = None
+        self.fresh_spec: dict[str, Any] | None = None
+        """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
         self.reference: dict[str, str] = {}
         """`spec.scaleTargetRef`."""
         self.target: TargetName = _NO_TARGET
@@ -74,7 +77,7 @@ class Hpa:
 
     def _compile(self, hpa: dict[str, Any]) -> None:
         compiled = compile_autoscaler(hpa)
-        self.autoscaler, self.reference = compiled, hpa["spec"]["scaleTargetRef"]
+        self.autoscaler, self.reference, self.fresh_spec = compiled, hpa["spec"]["scaleTargetRef"], hpa["spec"]
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
 
     @property

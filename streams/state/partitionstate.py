@@ -112,7 +112,9 @@ class State:
         else:
             scale = namespace.scales.get(hpa.target)
             selector = scale.selector if scale is not None else ""
-            hpa.queries = plan(hpa.autoscaler, hpa.spec, selector, self.settings(hpa.id.cluster).sources)
+            spec = hpa.spec if hpa.fresh_spec is None else hpa.fresh_spec
+            hpa.fresh_spec = None
+            hpa.queries = plan(hpa.autoscaler, spec, selector, self.settings(hpa.id.cluster).sources)
             watched = frozenset(query.key for query in hpa.queries if query.key is not None)
         questions = {query.query for query in hpa.queries if query.query is not None}
         hpa.polled = bool(questions)
