@@ -96,7 +96,7 @@ class AgentTerm:
             self._metrics,
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=self.now_ms,
-            forbids=self.forbids,
+            forbids=lambda cluster: self.forbids(),
         )
         self.observer = self._observer(observer_metrics)
 

@@ -70,7 +70,7 @@ class WriterLimits:
     request_timeout_s: float
 
 
-def always() -> str:
+def always(cluster: str) -> str:
     """Allow every write: the empty text means that nothing forbids it."""
     return ""
 
@@ -94,7 +94,8 @@ class ClusterWriters:
     """Keeps the newest wanted write of each target and carries it out, with one `_ClusterWorker` for each cluster.
 
     Args:
-        forbids: called before each write; returns why nothing may be written now, or an empty text.
+        forbids: called with the cluster before each write; returns why nothing may be written there now, or an empty
+            text.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class ClusterWriters:
         *,
         limits: WriterLimits,
         clock: Clock,
-        forbids: Callable[[], str] = always,
+        forbids: Callable[[str], str] = always,
     ) -> None:
         self._books, self._settings, self._metrics = books, settings, metrics
         self._limits, self._clock, self._forbids = limits, clock, forbids
@@ -137,14 +138,16 @@ class ClusterWriters:
             metrics=self._metrics,
             clock=self._clock,
             timeout_s=self._limits.request_timeout_s,
-            forbids=self._forbids,
+            forbids=lambda: self._forbids(client.name),
         )
         status_writer = StatusWriter(client, metrics=self._metrics, clock=self._clock)
         writes: WorkerPool[str, WantedWrite] = WorkerPool(
             self._carrying(actuator), workers=self._limits.workers, limit=self._limits.queue
         )
         status_writes: WorkerPool[tuple[str, str], StatusWrite] = WorkerPool(
-            self._writing_status(status_writer), workers=max(1, self._limits.workers // 2), limit=self._limits.queue
+            self._writing_status(status_writer, client.name),
+            workers=max(1, self._limits.workers // 2),
+            limit=self._limits.queue,
         )
         self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
         return [group.create_task(writes.run()), group.create_task(status_writes.run())]
@@ -164,9 +167,9 @@ class ClusterWriters:
 
         return carry_out
 
-    def _writing_status(self, status_writer: StatusWriter) -> Callable[[StatusWrite], Awaitable[None]]:
+    def _writing_status(self, status_writer: StatusWriter, cluster: str) -> Callable[[StatusWrite], Awaitable[None]]:
         async def write(status_write: StatusWrite) -> None:
-            if not self._forbids():
+            if not self._forbids(cluster):
                 await status_writer.write(status_write)
             self._status_done(status_write)
 

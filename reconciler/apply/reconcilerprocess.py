@@ -27,7 +27,9 @@ from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
-from runtime.settingsfollower import follow_settings
+from runtime.settingsfollower import follow_entries, follow_settings
+from schemas.agentregistry import AgentRegistry
+from schemas.agents import AgentSet
 from schemas.decisions import Decision, ShortDecision
 from schemas.outcomes import Outcome
 from schemas.scales import Serving
@@ -75,7 +77,9 @@ class Reconciler:
             self._metrics,
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=config.clock,
+            forbids=self._forbids,
         )
+        self._agents = AgentRegistry()
         self._settings_known = asyncio.Event()
         self._ended = asyncio.Event()
         self._reading = asyncio.Event()
@@ -160,11 +164,28 @@ class Reconciler:
     # --- settings -----------------------------------------------------------------------------------------------------
 
     async def _follow_settings(self) -> None:
-        def caught_up() -> None:
-            self.health.ready("settings")
-            self._settings_known.set()
+        unknown = {"settings", "agents"}
 
-        await follow_settings(self._config.kafka, lambda entry, _: self._settings.apply(entry), caught_up)
+        def caught_up(what: str) -> None:
+            unknown.discard(what)
+            if not unknown:
+                self.health.ready("settings")
+                self._settings_known.set()
+
+        kafka = self._config.kafka
+        await asyncio.gather(
+            follow_settings(kafka, lambda entry, _: self._settings.apply(entry), lambda: caught_up("settings")),
+            follow_entries(kafka, AgentSet, lambda entry, _: self._registered(entry), lambda: caught_up("agents")),
+        )
+
+    def _registered(self, entry: AgentSet) -> None:
+        self._agents.apply(entry)
+
+    def _forbids(self, cluster: str) -> str:
+        """An agent alone writes to its cluster: it knows who is in charge there."""
+        if self._agents.present(cluster) is None:
+            return ""
+        return f"cluster {cluster} has an agent, which alone writes there"
 
     async def _until_settings_known(self, stop: asyncio.Event) -> None:
         # A frozen cluster must be known as frozen before the first write.

@@ -19,6 +19,7 @@ from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, MetricDecision
@@ -271,21 +272,31 @@ async def test_a_wish_past_its_time_to_live_is_stale(app: App) -> None:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+async def until_ends_as(app: App, result: str) -> Outcome:
+    """Decide again until a write ends as `result`: settings are followed beside decisions."""
+    while (told := await app.ends(wants=3 if app.replicas != 3 else 4)).result != result:
+        await app.made.topics.read()
+    return told
+
+
 async def test_a_frozen_cluster_is_not_written_to_until_it_thaws(app: App) -> None:
-    async def until_ends_as(result: str) -> Outcome:
-        while (told := await app.ends(wants=3 if app.replicas != 3 else 4)).result != result:
-            await app.made.topics.read()
-        return told
-
-    await _set(app.made, ClusterSettings(frozen=True))
-    told = await until_ends_as("refused")  # settings are followed beside decisions
-    await _set(app.made, ClusterSettings(frozen=False))
+    await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(frozen=True)))
+    told = await until_ends_as(app, "refused")
+    await _set(app.made, SettingsSet(cluster="east", settings=ClusterSettings(frozen=False)))
     assert told.error == "cluster east is frozen"
-    await until_ends_as("applied")
+    await until_ends_as(app, "applied")
 
 
-async def _set(made: Rig, settings: ClusterSettings) -> None:
-    record = PublicRecord(v=1, entries=[SettingsSet(cluster="east", settings=settings)], time=1)
+async def test_a_cluster_with_an_agent_is_the_agents_to_write(app: App) -> None:
+    await _set(app.made, AgentSet(cluster="east", incarnation=1))
+    told = await until_ends_as(app, "refused")
+    await _set(app.made, AgentSet(cluster="east", incarnation=1, left=True))
+    assert told.error == "cluster east has an agent, which alone writes there"
+    await until_ends_as(app, "applied")
+
+
+async def _set(made: Rig, entry: SettingsSet | AgentSet) -> None:
+    record = PublicRecord(v=1, entries=[entry], time=1)
     producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
     await producer.start()
     await producer.send_and_wait(SETTINGS, encode(record), key=b"*", partition=0)
