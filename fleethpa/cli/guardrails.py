@@ -21,7 +21,7 @@ from fleethpa.cli.output.times import rfc3339
 from fleethpa.cli.output.words import counted
 from schemas.guardrails import Guardrails
 from streams.analysis.guardedpast import GuardedTask, guarded_events, read_guarded
-from streams.analysis.guardrails import GuardedEvent, Trip, run_guardrails
+from streams.analysis.guardrailruns import GuardedEvent, Trip, run_guardrails
 from streams.history.parallel import ReplayPool
 
 

@@ -14,7 +14,7 @@ from fleethpa.cli.common.finding import chosen
 from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.foresight import Present, concerns
 from fleethpa.cli.common.schedules import (
-    Schedule,
+    ReplicaSchedule,
     made,
     next_change_ms,
     rule_at,
@@ -91,14 +91,14 @@ def delete(session: Session, /, selection: Selection, **written: Any) -> int:
     return session.run(_change(session, selection, write, written))
 
 
-def _otherwise(view: HpaView, before: Schedule) -> Json:
+def _otherwise(view: HpaView, before: ReplicaSchedule) -> Json:
     """The spec that holds when no rule does."""
-    without = Schedule(time_zone="UTC", rules=[], otherwise=before.otherwise)
+    without = ReplicaSchedule(time_zone="UTC", rules=[], otherwise=before.otherwise)
     return spec_at(view.hpa, without, 0)
 
 
 def _record(
-    session: Session, view: HpaView, new: Schedule | None, spec: Json, words: str, reason: str
+    session: Session, view: HpaView, new: ReplicaSchedule | None, spec: Json, words: str, reason: str
 ) -> PlannedRecord:
     hpa = with_schedule(view.hpa, new, spec)
     body = AutoscalerSet(hpa=hpa, origin="central", author=session.config.author, reason=reason)
@@ -144,7 +144,7 @@ async def _change(session: Session, selection: Selection, write: Any, written: d
 @dataclass(frozen=True)
 class _Row:
     view: HpaView
-    schedule: Schedule | None
+    schedule: ReplicaSchedule | None
     problem: str
     rule: str
     next_ms: int | None

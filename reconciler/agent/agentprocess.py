@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 from reconciler.agent.agentconfig import LEASE, AgentConfig
+from reconciler.agent.agentpublisher import AgentPublisher
 from reconciler.agent.election import Election, boot_s
 from reconciler.agent.orders import OrderReader
-from reconciler.agent.outlet import AgentOutlet
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
@@ -65,7 +65,7 @@ class AgentTerm:
     """One term of leadership: the observer session and the writers of this cluster.
 
     For companions: `client` asks the cluster, `generation` is higher than that of any earlier term, `knowledge` holds
-    settings and central HPAs, `outlet.publish` reports, `now_ms` is the brokers' time.
+    settings and central HPAs, `publisher.publish` reports, `now_ms` is the brokers' time.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AgentTerm:
         self.knowledge, self.settings, self.time = KnowledgeFold(), GuardSettings(), BrokerTime()
         self._metrics, observer_metrics = metrics
         self.session = SessionName(f"agent-{client.name}", self.generation)
-        self.outlet = AgentOutlet(
+        self.publisher = AgentPublisher(
             config.kafka, self.topics.reports, observer_metrics, self.time, self.now_ms, self._note_kafka
         )
         self._companions: list[Companion] = []
@@ -115,7 +115,7 @@ class AgentTerm:
         return ClusterObserver(
             self.client,
             observing,
-            self.outlet,
+            self.publisher,
             metrics,
             session=self.session,
             sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
@@ -168,7 +168,7 @@ class AgentTerm:
             now_ms=self.now_ms,
         )
         async with asyncio.TaskGroup() as group:
-            writing = group.create_task(self.outlet.run())
+            writing = group.create_task(self.publisher.run())
             work: list[Any] = [self.observer.run(), self._observe_central(), self._beat()]
             work += [reader.run(self.config.kafka), *(each.run() for each in self._companions)]
             tasks = [group.create_task(each) for each in work]
@@ -184,7 +184,7 @@ class AgentTerm:
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await self.observer.farewell()
-                await self.outlet.drained()
+                await self.publisher.drained()
         except TimeoutError:
             log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
 
@@ -223,7 +223,7 @@ class AgentTerm:
             if (reason := self.forbids()) and self.election.leads:
                 problems = {self.client.name: reason} | problems
             body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
-            await self.outlet.put(SCALES, "", "", [body])
+            await self.publisher.put(SCALES, "", "", [body])
             await asyncio.sleep(self.config.heartbeat_ms / 1000)
 
     # --- what the writers ask -----------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class AgentTerm:
         """Report an outcome before all else that waits."""
         for companion in self._companions:
             companion.wrote(decision, ended)
-        await self.outlet.publish(decision.cluster, decision.namespace, ended)
+        await self.publisher.publish(decision.cluster, decision.namespace, ended)
 
 
 CompanionOf = Callable[[AgentTerm], Companion]

@@ -363,7 +363,7 @@ def stand_in_of(term: AgentTerm) -> StandIn:
     config, name = term.config, term.client.name
 
     async def publish(change: HandsChanged) -> None:
-        await term.outlet.publish("", "", change)
+        await term.publisher.publish("", "", change)
 
     around = Surroundings(
         cluster=name,

@@ -54,7 +54,7 @@ class ClusterObserver:
         self,
         client: ClusterClient,
         config: ObserverConfig,
-        outlet: ReportPublisher,
+        reports: ReportPublisher,
         metrics: ObserverMetrics,
         *,
         session: SessionName,
@@ -70,7 +70,7 @@ class ClusterObserver:
         """The newest write of a native controller that this cluster shows."""
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
         self._native_news = native_news
-        self._client, self._config, self._outlet, self._metrics = client, config, outlet, metrics
+        self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note, self._sight = ClusterState(self._troubles), note, Sight()
@@ -161,7 +161,7 @@ class ClusterObserver:
         if hpa is None and native is not None:
             # Behind a central one of its name it was known as a rival only: tell it whole.
             body = self._set(namespace, native)
-            await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
+            await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
 
     async def _hpas_listed(self, scope: str, items: list[Json]) -> None:
@@ -189,7 +189,7 @@ class ClusterObserver:
             self._note_manager(item["metadata"])
             self._native_wrote(native_status_write(item))
             body = self._set(namespace, known[name])
-        await self._outlet.put(AUTOSCALERS, self.name, namespace, [body])
+        await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
         if known.get(name, {}).get("spec") != before:  # not at each status, of which there are four a minute
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
@@ -222,7 +222,7 @@ class ClusterObserver:
         lists = chunks.autoscaler_lists(
             list(state.hpas.values()), list(state.rivals.values()), self._list_id(), self.session, state.managers
         )
-        await self._outlet.put(AUTOSCALERS, self.name, namespace, list(lists))
+        await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 
     async def _rivals_changed(self, namespace: str, rivals: dict[str, Json]) -> None:
         state = self._state.namespace(namespace)
@@ -249,12 +249,12 @@ class ClusterObserver:
                 return
             body = PodSet(pod=pod, session=self.session)
         if self._reports_pods(namespace):
-            await self._outlet.put(PODS, self.name, namespace, [body])
+            await self._reports.put(PODS, self.name, namespace, [body])
 
     async def _send_pods(self, namespace: str) -> None:
         if self._reports_pods(namespace) and self._state.pods_known(namespace):
             pods = list(self._state.namespace(namespace).pods.values())
-            await self._outlet.put(
+            await self._reports.put(
                 PODS, self.name, namespace, list(chunks.pod_lists(pods, self._list_id(), self.session))
             )
 
@@ -268,7 +268,7 @@ class ClusterObserver:
     # --- scales -------------------------------------------------------------------------------------------------------
 
     async def _tell_scale(self, namespace: str, scale: ScaleSet) -> None:
-        await self._outlet.put(SCALES, self.name, namespace, [scale])
+        await self._reports.put(SCALES, self.name, namespace, [scale])
         if scale.error is None and (namespace, scale.target, scale.selector) not in self._asked_for:
             # Its metrics have never been asked for: a new HPA is not to wait for its phase.
             self._asked_for.add((namespace, scale.target, scale.selector))
@@ -294,7 +294,7 @@ class ClusterObserver:
             problems={watch: problem.text for watch, problem in problems.items()},
             reasons={watch: problem.reason for watch, problem in problems.items()},
         )
-        await self._outlet.put(SCALES, self.name, namespace, [beat])
+        await self._reports.put(SCALES, self.name, namespace, [beat])
         await self._scales.check(namespace)
 
     async def resend_all(self) -> None:
@@ -309,8 +309,8 @@ class ClusterObserver:
     async def farewell(self) -> None:
         """Tell that this session watches nothing any more, so that another one is followed at once."""
         for namespace in self._state.active():
-            await self._outlet.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
-        await self._outlet.put(SCALES, "", "", [self._cluster_report(stopped=True)])
+            await self._reports.put(SCALES, self.name, namespace, [Heartbeat(session=self.session)])
+        await self._reports.put(SCALES, "", "", [self._cluster_report(stopped=True)])
 
     async def _resend(self, namespace: str) -> None:
         """Publish everything again: to repair losses, and as the beginning of a session that took over."""
@@ -334,12 +334,12 @@ class ClusterObserver:
         self._answers += 1
         records = chunks.answer_records(found, f"{self.session}-{self._answers}")
         bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]
-        await self._outlet.put(SAMPLES, self.name, namespace, bodies)
+        await self._reports.put(SAMPLES, self.name, namespace, bodies)
 
     async def _report(self) -> None:
         """Report on the whole cluster: at each heartbeat, and when a trouble begins or ends."""
         while True:
-            await self._outlet.put(SCALES, "", "", [self._cluster_report()])
+            await self._reports.put(SCALES, "", "", [self._cluster_report()])
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._config.heartbeat_ms / 1000):
                     await self._report_due.wait()

@@ -65,42 +65,42 @@ class Observer:
             await self._observe(Publisher(producer), stop)
 
     async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
-        outlet = RecordPublisher(publisher, self._metrics, self._config.clock)
+        reports = RecordPublisher(publisher, self._metrics, self._config.clock)
         finder = ClusterFinder(self._config.sources, self.health.note)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                tasks = [group.create_task(outlet.run()), group.create_task(self._follow_settings())]
+                tasks = [group.create_task(reports.run()), group.create_task(self._follow_settings())]
                 tasks += [group.create_task(self._watch_native(publisher)), group.create_task(self._follow_others())]
                 tasks.append(group.create_task(self._follow_central(publisher)))
 
                 async def changed(members: Members) -> None:
-                    await self._adjust(members, outlet, publisher)
+                    await self._adjust(members, reports, publisher)
 
                 await changed(finder.members())
                 tasks.append(group.create_task(finder.run(changed)))
                 await stop.wait()
                 for task in [*tasks, *(task for each in self._observed.values() for task in each.tasks)]:
                     task.cancel()
-            await outlet.flush()
+            await reports.flush()
             for observer in self._clusters.values():
                 await observer.farewell()
-            await outlet.flush()
+            await reports.flush()
         finally:
             for each in self._observed.values():
                 await each.client.close()
 
     # --- clusters that come and go ------------------------------------------------------------------------------------
 
-    async def _adjust(self, members: Members, outlet: RecordPublisher, publisher: Publisher) -> None:
+    async def _adjust(self, members: Members, reports: RecordPublisher, publisher: Publisher) -> None:
         """Observe exactly these clusters from now on. What is observed already notices nothing."""
         before = set(self._observed)
         for name in before - members.keys():
-            await self._leave(name, outlet)
+            await self._leave(name, reports)
         for name, member in members.items():
             observed = self._observed.get(name)
             if observed is None:
-                observed = self._join(member, outlet, publisher)
+                observed = self._join(member, reports, publisher)
             elif observed.member.config != member.config:
                 log.info("a cluster is reached in another way", extra={"cluster": name, "origin": member.origin})
                 observed.client.reconfigure(member.config)
@@ -109,9 +109,9 @@ class Observer:
         if before != set(self._observed):
             self._other_clusters.set()
 
-    def _join(self, member: Member, outlet: RecordPublisher, publisher: Publisher) -> _Observed:
+    def _join(self, member: Member, reports: RecordPublisher, publisher: Publisher) -> _Observed:
         client = ClusterClient(member.config)
-        observer = self._observer(client, outlet)
+        observer = self._observer(client, reports)
         tasks = [self._group.create_task(observer.run())]
         if self._config.prove_native_absent:
             tasks.append(self._group.create_task(self._prove(client, observer, publisher)))
@@ -120,7 +120,7 @@ class Observer:
             log.info("a cluster joins", extra={"cluster": client.name, "origin": member.origin})
         return observed
 
-    async def _leave(self, name: str, outlet: RecordPublisher) -> None:
+    async def _leave(self, name: str, reports: RecordPublisher) -> None:
         """Observe a cluster no more, and say so: its HPAs keep their replicas."""
         observed, observer = self._observed.pop(name), self._clusters.pop(name)
         log.info("a cluster leaves", extra={"cluster": name, "origin": observed.member.origin})
@@ -129,19 +129,19 @@ class Observer:
         await asyncio.gather(*observed.tasks, return_exceptions=True)
         observer.note_membership(f"{observed.member.origin} no longer names it")
         await observer.farewell()
-        await outlet.flush()
+        await reports.flush()
         await observed.client.close()
         self.health.forget(f"{name}/")
         self._metrics.forget(name)
 
-    def _observer(self, client: ClusterClient, outlet: RecordPublisher) -> ClusterObserver:
+    def _observer(self, client: ClusterClient, reports: RecordPublisher) -> ClusterObserver:
         def sync_period_ms() -> int:
             return self._settings.sync_period_ms(client.name, self._config.sync_period_ms)
 
         observer = ClusterObserver(
             client,
             self._config,
-            outlet,
+            reports,
             self._metrics,
             session=self._session,
             sync_period_ms=sync_period_ms,

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from streams.analysis.guardrails import EventReader, GuardedEvent
+from streams.analysis.guardrailruns import EventReader, GuardedEvent
 from streams.archive.layout import DECISIONS
 from streams.history.parallel import told
 from streams.history.past import Past

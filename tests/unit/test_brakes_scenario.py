@@ -4,7 +4,7 @@ import pytest
 
 from schemas.guardrails import Guardrail
 from schemas.samples import Answers
-from streams.analysis.guardrails import EventReader, GuardedEvent, run_guardrails
+from streams.analysis.guardrailruns import EventReader, GuardedEvent, run_guardrails
 from tests.brakes_kit import MINUTE, SECOND, World
 from tests.partition_kit import START_MS, cpu_answer
 

@@ -13,7 +13,7 @@ import yaml
 from fleethpa.cli.common.breakerpart import Breaker, BreakerConfig
 from fleethpa.cli.common.configuration import Config
 from schemas.guardrails import Guardrail, Guardrails, problems
-from streams.analysis.guardrails import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
+from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
 from tests.brakes_kit import World

@@ -22,7 +22,7 @@ from fleethpa.cli.common.sources import open_past
 from runtime.healthserver import PartHealth
 from schemas.codec import WireError
 from schemas.guardrails import Guardrail
-from streams.analysis.guardrails import EventReader, GuardedEvent, GuardrailRun, Trip
+from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchiveError
 from streams.history.past import Past

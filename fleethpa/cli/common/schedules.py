@@ -35,7 +35,7 @@ _WEEK_MINUTES: Final = 7 * 1440
 _MINUTE_MS: Final = 60_000
 
 
-class Schedule(Struct, frozen=True, kw_only=True, rename="camel"):
+class ReplicaSchedule(Struct, frozen=True, kw_only=True, rename="camel"):
     """What an HPA carries. `rules`: as they were written; the last one that holds wins. `otherwise`: the values of all
     fields that rules set, for when no rule holds.
     """
@@ -62,7 +62,7 @@ class Schedule(Struct, frozen=True, kw_only=True, rename="camel"):
         return [parse_rule(text, "rule") for text in self.rules]
 
 
-def schedule_of(hpa: Json) -> Schedule | None:
+def schedule_of(hpa: Json) -> ReplicaSchedule | None:
     """The schedule that an HPA carries; None: it has none.
 
     Raises:
@@ -72,7 +72,7 @@ def schedule_of(hpa: Json) -> Schedule | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Schedule)
+        return msgspec.json.decode(text, type=ReplicaSchedule)
     except msgspec.MsgspecError as error:
         metadata = hpa["metadata"]
         raise usage(
@@ -82,7 +82,7 @@ def schedule_of(hpa: Json) -> Schedule | None:
         ) from error
 
 
-def made(hpa: Json, rules: Sequence[str], time_zone: str) -> Schedule:
+def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
     """A schedule for an HPA; what it has now holds when no rule does. Every rule is tried on its spec.
 
     Raises:
@@ -92,13 +92,13 @@ def made(hpa: Json, rules: Sequence[str], time_zone: str) -> Schedule:
     parsed = [parse_rule(text, "--rule") for text in rules]
     fields = dict.fromkeys(split(setting, "--rule")[0] for rule in parsed for setting in rule.settings)
     otherwise = [setting_of(hpa["spec"], field, "--rule") for field in fields]
-    found = Schedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
+    found = ReplicaSchedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
     for rule in parsed:
         checked(hpa, changed_spec(hpa["spec"], (*otherwise, *rule.settings)), f"--rule {rule.text!r}")
     return found
 
 
-def rule_at(schedule: Schedule, now_ms: int) -> WeeklyRule | None:
+def rule_at(schedule: ReplicaSchedule, now_ms: int) -> WeeklyRule | None:
     """The rule that holds at a moment; None: none does."""
     local = datetime.fromtimestamp(now_ms // 1000, UTC).astimezone(schedule.zone)
     found = None
@@ -108,7 +108,7 @@ def rule_at(schedule: Schedule, now_ms: int) -> WeeklyRule | None:
     return found
 
 
-def next_change_ms(schedule: Schedule, now_ms: int) -> int | None:
+def next_change_ms(schedule: ReplicaSchedule, now_ms: int) -> int | None:
     """When another rule holds, to the minute; None: not within a week."""
     begin_ms = now_ms // _MINUTE_MS * _MINUTE_MS
     now = rule_at(schedule, now_ms)
@@ -122,7 +122,7 @@ def next_change_ms(schedule: Schedule, now_ms: int) -> int | None:
     return None
 
 
-def spec_at(hpa: Json, schedule: Schedule, now_ms: int) -> Json:
+def spec_at(hpa: Json, schedule: ReplicaSchedule, now_ms: int) -> Json:
     """The spec that an HPA has at a moment: fields that no rule sets are as they are.
 
     Raises:
@@ -133,7 +133,7 @@ def spec_at(hpa: Json, schedule: Schedule, now_ms: int) -> Json:
     return checked(hpa, changed_spec(hpa["spec"], settings), f"schedule of {hpa['metadata']['name']}")
 
 
-def with_schedule(hpa: Json, schedule: Schedule | None, spec: Json) -> Json:
+def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Json:
     """The object to publish: the HPA with another spec, and with a schedule or without."""
     old = hpa["metadata"]
     annotations = {name: value for name, value in (old.get("annotations") or {}).items() if name != ANNOTATION}

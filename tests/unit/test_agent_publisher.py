@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
 from aiokafka.structs import RecordMetadata, TopicPartition
 from prometheus_client import CollectorRegistry
 
-from reconciler.agent import outlet as module
-from reconciler.agent.outlet import AgentOutlet
+from reconciler.agent import agentpublisher as module
+from reconciler.agent.agentpublisher import AgentPublisher
 from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.core.brokertime import BrokerTime
 from schemas.codec import decode
@@ -56,12 +56,14 @@ class Broker:
 
 
 @asynccontextmanager
-async def outlet(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[AgentOutlet, list[str]]]:
+async def publishing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[AgentPublisher, list[str]]]:
     monkeypatch.setattr(module, "strict_producer", lambda *_, **__: broker)
     monkeypatch.setattr(module, "RECONNECT_S", 0.0)
     notes: list[str] = []
     metrics, time = ObserverMetrics(CollectorRegistry()), BrokerTime()
-    made = AgentOutlet(KafkaSettings(), TOPIC, metrics, time, lambda: 1_000, notes.append)
+    made = AgentPublisher(KafkaSettings(), TOPIC, metrics, time, lambda: 1_000, notes.append)
     made.time = time  # type: ignore[attr-defined]
     running = asyncio.create_task(made.run())
     try:
@@ -80,7 +82,7 @@ async def test_outcomes_and_heartbeats_overtake_observations_which_keep_their_or
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker()
-    async with outlet(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as (out, _):
         await out.put("fleethpa.pods", "east", "shop", pods(*range(40)))
         await out.put("fleethpa.scales", "east", "shop", [Heartbeat(session="s@1")])
         await out.publish("east", "shop", DONE)
@@ -94,7 +96,7 @@ async def test_while_the_brokers_are_away_nothing_is_lost_and_of_signs_of_life_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker(KafkaTimeoutError(), KafkaConnectionError("away"), KafkaTimeoutError())
-    async with outlet(broker, monkeypatch) as (out, notes):
+    async with publishing(broker, monkeypatch) as (out, notes):
         for number in range(3):
             await out.put("fleethpa.scales", "east", "shop", [Heartbeat(session=f"s@{number}")])
             await out.put("fleethpa.pods", "east", "shop", pods(number))
@@ -108,7 +110,7 @@ async def test_while_the_brokers_are_away_nothing_is_lost_and_of_signs_of_life_t
 async def test_the_brokers_time_is_learnt_from_append_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for append_ms, known in ((None, False), (5_000_000, True)):
         broker = Broker(append_ms=append_ms)
-        async with outlet(broker, monkeypatch) as (out, _):
+        async with publishing(broker, monkeypatch) as (out, _):
             await out.publish("east", "shop", DONE)
             now_ms = out.time.now_ms(module.boot_s())  # type: ignore[attr-defined]
             assert (now_ms is not None) is known
@@ -118,7 +120,7 @@ async def test_who_waits_for_an_outcome_to_be_written_is_let_go_when_the_term_en
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = Broker(*[KafkaTimeoutError()] * 10_000)
-    async with outlet(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as (out, _):
         waiting = asyncio.create_task(out.publish("east", "shop", DONE))
         while len(broker.errors) == 10_000:
             await asyncio.sleep(0)
@@ -131,7 +133,7 @@ async def test_who_waits_for_an_outcome_to_be_written_is_let_go_when_the_term_en
 async def test_more_observations_than_may_wait_hold_up_who_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_LIMIT", 10)
     broker = Broker(*[KafkaTimeoutError()] * 5)
-    async with outlet(broker, monkeypatch) as (out, _):
+    async with publishing(broker, monkeypatch) as (out, _):
         await out.put("fleethpa.pods", "east", "shop", pods(*range(10)))
         second = asyncio.create_task(out.put("fleethpa.pods", "east", "shop", pods(10)))
         await asyncio.sleep(0)

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 LINGER_S = 0.02
 WAITING_LIMIT = 20_000
-"""Entries that may wait; above it the watches wait, too, until Kafka takes them again."""
+"""Entries that may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 AT_ONCE = 16
-"""Records of observations that are sent before it is looked whether something urgent has come."""
+"""Records of observations that are sent between two checks for something urgent."""
 RECONNECT_S = 2.0
 REQUEST_TIMEOUT_MS = 10_000
 STOP_S = 2.0
@@ -44,14 +44,14 @@ Where = tuple[str, str]
 """Cluster and namespace of a record."""
 
 
-class AgentOutlet:
+class AgentPublisher:
     """Takes bodies and writes them soon after. Each record that is acknowledged tells the brokers' time.
 
     Where the brokers are away, what waits is written once they are back: outcomes and observations all of them, of the
     signs of life the newest of a kind.
 
     Args:
-        note: is told why nothing can be written; empty: it can.
+        note: called with why nothing can be written; an empty text once it can.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class AgentOutlet:
         self._producer: AIOKafkaProducer | None = None
         self._outcomes: deque[tuple[Where, Body, asyncio.Future[None]]] = deque()
         self._signs: dict[tuple[Where, type], Body] = {}
-        self._lanes: dict[Where, list[Body]] = {}
+        self._batches: dict[Where, list[Body]] = {}
         self._waiting = 0
         self._said_ms = 0
         self._is_over = False
@@ -88,7 +88,7 @@ class AgentOutlet:
         if not observed:
             return
         await self._has_room.wait()
-        self._lanes.setdefault(where, []).extend(observed)
+        self._batches.setdefault(where, []).extend(observed)
         self._waiting += len(observed)
         self._came()
         if self._waiting >= WAITING_LIMIT:
@@ -119,7 +119,7 @@ class AgentOutlet:
                 self._arrived.clear()
                 if not self._outcomes:
                     await asyncio.sleep(LINGER_S)  # batching, not synchronisation: what comes now shares a record
-                while self._outcomes or self._signs or self._lanes:
+                while self._outcomes or self._signs or self._batches:
                     await (self._write_urgent() if self._outcomes or self._signs else self._write_observations())
                 self._idle.set()
         finally:
@@ -149,12 +149,12 @@ class AgentOutlet:
 
     async def _write_observations(self) -> None:
         records: list[tuple[Where, list[Body]]] = []
-        for where in list(self._lanes):
-            parts = list(split(self._lanes.pop(where)))
+        for where in list(self._batches):
+            parts = list(split(self._batches.pop(where)))
             fitting = parts[: AT_ONCE - len(records)]
             records += [(where, part) for part in fitting]
             if rest := [body for part in parts[len(fitting) :] for body in part]:
-                self._lanes = {where: rest} | self._lanes
+                self._batches = {where: rest} | self._batches
             if len(records) == AT_ONCE:
                 break
         await self._send(records)
