@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from streams.history.past import Past
 
 _BAR: Final = 20
-SMALL: Final = 2_000
-"""Evaluations up to which a search is over before a process for it has started."""
+SMALL: Final = 10_000
+"""Evaluations, of all HPAs together, up to which searches are over before processes for them have started."""
 
 
 class TuneFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ async def _findings(
                     # What is sent to a core is let go here; the key says that it was read.
                     task = _Task(part[hpa], asked.objective, asked.within)
                     part[hpa] = Condensed(hpa)
-                    alone = len(wanted) == 1 or len(task.recorded) <= SMALL
+                    alone = len(wanted) == 1 or len(wanted) * len(task.recorded) <= SMALL
                     running.add(loop.run_in_executor(None if alone else pool, found_for, task))
         for next_one in asyncio.as_completed(running):
             yield await next_one

@@ -39,15 +39,16 @@ def _section(tuned: Tuned) -> str:
         return f"{head}<p>No proposal: {escape(tuned.refused)}</p>\n</section>\n"
     proposal = manifest(tuned)
     said = (
-        f"<p>Proposed:</p>{items(differing(found))}<pre>{escape(to_yaml(proposal))}</pre>\n"
+        f"<p>Proposed:</p>{items(differing(found))}"
         if proposal is not None
         else f"<p>No change proposed: {escape(found.why)}</p>\n"
     )
+    whole = "" if proposal is None else f"<p>The manifest:</p>\n<pre>{escape(to_yaml(proposal))}</pre>\n"
     return (
         f"{head}<p>{rfc3339(found.since_ms)} … {rfc3339(found.until_ms)}, {found.evaluations:,} evaluations; "
         f"chosen until {rfc3339(found.split_ms)}, scored from there. "
         f"Overload is counted beyond {escape(found.capacity)}.</p>\n"
-        f"{said}{items(found.bounds)}{table(_rows(found))}\n{curve(found)}\n</section>\n"
+        f"{said}{items(found.bounds)}{table(_rows(found))}\n{curve(found)}\n{whole}</section>\n"
     )
 
 
