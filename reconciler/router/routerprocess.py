@@ -49,7 +49,7 @@ RENEW_AFTER_MS = 30 * 86_400_000
 """A registration this old is repeated: records of settings expire after a year."""
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
-REQUEST_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 20_000
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
@@ -117,6 +117,7 @@ class Router:
         self._committed: dict[int, int] = {}
         self._owned: set[int] = set()
         self._partitions = 0
+        self._troubled: list[tuple[AgentSet, BaseException]] = []
         self._changed: dict[str, dict[tuple[str, str], CentralHpa]] = {}
         self._changed_settings: set[str] = set()
         self._changed_pauses: set[str] = set()
@@ -175,6 +176,7 @@ class Router:
             while not stop.is_set():
                 await self._copy()
             await self._producer.flush()
+            await self._check_troubled()
             await self._commit()
             for task in (*tasks, ending):
                 task.cancel()
@@ -260,6 +262,7 @@ class Router:
                     self._signs.copied(agent.cluster, partition.partition, self._config.clock())
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
+        await self._check_troubled()
         await self._commit()
 
     async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
@@ -305,12 +308,23 @@ class Router:
             self._metrics.copied.labels(agent.cluster, what).inc()
             self._metrics.copied_bytes.labels(agent.cluster).inc(size)
             return
-        # It is that cluster's trouble: its HPAs hold, and their writes end as failed.
         self._metrics.failed.labels(agent.cluster).inc()
         log.error("an agent's topic did not take a record", extra={"cluster": agent.cluster, "error": repr(error)})
-        if self._ready.get(agent.cluster) == agent:
-            del self._ready[agent.cluster]
-            self._agents_changed.set()
+        self._troubled.append((agent, error))
+
+    async def _check_troubled(self) -> None:
+        """Go on without an agent whose topic is gone, which is that cluster's trouble: its HPAs hold.
+
+        Raises:
+            BaseException: a topic that exists did not take a record: what is not committed is copied again.
+        """
+        while self._troubled:
+            agent, error = self._troubled.pop()
+            if await self._exists(agent.topics.orders):
+                raise error
+            if self._ready.get(agent.cluster) == agent:
+                del self._ready[agent.cluster]
+                self._agents_changed.set()
 
     async def _commit(self) -> None:
         offsets = {

@@ -35,7 +35,7 @@ MAX_TAKEN = 1_000
 """Records written in one go; bounds memory while behind."""
 METADATA_MAX_AGE_MS = 10_000
 """How soon a topic is found that was created after its agent was registered."""
-PAUSE_S = 1.0
+CHANGES_S = 0.2
 
 
 class _Held(NamedTuple):
@@ -80,9 +80,13 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         """Commit what is written and forget the rest: the next owner reads it."""
         async with self._lock:
             await self._commit()
-            self._held.clear()
-            self._read_to.clear()
-            self._written.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._held.clear()
+        self._read_to.clear()
+        self._written.clear()
+        self._unchecked.clear()
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         """Let the next cycle check the new partitions."""
@@ -101,12 +105,20 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         while not stop.is_set():
             if self._registry.agents():
                 await self._serve(stop)
+                await asyncio.sleep(CHANGES_S)  # batching, not synchronisation: changes that come together
             else:
                 await unless(stop, self._changed.wait())
                 self._changed.clear()
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        """Read while there are agents."""
+        """Read the topics of the agents that there are now, until others are registered.
+
+        A new set of topics is read by a new consumer: where the driver's consumer is subscribed anew while it fetches,
+        its fetching may end for good, with no more than a line in the log (aiokafka 0.14).
+        """
+        self._changed.clear()
+        topics = {agent.topics for agent in self._registry.agents()}
+        self._limits.forget(topics)
         consumer = AIOKafkaConsumer(
             **aiokafka_kwargs(self._config.kafka),
             group_id=AGENT_INGEST_GROUP,
@@ -120,12 +132,10 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
             fetch_max_wait_ms=100,
         )
         self._consumer = consumer
-        self._subscribe()
+        consumer.subscribe(sorted(each.reports for each in topics), listener=self)
         await consumer.start()
         try:
-            while not stop.is_set() and self._registry.agents():
-                if self._changed.is_set():
-                    self._subscribe()
+            while not stop.is_set() and not self._changed.is_set():
                 await unless(stop, self._read())
                 async with self._lock:
                     await self._cycle()
@@ -133,13 +143,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._commit()
         finally:
             await consumer.stop()
-
-    def _subscribe(self) -> None:
-        self._changed.clear()
-        topics = {agent.topics for agent in self._registry.agents()}
-        self._limits.forget(topics)
-        if topics:
-            self._consumer.subscribe(sorted(each.reports for each in topics), listener=self)
+            self._forget()
 
     async def _read(self) -> None:
         """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""

@@ -10,6 +10,7 @@ from schemas.agents import AgentSet, AgentTopics
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
+from schemas.hands import HandsChanged
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList
 from schemas.samples import Answers, Samples
@@ -122,6 +123,9 @@ def test_without_a_registration_of_the_topic_nothing_counts(body: Body) -> None:
         ),
         pytest.param(AutoscalerDeleted(name="web", origin="central"), "shop", "notAllowed", id="a central HPA's end"),
         pytest.param(Serving(session="r", clusters=["west"]), "", "otherCluster", id="serving another cluster"),
+        pytest.param(
+            HandsChanged(cluster="west", holder="stand-in", generation=9, time=1), "", "otherCluster", id="other hands"
+        ),
         pytest.param(
             Serving(session="r", clusters=["east"], problems={"west": "x"}), "", "otherCluster", id="its problems"
         ),
