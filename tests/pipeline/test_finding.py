@@ -10,7 +10,7 @@ from fleethpa.simulator.kubeconfig import kubeconfig
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from reconciler.apply.reconcilerconfig import ObserverConfig, ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
-from reconciler.clusters import finding
+from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
 from reconciler.observer.observerprocess import Observer
 from schemas.autoscalers import AutoscalerList
@@ -21,7 +21,7 @@ from tests.pipeline.cluster_rig import Rig, deployment, hpa, rig, running
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "LOOK_S", 0.1)
+    monkeypatch.setattr(clusterfinder, "LOOK_S", 0.1)
 
 
 def put(folder: Path, sim: SimulatedCluster) -> None:
