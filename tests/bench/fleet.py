@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from typing import Any
 
 import aiohttp
 import orjson
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from runtime.kafkaclients import running_producer
+from runtime.kafkaclients import reader, running_producer
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -35,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 PERIOD_S = 15
 PARTS = ("observer", "ingest", "decider", "reconciler")
 STORED = Path(__file__).with_name("fleet-baseline.json")
+MOST_RESTARTS = 3
 NOISE = 1.5
 """Ratios that are this much worse than the stored ones are told loudly."""
 
@@ -103,12 +107,16 @@ class FleetRun:
     def __init__(self, plan: Plan, folder: Path, stack: ExitStack) -> None:
         self.plan, self.folder, self.stack = plan, folder, stack
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.commands: dict[str, tuple[str, ...]] = {}
+        self.restarts: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Start everything; the fleet is not yet evaluated."""
         plan = self.plan
         self.address, broker = self.stack.enter_context(brokers(plan, self.folder))
         self.broker_pid = broker
+        if broker is not None:
+            await self._until_led()
         partitions = plan.partitions if broker is not None else 4
         fleet = ("--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods))
         self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
@@ -124,6 +132,18 @@ class FleetRun:
         self._run("reconciler", "fleethpa", "run", "reconciler", *reach, *clusters)
         self._run("observer", "fleethpa", "run", "observer", *reach, *clusters)
 
+    async def _until_led(self) -> None:
+        """Wait until every partition of a fresh broker has a leader that answers: producers give up after a while."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        await admin.start()
+        try:
+            described = await admin.describe_topics([topic.name for topic in topics.TOPICS])
+        finally:
+            await admin.close()
+        found = [TopicPartition(each["topic"], part["partition"]) for each in described for part in each["partitions"]]
+        async with asyncio.timeout(self.plan.start_s), reader(KafkaSettings(bootstrap_servers=self.address)) as asking:
+            await asking.end_offsets(found)
+
     async def _enforce(self) -> None:
         settings = ClusterSettings(default_mode="enforce", native_controller="absent")
         body = SettingsSet(cluster="*", settings=settings)
@@ -132,6 +152,7 @@ class FleetRun:
             await producer.send_and_wait(topics.SETTINGS, record, key=b"*", partition=0)
 
     def _run(self, name: str, *command: str) -> None:
+        self.commands[name] = command
         self.processes[name] = self.stack.enter_context(running(self.folder, name, *command))
 
     async def _line(self, name: str) -> str:
@@ -142,11 +163,19 @@ class FleetRun:
         return text.strip()
 
     def check(self) -> None:
-        """Fail if a process has ended."""
-        for name, process in self.processes.items():
-            if process.poll() is not None:
+        """Start a process again that has ended, as a supervisor does.
+
+        Raises:
+            RuntimeError: it has ended too often, or it is the fleet.
+        """
+        for name, process in list(self.processes.items()):
+            if process.poll() is None:
+                continue
+            self.restarts[name] += 1
+            if name == "fleet" or self.restarts[name] > MOST_RESTARTS:
                 said = (self.folder / name).read_text(errors="replace")[-2_000:]
                 raise RuntimeError(f"{name} ended with {process.returncode}:\n{said}")
+            self._run(name, *self.commands[name])
 
     async def ask(self, what: str) -> dict[str, Any]:
         """Ask the fleet."""
@@ -193,7 +222,8 @@ async def measure(plan: Plan) -> dict[str, Any]:
             await run.ask(f"step/{plan.step}")
             await asyncio.sleep(3 * PERIOD_S)
             stepped = await run.ask("stepped")
-    return report(plan, before, after, seen, took_s) | {"started_s": round(started_s, 1), "step": stepped}
+    more = {"started_s": round(started_s, 1), "step": stepped, "restarts": dict(run.restarts)}
+    return report(plan, before, after, seen, took_s) | more
 
 
 def report(
@@ -240,6 +270,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     for what in ("sample_to_decision_ms", "sample_to_write_ms"):
         count, *figures = found[what]
         yield f"  {what:<25} p50 / p99 / max {' / '.join(map(str, figures)) or '-'} of {count}"
+    if found["restarts"]:
+        yield f"  started again             {found['restarts']}: the machine was too slow for time-outs, or the broker"
     if found["step"]:
         count, *figures = found["step"]["last_write_ms"]
         yield (
