@@ -17,7 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from reconciler.standin.objects import LEASE
 from tests.kubernetes.binaries import built
+from tests.kubernetes.hub import HOME
 from tests.kubernetes.standin_rig import AGENTS, HUB_PARTS, Rig, standin_rig
 
 REPLICAS: Final = 4
@@ -177,7 +179,7 @@ def leader_killed_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
 def lease_deleted(rig: Rig, watch: Watch) -> Outcome:
     """Somebody deletes the Lease while the stand-in is in charge."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
-    rig.site.plane.kubectl("delete", "lease", "fleethpa-hub", "-n", "fleethpa-system")
+    rig.site.plane.kubectl("delete", "lease", LEASE, "-n", HOME)
     watch.until(lambda: rig.holder() == "stand-in", "the Lease is there again")
     return somebody, watch.handed_back(resumed(rig, *HUB_PARTS))
 
@@ -221,6 +223,9 @@ def run(name: str, rig: Rig) -> Result:
     rig.demand(REPLICAS)
     rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge", 300)
     rig.until_at(REPLICAS, 180)
+    # As if the hub had been in charge for long: else each run would have to prove life for twice as long as the last.
+    long_ago = json.dumps({"spec": {"acquireTime": "2026-01-01T00:00:00.000000Z"}})
+    rig.site.plane.kubectl("patch", "lease", LEASE, "-n", HOME, "--type", "merge", "-p", long_ago)
     watch = Watch(rig)
     somebody, back = FAULTS[name](rig, watch)
     rig.demand(REPLICAS)
