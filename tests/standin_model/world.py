@@ -71,8 +71,8 @@ class Actor(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A request. `before`: the Lease that is to be changed; `admitted`: the generation that the fence had when it let
-    the request in; -1: it has not arrived yet.
+    """A request. `before`: the Lease that is to be changed; `admitted`: which Lease (`_order_of`) the fence had seen
+    when it let the request in; -1: it has not arrived yet.
     """
 
     kind: str
@@ -394,7 +394,7 @@ def _late_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
         elif not _admits(rules, state.fence, sent):
             yield f"late {sent.kind} refused", rest
         else:
-            admitted = sent._replace(admitted=state.fence.generation if state.fence else 0)
+            admitted = sent._replace(admitted=_order_of(state.fence))
             yield f"late {sent.kind} admitted", rest._replace(late=(*rest.late, admitted))
 
 
@@ -421,7 +421,12 @@ def _may_settle(state: State, lease: Lease) -> bool:
     fence admitted is over.
     """
     has_fence_seen = state.fence in (lease, state.lease)
-    return has_fence_seen and not any(NOT_ADMITTED < sent.admitted < lease.generation for sent in state.late)
+    return has_fence_seen and not any(NOT_ADMITTED < sent.admitted < _order_of(lease) for sent in state.late)
+
+
+def _order_of(lease: Lease | None) -> int:
+    """A number that rises with each change of hands, also where a Lease that was created anew repeats a generation."""
+    return 0 if lease is None else lease.uid * 1_000 + lease.generation
 
 
 def _judged(state: State, rules: Rules, agent: Actor, *, is_stuck: bool = False) -> Judgement:
