@@ -50,6 +50,8 @@ RENEW_AFTER_MS = 30 * 86_400_000
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
 REQUEST_TIMEOUT_MS = 20_000
+COMMIT_EVERY_S = 1.0
+"""What was copied since is copied again after a crash, and passed over by the agents."""
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
@@ -115,6 +117,7 @@ class Router:
         """Cluster -> its agent, once its topic was found."""
         self._progress: dict[int, OffsetProgress] = {}
         self._committed: dict[int, int] = {}
+        self._committed_s = time.monotonic()
         self._owned: set[int] = set()
         self._partitions = 0
         self._troubled: list[tuple[AgentSet, BaseException]] = []
@@ -263,7 +266,8 @@ class Router:
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
         await self._check_troubled()
-        await self._commit()
+        if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:
+            await self._commit()
 
     async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
         def ended(_: object) -> None:
@@ -327,6 +331,7 @@ class Router:
                 self._agents_changed.set()
 
     async def _commit(self) -> None:
+        self._committed_s = time.monotonic()
         offsets = {
             TopicPartition(DECISIONS, number): progress.committable
             for number, progress in self._progress.items()
