@@ -10,6 +10,11 @@ from runtime.publicrecords import Publisher
 from schemas.entries import Body
 
 LINGER_S = 0.02
+AT_ONCE = 200
+"""Records that the driver has at once. Thousands of them, as at the start of a large cluster, would each wait their
+turn there for longer than a request may take.
+"""
+
 WAITING_LIMIT = 20_000
 """Entries that may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 
@@ -32,6 +37,7 @@ class RecordPublisher:
         self._batches: dict[Destination, list[Body]] = {}
         self._waiting = 0
         self._newest_ms = 0
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -63,7 +69,8 @@ class RecordPublisher:
     async def _write(self, destination: Destination, bodies: list[Body]) -> None:
         topic, cluster, namespace = destination
         for part in split(bodies):
-            await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
+            async with self._slots:
+                await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
             self._metrics.records.labels(topic).inc()
 
     def _now_ms(self) -> int:
