@@ -20,6 +20,7 @@ from streams.state.budget import BUCKET_MS
 from streams.state.logerrors import UnknownEngineError
 from streams.state.partition import Partition
 from tests.brakes_kit import ENGINE_2, MINUTE, SECOND, World, after, whole
+from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import (
     START_MS,
     Record,
@@ -336,3 +337,30 @@ def test_rows_do_not_keep_what_no_window_reaches() -> None:
         world.log.partition.checkpoint()
     entries = world.log.partition.state.hpas[HpaId("eu", "shop", "web")].row.budget
     assert world.log.now_ms - entries[2].time_ms <= 70 * MINUTE
+
+
+# --- several namespaces and clusters in one partition -----------------------------------------------------------------
+
+
+def fleet_log(seed: int, braking: ClusterSettings) -> list[Record]:
+    """Some namespaces of two clusters in one partition, under engine 2, enforced; no write has an outcome."""
+    enforced = msgspec.structs.replace(braking, default_mode="enforce", native_controller="absent")
+    fleet = Fleet(hpas=9, namespaces=4, clusters=2, minutes=2, seed=seed, churn=0.3, behavior=False, settings=enforced)
+    first = Record(0, START_MS - SECOND, encode(LogRecord(v=1, entries=[ENGINE_2])))
+    return [first, *(Record(offset + 1, time_ms, value) for offset, time_ms, value in partition_log(fleet))]
+
+
+@settings(max_examples=4)
+@given(seed=SEEDS, crashes=st.integers(0, 1_000_000), braking=BRAKING)
+def test_crashes_change_no_byte_where_a_budget_spans_namespaces(
+    seed: int, crashes: int, braking: ClusterSettings
+) -> None:
+    records = fleet_log(seed, msgspec.structs.replace(braking, partial_view=True))
+    expected = fold(records)[1]
+    assert Crashing(records, crashes).run() == expected
+
+
+def test_the_logs_of_several_namespaces_are_cut_by_the_clusters_budget() -> None:
+    braking = ClusterSettings(downscale_stabilization_ms=0, removal_budget="10%/3m", addition_budget="10%/3m")
+    values = [value for seed in range(4) for value in fold(fleet_log(seed, braking))[1]]
+    assert any(b'"of":"cluster ' in value for value in values)
