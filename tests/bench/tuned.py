@@ -153,11 +153,14 @@ class Later(Struct, frozen=True):
         return self.load.at(elapsed_s + self.from_s)
 
 
-def lived(workload: Workload, tried: dict[str, Any], from_s: float = 0) -> tuple[list[EvaluationInputs], Lived, Lived]:
+def lived(
+    workload: Workload, tried: dict[str, Any], from_s: float = 0, *, whole: bool = False
+) -> tuple[list[EvaluationInputs], Lived, Lived]:
     """Let a spec live through the load, from some second on; give what its evaluations saw before the part that nobody
     saw, what was on the part that tune checks on, and what was on the part that nobody saw.
 
-    It begins with the replicas that the target asks for, half an hour before `from_s`.
+    It begins with the replicas that the target asks for, half an hour before `from_s`. `whole`: with what evaluations
+    saw on that part, too.
     """
     checked, unseen = _Sums(), _Sums()
     seen_s = workload.seconds * FIRST_PART
@@ -183,7 +186,7 @@ def lived(workload: Workload, tried: dict[str, Any], from_s: float = 0) -> tuple
         replicas=replicas,
         step_s=step_s,
     )
-    return [each for each in inputs if each.now_ms < unseen_ms], checked.lived(step_s), unseen.lived(step_s)
+    return [each for each in inputs if whole or each.now_ms < unseen_ms], checked.lived(step_s), unseen.lived(step_s)
 
 
 def trial(workload: Workload, objective: Objective = "balanced") -> Trial:
