@@ -10,7 +10,7 @@ from runtime.publicrecords import Publisher
 from schemas.entries import Body
 
 LINGER_S = 0.02
-AT_ONCE = 200
+AT_ONCE = 64
 """Records that the driver has at once. Thousands of them, as at the start of a large cluster, would each wait their
 turn there for longer than a request may take.
 """
