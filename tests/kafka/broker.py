@@ -73,11 +73,30 @@ def fetch_jars() -> Path:
     if not (JARS / "complete").exists():
         JARS.mkdir(parents=True, exist_ok=True)
         (JARS / "pom.xml").write_text(POM)
-        plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-        command = ["mvn", "-q", "-B", plugin, "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
-        subprocess.run(command, cwd=JARS, check=True, timeout=600)
-        (JARS / "complete").touch()
+        _copy_dependencies(JARS)
     return libs
+
+
+def fetch_tools() -> Path:
+    """The folder with the jars of Kafka's command-line tools, filled from Maven Central the first time.
+
+    Raises:
+        subprocess.CalledProcessError: Maven could not fetch them; its output is on the terminal.
+    """
+    folder = JARS.with_name(f"kafka-tools-{KAFKA_VERSION}")
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pom.xml").write_text(POM.replace("kafka_2.13", "kafka-tools"))
+        _copy_dependencies(folder)
+    return folder / "libs"
+
+
+def _copy_dependencies(folder: Path) -> None:
+    """Fetch what the folder's pom.xml names into its `libs`."""
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+    command = ["mvn", "-q", "-B", plugin, "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'libs'}"]
+    subprocess.run(command, cwd=folder, check=True, timeout=600)
+    (folder / "complete").touch()
 
 
 def free_ports(count: int) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
+from tests.kubernetes.containers import Containers
 
 Json = dict[str, Any]
 Step = Callable[[Json], Awaitable[None]]
@@ -27,10 +28,15 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """Moves the pods of one cluster. `pods`: those that it knows, by namespace and name, as the API server has them."""
+    """Moves the pods of one cluster. `pods`: those that it knows, by namespace and name, as the API server has them.
 
-    def __init__(self, client: ClusterClient, ready_after_s: float = READY_AFTER_S) -> None:
-        self._client, self._ready_after_s = client, ready_after_s
+    `containers`: what really runs the pods of fleethpa; None: they are moved like all others, and nothing runs.
+    """
+
+    def __init__(
+        self, client: ClusterClient, ready_after_s: float = READY_AFTER_S, *, containers: Containers | None = None
+    ) -> None:
+        self._client, self._ready_after_s, self._containers = client, ready_after_s, containers
         self.pods: dict[tuple[str, str], Json] = {}
         self._moving: set[tuple[str, str]] = set()
 
@@ -94,12 +100,18 @@ class Node:
         pod["spec"]["nodeName"] = NAME
 
     async def _run_it(self, pod: Json) -> None:
+        if self._containers is not None and self._containers.runs(pod):
+            self._containers.begin(pod)
+            pod["status"]["phase"] = "Running"
+            return
         await asyncio.sleep(self._ready_after_s)
         status = running(pod, _now())
         await self._client.merge_patch(f"{_path(pod)}/status", {"status": status})
         pod["status"]["phase"] = "Running"
 
     async def _remove(self, pod: Json) -> None:
+        if self._containers is not None:
+            await self._containers.end(pod)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         await self._client.request("DELETE", _path(pod), body=body)
         self.pods.pop(_key(pod), None)

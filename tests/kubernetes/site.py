@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from tests.kafka.broker import free_ports
 from tests.kubernetes.backend import Backend
+from tests.kubernetes.containers import Containers
 from tests.kubernetes.controlplane import METRICS_GROUPS, ControlPlane, metrics_manifests
 from tests.kubernetes.node import NAME, Node
 from tests.kubernetes.widgets import operate
@@ -24,13 +25,18 @@ _SERVED_S: Final = 60.0
 
 
 class Site:
-    """A running cluster. `backend`: what its metrics APIs answer."""
+    """A running cluster. `backend`: what its metrics APIs answer; `containers`: what runs its pods of fleethpa."""
 
-    def __init__(self, name: str, folder: Path, binaries: Path, *, native: bool = True) -> None:
+    def __init__(
+        self, name: str, folder: Path, binaries: Path, *, native: bool = True, runs_fleethpa: bool = False
+    ) -> None:
         self.name = name
         self.plane = ControlPlane(name, folder, binaries, native=native)
         self._client = ClusterClient(ClusterConfig(name, str(self.plane.kubeconfig), name))
-        self.node = Node(self._client)
+        self.containers = (
+            Containers(self._client, folder / "pods", self.plane.cafile, self.plane.url) if runs_fleethpa else None
+        )
+        self.node = Node(self._client, containers=self.containers)
         self.backend = Backend(lambda: self.node.pods)
         self._selector = selectors.DefaultSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
@@ -76,6 +82,8 @@ class Site:
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.containers is not None:
+            await self.containers.close()
         await self._loop.shutdown_asyncgens()
         await self._client.close()
         # The other end is gone before the connections are: each then ends at once, and none is left to the collector.

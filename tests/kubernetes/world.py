@@ -80,7 +80,7 @@ def two_clusters(folder: Path, binaries: Path) -> Iterator[World]:
         central = stack.enter_context(Site("west", folder / "west", binaries, native=False))
         tokens = {site.name: folder / f"{site.name}.token" for site in (native, central)}
         for site in (native, central):
-            _furnish(site)
+            furnish(site)
         members = {tokens[site.name]: site for site in (native, central)}
         hub = stack.enter_context(Hub(folder / "hub", write_kubeconfig(folder / "kubeconfig", members)))
         for site in (native, central):
@@ -101,7 +101,7 @@ def rbac(*, enforce: bool) -> list[str]:
     return ["clusters", "rbac", "--for", WIDGETS, *(["--enforce"] if enforce else [])]
 
 
-def _furnish(site: Site) -> None:
+def furnish(site: Site) -> None:
     """Applications that run, and HPAs of every kind."""
     demand(site.backend, 100)
     site.plane.apply([namespace(), definition(WIDGETS, "Widget"), definition("scaledobjects.keda.sh", "ScaledObject")])
