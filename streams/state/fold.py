@@ -104,6 +104,11 @@ class EntryFold(Folding):
         namespace, position = self.namespace, self.position()
         for point in body.points:
             key, name = rates.series_key(point), rates.series_name(point)
+            if namespace.has_samples(name):
+                # Its sample may be newer than this record: whether this one counted then is not seen from it.
+                if namespace.took_sample(key, name):
+                    self.state.notify(namespace, key)
+                continue
             row = rates.fold_point(namespace.samples(key).get(name), point, position, self.now_ms)
             if row is None:
                 namespace.count_ignored("sample not newer than the one before, or older than an hour")

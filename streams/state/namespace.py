@@ -68,6 +68,7 @@ class Namespace:
         """The parts of which an answer in force is made."""
         self.series: dict[SeriesKey, dict[str, SampleRow]] = {}
         self.arrivals: dict[MetricKey, Arrival] = {}
+        self.taken: dict[int, list[tuple[int, SeriesKey]]] = {}
         self.pod_lists: list[ListProgress] = [ListProgress()]
         self.directory: dict[DirectoryKey, DirectoryEntry] = {}
         self.hpa_list = ListProgress()
@@ -215,8 +216,27 @@ class Namespace:
 
     def put_sample(self, key: SeriesKey, name: str, row: SampleRow) -> None:
         """Replace a pushed sample."""
-        if self._touch(self.part_of(name)):
-            self.series.setdefault(key, {})[name] = row
+        part = self.part_of(name)
+        if not self._touch(part):
+            return
+        self.series.setdefault(key, {})[name] = row
+        if len(self.applied) > SPLIT_PARTS:
+            taken = self.taken.setdefault(part, [])
+            if (self.offset, key) not in taken[-8:]:
+                taken.append((self.offset, key))
+
+    def has_samples(self, name: str) -> bool:
+        """Tell whether the part of a pod's samples already has the record that is being applied."""
+        return self.ahead and self.applied[self.part_of(name)] >= self.offset
+
+    def took_sample(self, key: SeriesKey, name: str) -> bool:
+        """Tell whether that part took a sample of this series from the record."""
+        return (self.offset, key) in self.taken.get(self.part_of(name), ())
+
+    def forget_taken(self, offset: int) -> None:
+        """Drop what no recovery can ask for: it begins after the log offset of the checkpoint before."""
+        for part in self.dirty & self.taken.keys():
+            self.taken[part] = [each for each in self.taken[part] if each[0] > offset]
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
@@ -370,6 +390,10 @@ class Namespace:
             if (row := made.get(self._part_of_arrival(question))) is not None:
                 row.arrivals.append((question, arrival))
 
+        for part, taken in self.taken.items():
+            if part in made:
+                made[part].taken = taken
+
     def _spread(self, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
         split: dict[int, dict[str, SampleRow]] = {}
         for name, sample in samples.items():
@@ -396,10 +420,12 @@ class Namespace:
     def load(self, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
         """Load stored rows: part -> (applied offset, row)."""
         parts = rows[0][1].parts if 0 in rows else 1
-        self.applied = [rows[part][0] if part in rows else NOTHING_APPLIED for part in range(parts)]
-        self.pod_lists = [rows[part][1].pod_list if part in rows else ListProgress() for part in range(parts)]
-        for part in sorted(set(rows) & set(range(parts))):
-            self._load_part(rows[part][1])
+        stored = [rows.get(stored_part(part, parts)) for part in range(parts)]
+        self.applied = [NOTHING_APPLIED if each is None else each[0] for each in stored]
+        self.pod_lists = [ListProgress() if each is None else each[1].pod_list for each in stored]
+        for each in stored:
+            if each is not None:
+                self._load_part(each[1])
         for query in list(self.answer_slots):
             self._settle(query)
 
@@ -428,6 +454,8 @@ class Namespace:
         for key, samples in row.samples:
             self.series.setdefault(key, {}).update(samples)
         self.arrivals.update(row.arrivals)
+        if row.taken:
+            self.taken[row.part] = row.taken
         if row.view is not None:
             self.view = row.view
         if row.part:
@@ -438,6 +466,15 @@ class Namespace:
         self.commands, self.ignored = row.commands, row.ignored
         for hpa, known in self.directory.items():
             self.by_target.setdefault(known.target, set()).add(hpa)
+
+
+def stored_part(part: int, parts: int) -> int:
+    """Give the number by which a part is stored.
+
+    While a namespace is split into many parts, a crash may leave some of these beside part 0 of the few that were
+    before, which then still counts. So no part of the few but the first shares its row with one of the many.
+    """
+    return PARTS if part and parts == SPLIT_PARTS else part
 
 
 def _spread_over(entity: str) -> int:

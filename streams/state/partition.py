@@ -20,7 +20,7 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.logrecords import FoldedRecord, read_record
-from streams.state.namespace import Namespace
+from streams.state.namespace import Namespace, stored_part
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
 from streams.state.rowcopies import applied_offset
@@ -221,7 +221,8 @@ class Partition:
         if row.clock_ms // WHOLE_EVERY_MS != row.checkpoint_ms // WHOLE_EVERY_MS:
             for namespace in self.state.namespaces.values():
                 if namespace.dirty:
-                    namespace.dirty = set(range(len(namespace.applied)))
+                    # A part that is ahead of the log, after a crash, says so until the log has caught up with it.
+                    namespace.dirty |= {at for at, applied in enumerate(namespace.applied) if applied <= row.offset}
         written = [*self._hpa_rows(), *self._namespace_rows()]
         for key, _ in written:
             row.manifest[key.decode()] = row.offset
@@ -245,19 +246,24 @@ class Partition:
             namespace = self.state.namespaces[key]
             if namespace.dirty:
                 self.state.tidy(namespace)
+                namespace.forget_taken(self.state.checkpoint_offset)
                 yield from self._rows_of(namespace)
 
     def _rows_of(self, namespace: Namespace) -> Iterator[tuple[bytes, bytes]]:
         offset, number = self.state.row.offset, self.state.row.number
-        if len(namespace.applied) < SPLIT_PARTS:
+        # All parts begin at the offset of the split: none may be ahead of it then.
+        may_split = max(namespace.applied) <= offset
+        if len(namespace.applied) < SPLIT_PARTS and may_split:
             namespace.split(SPLIT_PARTS)
         made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
-        if len(namespace.applied) == SPLIT_PARTS and any(len(value) > MAX_ROW_BYTES for _, value in made):
+        too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
+        if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
             namespace.split(PARTS)
             made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
         for part, value in made:
             namespace.applied[part] = offset
-            yield rows.namespace_row_key(number, namespace.cluster, namespace.name, part), value
+            stored = stored_part(part, len(namespace.applied))
+            yield rows.namespace_row_key(number, namespace.cluster, namespace.name, stored), value
         namespace.dirty = set()
 
 

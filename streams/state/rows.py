@@ -354,6 +354,10 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
     """The HPAs of the namespace."""
     arrivals: list[tuple[MetricKey, Arrival]] = []
     """When answers and samples came, by question or series; in every part."""
+    taken: list[tuple[int, SeriesKey]] = []
+    """Of a namespace of many parts: (log offset, series) of pushed samples that this part took since the checkpoint
+    before, in order. The series' arrival is in another part, which may be behind after a crash.
+    """
     view: ViewRow | None = None
     """In part 0 or, of a namespace of many parts, in part 1: the one that is written first, so that no part is ahead of
     it."""

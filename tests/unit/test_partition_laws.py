@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.entries import LogRecord
+from schemas.topics import MAX_ROW_BYTES
 from streams.state import decisionrecords as records
 from streams.state.partition import Partition
 from tests.central_kit import central_log
@@ -69,12 +70,17 @@ class Crashing:
         return Partition.restore(0, self.rows)
 
 
+@pytest.mark.parametrize("largest_row", [MAX_ROW_BYTES, 0], ids=["two rows a namespace", "64 rows a namespace"])
 @settings(max_examples=25)
 @given(seed=SEEDS, crashes=st.integers(0, 1_000_000))
-def test_crashes_inside_checkpoints_change_no_byte(seed: int, crashes: int) -> None:
+@example(seed=19, crashes=1)
+@example(seed=8, crashes=1)
+def test_crashes_inside_checkpoints_change_no_byte(largest_row: int, seed: int, crashes: int) -> None:
     log = disturbed_log(seed)
     expected = [decision.value for decision in log.decisions]
-    assert Crashing(log.records, crashes).run() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streams.state.partition.MAX_ROW_BYTES", largest_row)
+        assert Crashing(log.records, crashes).run() == expected
 
 
 @settings(max_examples=20)

@@ -594,7 +594,7 @@ def test_a_hole_in_the_log_stops_the_partition() -> None:
 def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     log, wanted = wanting()
     written = log.partition.checkpoint()
-    assert [key for key, _ in written] == [b"0|h/eu/shop/web", b"0|n/eu/shop#1", b"0|n/eu/shop#0", b"0|p"]
+    assert [key for key, _ in written] == [b"0|h/eu/shop/web", b"0|n/eu/shop#64", b"0|n/eu/shop#0", b"0|p"]
     hpa, pods, namespace, partition = (decode_row(key, value) for key, value in written)
     assert isinstance(hpa, HpaRow)
     assert isinstance(pods, NamespaceRow)
@@ -605,7 +605,7 @@ def test_rows_are_written_layer_by_layer_and_say_what_they_hold() -> None:
     assert hpa.hpa_object()["spec"]["maxReplicas"] == 10
     assert sorted(pods.pods) == ["web-0", "web-1"]
     assert [len(row.answers) for row in (pods, namespace)] == [0, 1]
-    assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#1": 2}
+    assert partition.manifest == {"0|h/eu/shop/web": 2, "0|n/eu/shop#0": 2, "0|n/eu/shop#64": 2}
     assert {applied_offset(value) for _, value in written} == {2}
     assert log.partition.checkpoint()[:-1] == []
 
@@ -614,9 +614,9 @@ def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed
     log = ready_log()
     log.partition.checkpoint()
     log.add(answers(log, 50), after_ms=SECOND)
-    assert b"0|n/eu/shop#1" not in dict(log.partition.checkpoint())
+    assert b"0|n/eu/shop#64" not in dict(log.partition.checkpoint())
     log.add(PodSet(pod=make_pod("web-3")))
-    assert b"0|n/eu/shop#1" in dict(log.partition.checkpoint())
+    assert b"0|n/eu/shop#64" in dict(log.partition.checkpoint())
 
 
 def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoint() -> None:
@@ -625,11 +625,11 @@ def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoi
     (_, row), *_ = namespace.rows()
     assert (row.part, row.parts, sorted(row.pods)) == (0, 1, ["web-0", "web-1"])
     written = log.partition.checkpoint()
-    assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#1", b"0|n/eu/shop#0"]
+    assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#64", b"0|n/eu/shop#0"]
     assert sorted(Partition.restore(0, dict(written)).state.namespaces[KEY].pods) == pod_names(log)
 
 
-@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#1"])
+@pytest.mark.parametrize("which", [b"0|h/eu/shop/web", b"0|n/eu/shop#0", b"0|n/eu/shop#64"])
 def test_a_missing_or_old_row_stops_a_restore(which: bytes) -> None:
     log = ready_log()
     old = dict(log.partition.checkpoint())
