@@ -15,6 +15,7 @@ from reconciler.core.lease import (
     RENEW_DEADLINE_S,
     RETRY_S,
     LeaseWatch,
+    SeenLease,
     lease_spec,
     new_lease,
     next_step,
@@ -78,7 +79,7 @@ class Election:
         if was is None or was.lease.holder != self.identity:
             return
         try:
-            await self._write(was.lease.version, lease_spec("", self.generation, _now()))
+            await self._write(was.lease, lease_spec("", self.generation, _now()))
         except ClusterError as error:
             log.info("the lease could not be given back", extra={"error": str(error)})
 
@@ -111,7 +112,7 @@ class Election:
         # A term that ended for want of renewals is not taken up again: the next one has a number of its own.
         goes_on = step == "renew" and self.leads
         generation = known.generation if goes_on else max(known.generation, self.generation) + 1
-        return await self._write(known.version, lease_spec(self.identity, generation, _now()), asked_s)
+        return await self._write(known, lease_spec(self.identity, generation, _now()), asked_s)
 
     async def _create(self) -> bool:
         asked_s = boot_s()
@@ -126,10 +127,13 @@ class Election:
         self._hold(lease, asked_s)
         return True
 
-    async def _write(self, version: str, spec: Json, asked_s: float | None = None) -> bool:
-        """Replace the Lease on condition of its version; False: somebody else was faster."""
+    async def _write(self, known: SeenLease, spec: Json, asked_s: float | None = None) -> bool:
+        """Replace the Lease that was read, if it has not changed since; False: it has.
+
+        The condition names its uid, too: an API server creates a deleted Lease anew for a PUT with a version alone.
+        """
         body = new_lease(self._namespace, self._name, spec)
-        body["metadata"]["resourceVersion"] = version
+        body["metadata"] |= {"resourceVersion": known.version, "uid": known.uid}
         try:
             lease = await self._client.put(f"{self._collection}/{self._name}", body, timeout_s=_REQUEST_S)
         except ApiError as error:

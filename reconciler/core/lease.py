@@ -27,6 +27,7 @@ class SeenLease(Struct, frozen=True):
     generation: int
     version: str
     renewed: str = ""
+    uid: str = ""
 
 
 class LeaseWatch(Struct, frozen=True):
@@ -44,6 +45,7 @@ def seen_lease(lease: JsonView) -> SeenLease:
         generation=int(spec.get("leaseTransitions") or 0),
         version=lease["metadata"]["resourceVersion"],
         renewed=spec.get("renewTime") or "",
+        uid=lease["metadata"].get("uid") or "",
     )
 
 
