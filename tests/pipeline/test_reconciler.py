@@ -165,7 +165,7 @@ async def test_a_proxy_that_answers_in_the_servers_place_is_trouble_and_no_end(a
     app.sim.add_fault(Fault(path=app.scale, status=200, message="please log in"))
     ended = await app.ends(ttl_ms=3_000)
     assert ended.result == "failed"
-    assert "no object of Kubernetes" in ended.error
+    assert "not an object of Kubernetes" in ended.error
     assert "please log in" in ended.error
     app.sim.clear_faults()
     assert (await app.ends()).result == "applied"
