@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from streams.archive.archiver import is_written
 from streams.archive.layout import LOG
+from streams.archive.lock import is_written
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import read_checkpoints

@@ -4,18 +4,17 @@ Decisions are made durable only after the log record that caused them, so that a
 question that it does not hold.
 """
 
-import fcntl
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from streams.archive.layout import DECISIONS, LOG, create
+from streams.archive.lock import Lock
 from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchivedRecord, ArchiveError, reading
+from streams.archive.segments import ArchivedRecord
 from streams.archive.segmentwriter import PartitionWriter
 from streams.archive.signing import CheckpointWriter
 from streams.archive.snapshots import read_snapshot, snapshots, write_snapshot
@@ -27,7 +26,6 @@ from streams.state.rows import partition_key, row_kind
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')
 _SEQ = re.compile(rb'"seq":(\d+)')
-_LOCK = "lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,37 +34,6 @@ class SegmentLimits:
 
     segment_bytes: int = 16 * 1024 * 1024
     segment_ms: int = 3_600_000
-
-
-class Lock:
-    """Only one process writes an archive; readers ask with `is_written` whether one does."""
-
-    def __init__(self, root: Path) -> None:
-        self._file: IO[bytes] = (root / _LOCK).open("ab")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._file.close()
-            raise ArchiveError(f"{root}: another process writes this archive") from error
-
-    def release(self) -> None:
-        """Let another process write."""
-        self._file.close()
-
-
-def is_written(root: Path) -> bool:
-    """Whether a process writes this archive now."""
-    try:
-        with reading(root / _LOCK):
-            file = (root / _LOCK).open("rb")
-    except FileNotFoundError:
-        return False
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
 
 
 def torn(rows: Mapping[bytes, bytes], partition: int) -> bool:

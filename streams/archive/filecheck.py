@@ -5,9 +5,9 @@ from itertools import chain
 from pathlib import Path
 
 from schemas.codec import encode
-from streams.archive.archiver import is_written
 from streams.archive.durable import UNFINISHED, read_small
 from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.lock import is_written
 from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import GENESIS, ArchivedRecord, ArchiveError, link, reading, record_digest, torn_bytes

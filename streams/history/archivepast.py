@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
-from streams.archive.archiver import is_written
 from streams.archive.layout import DECISIONS, LOG, open_archive
+from streams.archive.lock import is_written
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchivedRecord, ArchiveError, reading
 from streams.archive.snapshots import read_snapshot, snapshots

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.archive.archiver import is_written
 from streams.archive.filecheck import check_layout, check_segments, check_snapshots, next_head, signed_heads
 from streams.archive.layout import DECISIONS, LOG
+from streams.archive.lock import is_written
 from streams.archive.segments import GENESIS, ArchiveError
 from streams.archive.signing import Heads, read_checkpoints, read_public
 from streams.history.archivepast import ArchivePast

@@ -5,8 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from streams.archive.archiver import Archiver, SegmentLimits, is_written, torn
+from streams.archive.archiver import Archiver, SegmentLimits, torn
 from streams.archive.layout import DECISIONS, LOG
+from streams.archive.lock import is_written
 from streams.archive.segmentmanifests import SegmentManifest
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError

@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.session import SHARED, Session
 
 _LIMIT_S: Final = 2.0
@@ -22,6 +21,7 @@ def hpa_names(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def _known(context: click.Context) -> list[str]:
+    from fleethpa.cli.common.fleetstate import read_state  # here, since every verb imports this module for its names
 
     options = {name: value for name, value in context.params.items() if name in SHARED and value is not None}
     session = Session((context.find_root().obj or {}) | options)

@@ -13,7 +13,6 @@ from streams.archive.layout import LOG, open_archive
 from streams.archive.segmentreader import PartitionReader
 from streams.archive.segments import ArchiveError, MissingTopicError
 from streams.history.archivepast import ArchivePast
-from streams.history.parallel import cores
 
 _SMALL_RECORDS = 10_000
 
@@ -75,6 +74,8 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
 
 def jobs_for(past: Past) -> int:
     """How many processes the work on a past is worth: starting one costs more than replaying a small archive."""
+    from streams.history.parallel import cores  # here: most verbs do without multiprocessing
+
     if not isinstance(past, ArchivePast):
         return cores()
     try:
