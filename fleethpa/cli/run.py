@@ -12,14 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
-from fleethpa.cli.common.breakerpart import BreakerConfig
-from fleethpa.cli.common.breakerpart import run_breaker as start_breaker
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, usage
-from fleethpa.cli.common.guardrailfiles import usable_guardrails
 from fleethpa.cli.common.parts import announce, member_clusters, run_together
-from fleethpa.cli.common.schedulerpart import SchedulerConfig
-from fleethpa.cli.common.schedulerpart import run_scheduler as start_scheduler
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.supervisor import Child, Supervisor
@@ -377,6 +372,10 @@ def scheduler_part(session: Session, /, **options: Any) -> Any:
         raise usage(
             f"--every {options['every']} is too often", cause="Times of schedules are minutes; look from 1s on."
         )
+    # Here, as every next step that names `run` imports this module, and these bring an HTTP server along.
+    from fleethpa.cli.common.schedulerpart import SchedulerConfig
+    from fleethpa.cli.common.schedulerpart import run_scheduler as start_scheduler
+
     config = SchedulerConfig(
         config=session.config, every_s=every_ms / 1000, web_port=options["web_port"], web_host=options["web_host"]
     )
@@ -385,6 +384,10 @@ def scheduler_part(session: Session, /, **options: Any) -> Any:
 
 def breaker_part(session: Session, /, **options: Any) -> Any:
     """Make the breaker part."""
+    from fleethpa.cli.common.breakerpart import BreakerConfig
+    from fleethpa.cli.common.breakerpart import run_breaker as start_breaker
+    from fleethpa.cli.common.guardrailfiles import usable_guardrails
+
     config = BreakerConfig(
         config=session.config,
         rules=usable_guardrails(options["file"]).rules,
