@@ -25,11 +25,14 @@ from fleethpa.cli.common.supervisor import Child, Supervisor
 from fleethpa.cli.common.writer import open_writer
 from fleethpa.simulator.broker import EmbeddedBroker
 from schemas.decisions import ENGINE
+from schemas.keys import HpaId, partition_for
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from schemas.topics import TOPICS
 
 if TYPE_CHECKING:
     from fleethpa.simulator.simulatedfleet import Fleet
+    from streams.history.past import Past
+    from streams.history.recorded import Recorded
 
 READY_S: Final = 60.0
 AUTHOR: Final = "fleethpa dev"
@@ -175,23 +178,24 @@ class Stack:
         self._exit.callback(devruntime.withdraw, stack, plan.environ)
 
     async def ready(self, hpas: int, timeout_s: float = READY_S) -> None:
-        """Wait until every cluster has been heard and so many HPAs have been evaluated.
+        """Wait until every cluster has been heard and the decider has recorded an evaluation of so many HPAs.
 
         Raises:
             CommandError: they were not in time, or a part cannot start; names the log to read.
         """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._until_evaluated(hpas)
+                await self._until_recorded(hpas)
         except TimeoutError as error:
             raise self._not_ready(f"the stack was not ready within {timeout_s:.0f}s") from error
 
-    async def _until_evaluated(self, hpas: int) -> None:
+    async def _until_recorded(self, hpas: int) -> None:
         async with open_past("kafka", self.config) as past:
             while True:
                 state = await read_state(past)
-                evaluated = sum(bool(view.last_decision) for view in state.hpas.values())
-                if evaluated >= hpas and all(name in state.clusters for name in self.clusters):
+                evaluated = {view.id for view in state.hpas.values() if view.last_decision}
+                heard = all(name in state.clusters for name in self.clusters)
+                if heard and len(evaluated) >= hpas and await are_recorded(past, evaluated):
                     return
                 if failing := [child for child in self.supervisor.children if child.restarts >= 3]:
                     raise self._not_ready(f"{failing[0].name} does not stay up")
@@ -200,3 +204,17 @@ class Stack:
     def _not_ready(self, what: str) -> CommandError:
         tails = [f"{child.log}:\n{child.tail()}" for child in self.supervisor.children]
         return unreachable(what, cause="\n".join(tails), next_step=f"read {self._plan.folder}/*.log")
+
+
+async def are_recorded(past: Past, hpas: set[HpaId]) -> bool:
+    """Whether the decisions topic holds an evaluation of each; the state, folded from the log, can be ahead of it."""
+    count = await past.partitions()
+    due: dict[int, set[HpaId]] = {}
+    for hpa in hpas:
+        due.setdefault(partition_for(hpa.namespace_key, count), set()).add(hpa)
+
+    def reached(number: int, decisions: list[Recorded]) -> bool:
+        return due[number] <= {recorded.hpa for recorded in decisions if recorded.decision.kind == "evaluation"}
+
+    tails = await past.tail(reached, due)
+    return all(reached(number, decisions) for number, decisions in tails.items())

@@ -196,7 +196,8 @@ async def find_decision(
         if fitting := [recorded for recorded in everything if fits(recorded)]:
             break
     if not fitting:
-        raise _none_fits(ref, scope, at_ms, change)
+        decided = any(state.hpas[hpa].last_decision for hpa in living)
+        raise _none_fits(ref, scope, at_ms, change, unrecorded=decided and not everything)
     named = sorted({str(recorded.hpa) for recorded in fitting})
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
@@ -232,6 +233,9 @@ def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
     return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
 
 
-def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool) -> CommandError:
+def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool, *, unrecorded: bool) -> CommandError:
     asked = f" at or before {rfc3339(at_ms)}" if at_ms is not None else " that changed the replicas" if change else ""
+    if unrecorded and not asked:
+        cause = "The log already holds what it will be decided from, but the decider has not recorded a decision yet."
+        return not_found(f"{ref} has no recorded decision", cause=cause, next_step="fleethpa doctor")
     return not_found(f"{ref} has no decision{asked}", next_step=f"fleethpa decisions {ref} -n {scope}")
