@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 from msgspec import structs
 
 from fleethpa.cli.common.durations import parse_duration_ms
@@ -29,6 +28,19 @@ from fleethpa.cli.common.manifestfiles import (
     read_input,
     validate_option,
     warn_about_fields,
+)
+from fleethpa.cli.common.rolloutlisting import (
+    found_rollout,
+    gates_of,
+    listed,
+    measured,
+    measured_waves,
+    rollout_columns,
+    rollout_document,
+    rollout_lines,
+    rollout_next,
+    said,
+    wave_documents,
 )
 from fleethpa.cli.common.rollouts import (
     RolloutMark,
@@ -47,21 +59,20 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, dry_run, show, write_all
 from fleethpa.cli.output.formats import Listing, one, render
-from fleethpa.cli.output.table import Column, layout
-from fleethpa.cli.output.times import rfc3339, shown, span
+from fleethpa.cli.output.table import layout
+from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
 from streams.analysis.revisions import differences
-from streams.analysis.wavemeasures import moment_of, wave_measures
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.failif import FailIf
     from fleethpa.cli.common.views import FleetState, HpaView
     from fleethpa.cli.common.writer import Writer
-    from streams.analysis.wavemeasures import EvaluatedMoment, WaveMeasures
+    from streams.analysis.wavemeasures import WaveMeasures
     from streams.history.past import Past
 
 DEFAULT_GATES: Final = ("replicas_removed>30%", "at_max>+20%", "failing>+10%")
@@ -216,7 +227,7 @@ async def _begin(
     if written["dry_run"]:
         show(session, concerns)
         for number, clusters in enumerate(plan.waves, 1):
-            session.out(f"{_wave(mark, number)}: {_listed(clusters)} (dry run)")
+            session.out(f"{_wave(mark, number)}: {listed(clusters)} (dry run)")
         return OK
     confirm(session, concerns, written["yes"], "rollout")
     session.out(f"rollout {mark.id} begins")
@@ -286,7 +297,7 @@ def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
         held = [hpa for hpa in other.running() if hpa in plan.parts]
         if held and other.state(now_ms) in ("watching", "waiting", "reverting"):
             raise CommandError(
-                f"rollout {other.id} by {other.plan.author} is at work on {_listed(list(map(str, held)))}",
+                f"rollout {other.id} by {other.plan.author} is at work on {listed(list(map(str, held)))}",
                 cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
                 next_step=f"fleethpa rollout status {other.id}   |   fleethpa rollout abort {other.id}",
                 code=ANSWER_IS_NO,
@@ -351,7 +362,7 @@ class _Drive:
         rollout = rollouts_in(state).get(self._plan.id) or StagedRollout(self._plan.id)
         new = [view for view in members(self._plan, state, wave) if view.id not in rollout.marks]
         clusters = counted(len(self._plan.waves[wave - 1]), "cluster")
-        self._session.out(f"{_wave(self._plan, wave)} begins: {clusters} ({_listed(self._plan.waves[wave - 1])})")
+        self._session.out(f"{_wave(self._plan, wave)} begins: {clusters} ({listed(self._plan.waves[wave - 1])})")
         writes = [self._write(view, wave, max(self._session.now_ms(), state.clock_ms)) for view in new]
         if not writes:
             return OK
@@ -374,7 +385,7 @@ class _Drive:
 
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
-        gates, period_s = _gates(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
+        gates, period_s = gates_of(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
         told = ""
         while True:
             async with self._session.past() as past:
@@ -388,14 +399,14 @@ class _Drive:
             counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
             met = [gate for gate in counting if gate.holds(before, now)]
             if met:
-                return WaveResult(_said(now), failed="; ".join(_met(gate, before, now) for gate in met))
+                return WaveResult(said(now), failed="; ".join(_met(gate, before, now) for gate in met))
             if over and now.unevaluated:
                 lacking = f"{now.unevaluated} of {counted(now.hpas, 'HPA')}"
                 return WaveResult("", stopped=f"{lacking} of wave {wave} have no decision under the new spec")
             if over:
-                return WaveResult(_said(now))
-            if _said(now) != told:
-                told = _said(now)
+                return WaveResult(said(now))
+            if said(now) != told:
+                told = said(now)
                 left = span(max(0, rollout.ends_ms(wave) - state.clock_ms) // 1000 * 1000)
                 self._session.note(f"{_wave(self._plan, wave)}, {left} left: {told}")
             await rest(period_s)
@@ -447,42 +458,6 @@ def _reverting(rollout: StagedRollout, author: str, why: str) -> list[PlannedRec
     return writes
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
-
-
-def _gates(plan: RolloutMark) -> list[FailIf]:
-    return [parse_fail_if(text, WAVE_MEASURES) for text in plan.fail_if]
-
-
-async def measured(
-    past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf]
-) -> tuple[WaveMeasures, WaveMeasures]:
-    """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time."""
-    marks = rollout.running(wave)
-    begun_ms = min((mark.begun_ms for mark in marks.values()), default=0)
-    since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
-    before: dict[HpaId, list[EvaluatedMoment]] = {}
-    after: dict[HpaId, list[EvaluatedMoment]] = {}
-    for number in sorted({rollout.views[hpa].partition for hpa in marks}):
-        async for recorded in past.decisions(number, since_ms, rollout.ends_ms(wave)):
-            decision, hpa = recorded.decision, recorded.hpa
-            if hpa not in marks or decision.kind != "evaluation":
-                continue
-            generation = int(rollout.views[hpa].hpa["metadata"].get("generation") or 0)
-            side = after if decision.generation >= generation else before
-            side.setdefault(hpa, []).append(moment_of(decision, recorded.time_ms))
-    had = {hpa: found[0].before for hpa, found in before.items()}
-    begun = {hpa: mark.replicas for hpa, mark in marks.items()}
-    return wave_measures(before, begun | had), wave_measures(after, begun)
-
-
-def _said(measures: WaveMeasures) -> str:
-    return (
-        f"{measures.replicas_removed:.0f}% of the replicas removed, {measures.at_max:.0f}% at maxReplicas, "
-        f"{measures.failing:.0f}% failing, {measures.scale_events:.1f} scale events per HPA"
-    )
-
-
 def _met(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
     was = f", {gate.value(before):.4g} before" if gate.compares else ""
     return f"{gate.text} (it is {gate.value(now):.4g}{was})"
@@ -490,10 +465,6 @@ def _met(gate: FailIf, before: WaveMeasures, now: WaveMeasures) -> str:
 
 def _wave(plan: RolloutMark, number: int) -> str:
     return f"wave {number}/{len(plan.waves)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 async def _state(session: Session) -> FleetState:
@@ -508,22 +479,9 @@ async def _read(past: Past) -> FleetState:
 # --- continuing and taking back ---------------------------------------------------------------------------------------
 
 
-def _found(state: FleetState, rollout_id: str) -> StagedRollout:
-    """The rollout that an id means.
-
-    Raises:
-        CommandError: there is none (exit 4).
-    """
-    known = rollouts_in(state)
-    if rollout_id not in known:
-        cause = f"There are {', '.join(sorted(known))}." if known else "No HPA carries one."
-        raise not_found(f"no rollout {rollout_id}", cause=cause, next_step="fleethpa rollout status")
-    return known[rollout_id]
-
-
 async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
     state = await _state(session)
-    rollout = _found(state, rollout_id)
+    rollout = found_rollout(state, rollout_id)
     if rollout.reverted:
         raise CommandError(
             f"rollout {rollout_id} was reverted ({rollout.reverted})",
@@ -542,7 +500,7 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
     if lacking:
-        names = _listed([str(view.id) for view in lacking])
+        names = listed([str(view.id) for view in lacking])
         concerns.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
     show(session, concerns) if written["dry_run"] else confirm(session, concerns, written["yes"], "rollout resume")
     if written["dry_run"]:
@@ -552,7 +510,7 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
 
 
 async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> int:
-    rollout = _found(await _state(session), rollout_id)
+    rollout = found_rollout(await _state(session), rollout_id)
     why = f"aborted by {session.config.author}" + (f": {written['reason']}" if written["reason"] else "")
     writes = _reverting(rollout, session.config.author, why)
     for hpa in rollout.marks:
@@ -577,11 +535,9 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
     async with session.past() as past:
         state = await _read(past)
         if rollout_id is not None:
-            rollout = _found(state, rollout_id)
-            waves = [
-                await measured(past, rollout, number, _gates(rollout.plan)) for number in range(1, rollout.wave + 1)
-            ]
-            document = _document(rollout, state.clock_ms) | {"waves": _waves(rollout, waves)}
+            rollout = found_rollout(state, rollout_id)
+            waves = await measured_waves(past, rollout)
+            document = rollout_document(rollout, state.clock_ms) | {"waves": wave_documents(rollout, waves)}
             _show_one(session, rollout, state.clock_ms, document, waves, output)
             return OK
     found = sorted(rollouts_in(state).values(), key=lambda each: each.plan.begun_ms)
@@ -591,61 +547,12 @@ async def _status(session: Session, rollout_id: str | None, no_headers: bool, ou
     listing = Listing(
         kind="Rollout",
         items=found,
-        columns=_columns(session, state.clock_ms),
-        document=lambda each: _document(each, state.clock_ms),
+        columns=rollout_columns(session.time_style, session.now_ms(), state.clock_ms),
+        document=lambda each: rollout_document(each, state.clock_ms),
         name=lambda each: f"rollout/{each.id}",
     )
     session.out(render(listing, output, headers=not no_headers, color=session.color))
     return OK
-
-
-def _columns(session: Session, now_ms: int) -> tuple[Column[StagedRollout], ...]:
-    return (
-        Column("ROLLOUT", lambda r: r.id),
-        Column("STATE", lambda r: r.state(now_ms)),
-        Column("WAVE", lambda r: f"{r.wave}/{len(r.plan.waves)}"),
-        Column("CLUSTERS", lambda r: f"{len({hpa.cluster for hpa in r.running()})}/{sum(map(len, r.plan.waves))}"),
-        Column("BEGAN", lambda r: shown(_begun_ms(r), session.time_style, session.now_ms())),
-        Column("BY", lambda r: r.plan.author or "-"),
-        Column("REASON", lambda r: r.plan.reason or "-"),
-    )
-
-
-def _begun_ms(rollout: StagedRollout) -> int:
-    return min(mark.begun_ms for mark in rollout.marks.values())
-
-
-def _document(rollout: StagedRollout, now_ms: int) -> Json:
-    plan = rollout.plan
-    return {
-        "id": rollout.id,
-        "state": rollout.state(now_ms),
-        "wave": rollout.wave,
-        "clusters": plan.waves,
-        "hpas": plan.hpas,
-        "began": rfc3339(_begun_ms(rollout)),
-        "waveEnds": rfc3339(rollout.ends_ms(rollout.wave)) if rollout.running(rollout.wave) else None,
-        "waitSeconds": plan.wait_ms // 1000,
-        "failIf": plan.fail_if,
-        "author": plan.author,
-        "reason": plan.reason,
-        "reverted": rollout.reverted,
-        "changed": sorted(str(hpa) for hpa in rollout.running()),
-        "overtaken": sorted(str(hpa) for hpa in rollout.marks if rollout.is_overtaken(hpa)),
-    }
-
-
-def _waves(rollout: StagedRollout, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]) -> list[Json]:
-    gates = _gates(rollout.plan)
-    return [
-        {
-            "wave": number,
-            "clusters": rollout.plan.waves[number - 1],
-            "measures": msgspec.to_builtins(now),
-            "met": [gate.text for gate in gates if gate.holds(before, now)],
-        }
-        for number, (before, now) in enumerate(waves, 1)
-    ]
 
 
 def _show_one(
@@ -659,25 +566,6 @@ def _show_one(
     if output not in ("table", "wide"):
         session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
         return
-    plan, state = rollout.plan, rollout.state(now_ms)
-    rows = [
-        ("Rollout", f"{rollout.id}, by {plan.author or 'unknown'}" + (f": {plan.reason}" if plan.reason else "")),
-        ("State", state + (f" ({rollout.reverted})" if rollout.reverted else "")),
-        ("HPAs", _listed(plan.hpas)),
-        ("Fails if", " or ".join(plan.fail_if)),
-    ]
-    for number, clusters in enumerate(plan.waves, 1):
-        begun = number <= rollout.wave
-        fared = _said(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
-        rows.append(
-            (
-                f"Wave {number}",
-                f"{counted(len(clusters), 'cluster')} ({_listed(clusters)})" + (f": {fared}" if fared else ""),
-            )
-        )
-    rows += [("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa)]
-    session.out("\n".join(layout(rows)))
-    if state == "waiting":
-        session.note(f"Next: fleethpa rollout resume {rollout.id}, or fleethpa rollout abort {rollout.id}")
-    if state == "reverting":
-        session.note(f"Next: fleethpa rollout abort {rollout.id}")
+    session.out("\n".join(layout(rollout_lines(rollout, now_ms, waves))))
+    if next_step := rollout_next(rollout, now_ms):
+        session.note(f"Next: {next_step}")

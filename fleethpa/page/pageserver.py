@@ -30,6 +30,7 @@ from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rendering import environment
+from fleethpa.page.rolloutview import read_rollout, rollouts_view
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
 from fleethpa.page.specview import read_spec_diff
 from fleethpa.page.trying import MODELS, QUESTIONS, candidate_text, trial
@@ -81,6 +82,8 @@ class PageServer:
                 web.get("/diff", self.diff),
                 web.get("/changes", self.changes),
                 web.get("/clusters", self.clusters),
+                web.get("/rollouts", self.rollouts),
+                web.get("/rollout/{id}", self.rollout),
                 web.get("/audit", self.audit),
                 web.post("/audit", self.audit_it),
                 web.get("/try", self.try_form),
@@ -196,6 +199,21 @@ class PageServer:
         found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
         return self._html(request, "clusters.html", state, found, command="get clusters")
+
+    async def rollouts(self, request: web.Request) -> web.Response:
+        """Which specs go out in waves, and how far they have come."""
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
+        found = rollouts_view(state, self._now_ms(at_ms))
+        return self._html(request, "rollouts.html", state, found, command="rollout status")
+
+    async def rollout(self, request: web.Request) -> web.Response:
+        """One rollout, and how each of its waves fared."""
+        at_ms, id_ = self._at(request), request.match_info["id"]
+        state = await self.reader.state_at(at_ms)
+        async with self.reader.past(at_ms) as past:
+            found = await read_rollout(past, state, id_)
+        return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
 
     async def audit(self, request: web.Request) -> web.Response:
         """What the record holds, what was signed, and how the newest verification of this browser goes."""

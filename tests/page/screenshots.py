@@ -33,6 +33,7 @@ def views(page: Page, address: str) -> dict[str, str]:
         "decision": decision,
         "changes": "/changes",
         "clusters": "/clusters",
+        "rollouts": "/rollouts",
         "audit": "/audit",
         "diff": diff,
         "spec": spec,

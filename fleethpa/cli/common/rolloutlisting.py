@@ -1,0 +1,160 @@
+"""What is shown of rollouts: a table, a document, the lines of one of them, and the measures of its waves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleethpa.cli.common.failif import WAVE_MEASURES, FailIf, parse_fail_if
+from fleethpa.cli.common.failures import not_found
+from fleethpa.cli.common.rollouts import RolloutMark, StagedRollout, rollouts_in
+from fleethpa.cli.output.table import Column
+from fleethpa.cli.output.times import rfc3339, shown
+from fleethpa.cli.output.words import counted
+from schemas.keys import HpaId
+from schemas.kubernetes.jsontypes import Json
+from streams.analysis.wavemeasures import EvaluatedMoment, WaveMeasures, moment_of, wave_measures
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.views import FleetState
+    from streams.history.past import Past
+
+
+def found_rollout(state: FleetState, rollout_id: str) -> StagedRollout:
+    """The rollout that an id means.
+
+    Raises:
+        CommandError: there is none (exit 4).
+    """
+    known = rollouts_in(state)
+    if rollout_id not in known:
+        cause = f"There are {', '.join(sorted(known))}." if known else "No HPA carries one."
+        raise not_found(f"no rollout {rollout_id}", cause=cause, next_step="fleethpa rollout status")
+    return known[rollout_id]
+
+
+def gates_of(plan: RolloutMark) -> list[FailIf]:
+    """The conditions under which a wave fails."""
+    return [parse_fail_if(text, WAVE_MEASURES) for text in plan.fail_if]
+
+
+async def measured(
+    past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf]
+) -> tuple[WaveMeasures, WaveMeasures]:
+    """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time."""
+    marks = rollout.running(wave)
+    begun_ms = min((mark.begun_ms for mark in marks.values()), default=0)
+    since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
+    before: dict[HpaId, list[EvaluatedMoment]] = {}
+    after: dict[HpaId, list[EvaluatedMoment]] = {}
+    for number in sorted({rollout.views[hpa].partition for hpa in marks}):
+        async for recorded in past.decisions(number, since_ms, rollout.ends_ms(wave)):
+            decision, hpa = recorded.decision, recorded.hpa
+            if hpa not in marks or decision.kind != "evaluation":
+                continue
+            generation = int(rollout.views[hpa].hpa["metadata"].get("generation") or 0)
+            side = after if decision.generation >= generation else before
+            side.setdefault(hpa, []).append(moment_of(decision, recorded.time_ms))
+    had = {hpa: found[0].before for hpa, found in before.items()}
+    begun = {hpa: mark.replicas for hpa, mark in marks.items()}
+    return wave_measures(before, begun | had), wave_measures(after, begun)
+
+
+async def measured_waves(past: Past, rollout: StagedRollout) -> list[tuple[WaveMeasures, WaveMeasures]]:
+    """Measure every wave that has begun: before it (where a condition asks for that), and in its own time."""
+    gates = gates_of(rollout.plan)
+    return [await measured(past, rollout, number, gates) for number in range(1, rollout.wave + 1)]
+
+
+def said(measures: WaveMeasures) -> str:
+    """The measures of a wave in words."""
+    return (
+        f"{measures.replicas_removed:.0f}% of the replicas removed, {measures.at_max:.0f}% at maxReplicas, "
+        f"{measures.failing:.0f}% failing, {measures.scale_events:.1f} scale events per HPA"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, of many only the first five."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def rollout_columns(time_style: str, now_ms: int, clock_ms: int) -> tuple[Column[StagedRollout], ...]:
+    """The columns of `rollout status`. `now_ms`: what ages refer to; `clock_ms`: log time, which decides the states."""
+    return (
+        Column("ROLLOUT", lambda r: r.id),
+        Column("STATE", lambda r: r.state(clock_ms)),
+        Column("WAVE", lambda r: f"{r.wave}/{len(r.plan.waves)}"),
+        Column("CLUSTERS", lambda r: f"{len({hpa.cluster for hpa in r.running()})}/{sum(map(len, r.plan.waves))}"),
+        Column("BEGAN", lambda r: shown(_begun_ms(r), time_style, now_ms)),
+        Column("BY", lambda r: r.plan.author or "-"),
+        Column("REASON", lambda r: r.plan.reason or "-"),
+    )
+
+
+def _begun_ms(rollout: StagedRollout) -> int:
+    return min(mark.begun_ms for mark in rollout.marks.values())
+
+
+def rollout_document(rollout: StagedRollout, now_ms: int) -> Json:
+    """A rollout for programs, without the measures of its waves. `now_ms`: log time."""
+    plan = rollout.plan
+    return {
+        "id": rollout.id,
+        "state": rollout.state(now_ms),
+        "wave": rollout.wave,
+        "clusters": plan.waves,
+        "hpas": plan.hpas,
+        "began": rfc3339(_begun_ms(rollout)),
+        "waveEnds": rfc3339(rollout.ends_ms(rollout.wave)) if rollout.running(rollout.wave) else None,
+        "waitSeconds": plan.wait_ms // 1000,
+        "failIf": plan.fail_if,
+        "author": plan.author,
+        "reason": plan.reason,
+        "reverted": rollout.reverted,
+        "changed": sorted(str(hpa) for hpa in rollout.running()),
+        "overtaken": sorted(str(hpa) for hpa in rollout.marks if rollout.is_overtaken(hpa)),
+    }
+
+
+def wave_documents(rollout: StagedRollout, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]) -> list[Json]:
+    """Each wave that has begun for programs: its clusters, its measures, and the conditions of failure that are met."""
+    gates = gates_of(rollout.plan)
+    return [
+        {
+            "wave": number,
+            "clusters": rollout.plan.waves[number - 1],
+            "measures": msgspec.to_builtins(now),
+            "met": [gate.text for gate in gates if gate.holds(before, now)],
+        }
+        for number, (before, now) in enumerate(waves, 1)
+    ]
+
+
+def rollout_lines(
+    rollout: StagedRollout, now_ms: int, waves: Sequence[tuple[WaveMeasures, WaveMeasures]]
+) -> list[tuple[str, str]]:
+    """The lines that show one rollout: label, text. `now_ms`: log time; `waves`: as `measured_waves` gives them."""
+    plan, state = rollout.plan, rollout.state(now_ms)
+    rows = [
+        ("Rollout", f"{rollout.id}, by {plan.author or 'unknown'}" + (f": {plan.reason}" if plan.reason else "")),
+        ("State", state + (f" ({rollout.reverted})" if rollout.reverted else "")),
+        ("HPAs", listed(plan.hpas)),
+        ("Fails if", " or ".join(plan.fail_if)),
+    ]
+    for number, clusters in enumerate(plan.waves, 1):
+        begun = number <= rollout.wave
+        fared = said(waves[number - 1][1]) if begun and not rollout.reverted else "" if begun else "not begun"
+        text = f"{counted(len(clusters), 'cluster')} ({listed(clusters)})" + (f": {fared}" if fared else "")
+        rows.append((f"Wave {number}", text))
+    return [*rows, *(("Changed since", str(hpa)) for hpa in rollout.marks if rollout.is_overtaken(hpa))]
+
+
+def rollout_next(rollout: StagedRollout, now_ms: int) -> str:
+    """What a person can do now; empty: nothing is waited for."""
+    state = rollout.state(now_ms)
+    if state == "waiting":
+        return f"fleethpa rollout resume {rollout.id}, or fleethpa rollout abort {rollout.id}"
+    return f"fleethpa rollout abort {rollout.id}" if state == "reverting" else ""
