@@ -31,7 +31,7 @@ class MetricLine(Struct, kw_only=True, rename="camel"):
 
 
 class Mark(Struct, kw_only=True, rename="camel"):
-    """Something that happened at a time (seconds): `kind` is `spec`, `command`, `hand` or `write`."""
+    """Something that happened at a time (seconds): `kind` is `spec`, `command`, `restart`, `hand` or `write`."""
 
     time: float
     kind: str
@@ -84,6 +84,15 @@ def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
             text = f"paused {other.paused}" if other.paused else "resumed"
             found.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
     return found
+
+
+def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
+    """Where windows and scale events were cleared, with the reason: as if the controller had been started again."""
+    return [
+        Mark(time=each.time_ms / 1000, kind="restart", text=f"windows cleared: {why}")
+        for each in decisions
+        if (why := each.decision.observed.get("restart"))
+    ]
 
 
 def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:

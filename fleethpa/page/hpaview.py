@@ -24,7 +24,7 @@ from fleethpa.cli.output import words
 from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.would import rows as would_rows
-from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, series, spec_marks
+from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
 from schemas.decisions import Decision
 from schemas.keys import HpaId
 from streams.analysis.revisions import Revision
@@ -228,5 +228,5 @@ def _line(kind: str, time_ms: int, change: str, text: str) -> dict[str, Any]:
 
 
 def charts(decisions: Sequence[Recorded]) -> ChartSeries:
-    """The lines of an HPA's charts, with marks for other specs and pauses in force, and for who wrote."""
-    return series(decisions, [*spec_marks(decisions), *hand_marks(decisions)])
+    """The lines of an HPA's charts, with marks for other specs, pauses in force, restarts, and for who wrote."""
+    return series(decisions, [*spec_marks(decisions), *restart_marks(decisions), *hand_marks(decisions)])

@@ -22,7 +22,9 @@ from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import READER
 from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
+from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
+from schemas.settings import Restart
 from tests.unit.cli_kit import Cli, Fleet, hpa
 from tests.unit.page_kit import Shown, browsing, over
 
@@ -148,6 +150,17 @@ async def test_changes_of_the_spec_and_pauses_that_hold_are_marked_in_the_charts
     assert marks["spec"] == "revision 2"
     assert "anna" in marks["command"]
     assert "INC-1" in marks["command"]
+
+
+async def test_a_restart_that_cleared_the_windows_is_marked_with_its_reason(fleet: Fleet) -> None:
+    fleet.append(Restart(author="anna", reason="INC-2"), key=WHOLE_PARTITION_KEY)
+    fleet.now_ms += 20_000
+    fleet.observe(5, 500)
+    async with browsing() as client:
+        drawn = await (await client.get(f"{CHECKOUT}/series?at={rfc3339(fleet.now_ms)}")).json()
+    (text,) = [mark["text"] for mark in drawn["marks"] if mark["kind"] == "restart"]
+    assert text.startswith("windows cleared: ")
+    assert "INC-2" in text
 
 
 async def test_a_change_is_marked_when_it_was_recorded_and_shown_as_a_diff(fleet: Fleet) -> None:

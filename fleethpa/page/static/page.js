@@ -80,7 +80,7 @@
     hooks: {
       draw: [(plot) => {
         const context = plot.ctx;
-        const colours = { spec: css("--mark"), command: css("--mark"), hand: css("--target"), write: css("--wanted") };
+        const colours = { spec: css("--mark"), command: css("--mark"), restart: css("--bad"), hand: css("--target"), write: css("--wanted") };
         context.save();
         for (const mark of series.marks) {
           const x = Math.round(plot.valToPos(mark.time, "x", true));
@@ -173,7 +173,7 @@
     const series = await answer.json();
     // The view has read every change of spec, mode and pauses; the series knows only what showed in evaluations.
     const known = document.getElementById("past")?.dataset.marks;
-    if (known) series.marks = series.marks.filter((mark) => mark.kind === "write" || mark.kind === "hand").concat(JSON.parse(known));
+    if (known) series.marks = series.marks.filter((mark) => mark.kind !== "spec" && mark.kind !== "command").concat(JSON.parse(known));
     plots.forEach((plot) => plot.destroy());
     plots.length = 0;
     document.getElementById("plots").replaceChildren();
