@@ -9,11 +9,11 @@ from typing import Any
 
 from reconciler.apply.reconcilerconfig import ObserverConfig
 from reconciler.apply.telemetry import ObserverMetrics
-from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
-from reconciler.core.objectbodies import hpa_body, is_own, pod_body, spec_manager
+from reconciler.core.objectbodies import hpa_body, hpa_tells_the_same, is_own, is_status_of, pod_body, spec_manager
 from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
@@ -177,20 +177,23 @@ class ClusterObserver:
         if is_own(item):
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-        known = self._state.namespace(namespace).hpas
-        before = known.get(name, {}).get("spec")
+        known, managers = self._state.namespace(namespace).hpas, self._state.namespace(namespace).managers
+        before, manager = known.get(name), managers.get(name)
         body: Body
         if kind == "DELETED":
             known.pop(name, None)
-            self._state.namespace(namespace).managers.pop(name, None)
+            managers.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
             known[name] = hpa_body(item)
             self._note_manager(item["metadata"])
             self._native_wrote(native_status_write(item))
+            own_status = is_status_of(item, FIELD_MANAGER)
+            if managers[name] == manager and hpa_tells_the_same(before, known[name], own_status=own_status):
+                return  # most often the status that fleethpa wrote itself, four times a minute
             body = self._set(namespace, known[name])
         await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
-        if known.get(name, {}).get("spec") != before:  # not at each status, of which there are four a minute
+        if known.get(name, {}).get("spec") != (before or {}).get("spec"):
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
 

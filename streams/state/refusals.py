@@ -4,10 +4,9 @@ from typing import Any
 
 from msgspec import structs
 
+from schemas.decisions import REFUSAL_REASON
 from streams.hpa.conditions import Conditions
 from streams.hpa.evaluation import ReconcileResult
-
-REASON = "EnforcingRefused"
 
 
 def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int) -> ReconcileResult:
@@ -19,10 +18,10 @@ def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now
     conditions = Conditions(result.status.get("conditions"), now_ms)
     if own:
         conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
-    conditions.set("AbleToScale", "False", REASON, text)
+    conditions.set("AbleToScale", "False", REFUSAL_REASON, text)
     return structs.replace(
         result,
         status={**result.status, "conditions": conditions.items},
         before=None,
-        events=(*result.events, ("Warning", REASON, text)),
+        events=(*result.events, ("Warning", REFUSAL_REASON, text)),
     )

@@ -44,6 +44,29 @@ def load_trace() -> list[float]:
     return [value / mean for value in values]
 
 
+def managed_fields(status_manager: str = "", when: str = "") -> str:
+    """Metadata that says who wrote what of an HPA, as long as an API server has it."""
+    behavior = '"f:behavior":{"f:scaleDown":{"f:policies":{},"f:selectPolicy":{}},"f:scaleUp":{"f:policies":{}}}'
+    entries = [
+        '{"manager":"kubectl-client-side-apply","operation":"Update","apiVersion":"autoscaling/v2","time":'
+        '"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{' + behavior + ',"f:maxReplicas":{},'
+        '"f:metrics":{},"f:minReplicas":{},"f:scaleTargetRef":{}}}}'
+    ]
+    if status_manager:
+        conditions = ",".join(
+            f'"k:{{\\"type\\":\\"{kind}\\"}}":{{".":{{}},"f:lastTransitionTime":{{}},"f:message":{{}},"f:reason":{{}},'
+            '"f:status":{},"f:type":{}}'
+            for kind in ("AbleToScale", "ScalingActive", "ScalingLimited")
+        )
+        entries.append(
+            f'{{"manager":"{status_manager}","operation":"Update","apiVersion":"autoscaling/v2","time":"{when}",'
+            '"fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:conditions":{".":{},' + conditions + "},"
+            '"f:currentMetrics":{},"f:currentReplicas":{},"f:desiredReplicas":{},"f:lastScaleTime":{}}},'
+            '"subresource":"status"}'
+        )
+    return f',"managedFields":[{",".join(entries)}]'
+
+
 class Workload:
     """A Deployment with its pods and its HPA."""
 
@@ -51,6 +74,7 @@ class Workload:
         "born",
         "cluster",
         "demand",
+        "hpa_managers",
         "hpa_status",
         "index",
         "name",
@@ -64,6 +88,7 @@ class Workload:
     def __init__(self, index: int, cluster: str, namespace: str, replicas: int, chance: random.Random) -> None:
         self.index, self.cluster, self.namespace, self.name = index, cluster, namespace, f"app-{index:06d}"
         self.replicas, self.born, self.version, self.hpa_status = replicas, 0, 1, b"{}"
+        self.hpa_managers = managed_fields()
         self.pods: dict[str, int] = {}
         """Name -> when it started, Unix ms."""
         self.demand = replicas * REQUEST_MILLI * TARGET_PERCENT / 100 * chance.uniform(0.9, 1.1)
@@ -98,7 +123,7 @@ class Workload:
         return (
             f'{{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{{"name":"{self.name}",'
             f'"namespace":"{self.namespace}","uid":"00000000-0000-4000-8000-{self.index:012d}","resourceVersion":'
-            f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"}},"spec":{{"scaleTargetRef":{{"kind":'
+            f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"{self.hpa_managers}}},"spec":{{"scaleTargetRef":{{"kind":'
             f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":20,"metrics":'
             '[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":'
             f"{TARGET_PERCENT}}}}}}}],"
@@ -408,6 +433,7 @@ class Server(asyncio.Protocol):
             one = world.by_name[cluster, parts[parts.index("horizontalpodautoscalers") + 1]]
             if kind == "status" and method == "PUT":
                 one.hpa_status = orjson.dumps(orjson.loads(body).get("status") or {})
+                one.hpa_managers = managed_fields(query["fieldManager"][0], rfc3339(int(time.time() * 1000)))
                 world._tell(one, "horizontalpodautoscalers", b"MODIFIED", one.hpa())
             return 200, one.hpa(), "hpa"
         if "events" in parts:

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.apifaults import Denial, Fault
+from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.resources import by_kind
 from reconciler.apply.reconcilerconfig import ObserverConfig
 from reconciler.observer import centralhpas
@@ -276,6 +277,37 @@ async def test_a_metric_that_is_added_is_asked_for_at_once_and_not_at_each_statu
             sim.apply(hpa("web", metrics=[*hpa("web")["spec"]["metrics"], EXTERNAL]))
             await topics.until(lambda: answered(made, "external"), "the answer for the new metric")
             assert polls == [NAMESPACE]
+
+
+async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values_only_are_not_told(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        kind, own = by_kind("autoscaling/v2", "HorizontalPodAutoscaler"), FieldWriter("fleethpa", subresource="status")
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+
+        def write(replicas: int, metric: int, writer: FieldWriter) -> None:
+            live = sim.store.get(("horizontalpodautoscalers.autoscaling", NAMESPACE, "web"))
+            assert live is not None
+            value = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": metric}}}
+            status = {"currentReplicas": replicas, "desiredReplicas": replicas, "currentMetrics": [value]}
+            sim.writes.update(kind, NAMESPACE, "web", live | {"status": status}, writer)
+
+        def told() -> list[tuple[int, int]]:
+            return [
+                (status["desiredReplicas"], status["currentMetrics"][0]["resource"]["current"]["averageUtilization"])
+                for status in (body.hpa["status"] for body in topics.of(AutoscalerSet))
+            ]
+
+        async with observed(made, sync_period_ms=600_000):
+            await topics.until(lambda: topics.of(AutoscalerList), "the HPA")
+            for replicas, metric in ((2, 40), (2, 41), (2, 42), (3, 43), (3, 44)):
+                write(replicas, metric, own)
+            sim.apply(hpa("web", high=12))
+            await topics.until(lambda: topics.of(AutoscalerSet)[-1:] and told()[-1] == (3, 44), "the changed spec")
+        assert told() == [(2, 40), (3, 43), (3, 44)]
 
 
 async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Path) -> None:

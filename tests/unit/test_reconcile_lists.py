@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from reconciler.core import chunks
 from reconciler.core.objectbodies import (
     hpa_body,
+    hpa_tells_the_same,
+    is_status_of,
     pod_body,
     replicas_manager,
     scale_of_answer,
@@ -20,6 +22,7 @@ from reconciler.core.objectbodies import (
 )
 from reconciler.core.phase import next_poll_ms, phase_ms
 from schemas.codec import encode
+from schemas.decisions import REFUSAL_REASON
 from schemas.pods import Container, Pod
 from schemas.samples import MetricAnswer, PodUsage
 from schemas.scales import ScaleSet, Target
@@ -92,6 +95,73 @@ def test_an_hpa_goes_out_with_its_kind_and_without_managed_fields() -> None:
         "spec": {"maxReplicas": 3},
         "status": {"x": 1},
     }
+
+
+def shown(metric: int = 40, version: int = 1, **changes: Any) -> dict[str, Any]:
+    """An HPA as it was reported; `metric`: the value in its status."""
+    cpu = {"name": "cpu", "current": {"averageUtilization": metric}}
+    status = {
+        "currentReplicas": 3,
+        "desiredReplicas": 3,
+        "lastScaleTime": "2026-11-21T12:00:00Z",
+        "conditions": [{"type": "AbleToScale", "status": "True", "reason": changes.pop("reason", "ReadyForNewScale")}],
+        "currentMetrics": [{"type": "Resource", "resource": cpu}],
+    }
+    metadata = {"name": "h", "generation": 1, "resourceVersion": str(version)}
+    return {
+        "metadata": metadata | changes.pop("metadata", {}),
+        "spec": {"maxReplicas": changes.pop("high", 9)},
+        "status": status | changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "own", "same"),
+    [
+        pytest.param(shown(version=2), False, True, id="the resource version alone"),
+        pytest.param(shown(41, version=2), True, True, id="fleethpa wrote new metric values"),
+        pytest.param(shown(41, version=2), False, False, id="somebody else wrote new metric values"),
+        pytest.param(shown(41, desiredReplicas=4), True, False, id="a count"),
+        pytest.param(shown(41, lastScaleTime="2026-11-21T12:01:00Z"), True, False, id="when it last scaled"),
+        pytest.param(shown(41, reason="SucceededRescale"), True, False, id="a condition"),
+        pytest.param(shown(41, observedGeneration=1), True, False, id="a field that was not there"),
+        pytest.param(shown(high=8), True, False, id="the spec"),
+        pytest.param(shown(metadata={"annotations": {"a": "b"}}), True, False, id="an annotation"),
+        pytest.param(shown(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"}), True, False, id="being deleted"),
+    ],
+)
+def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_told(
+    now: dict[str, Any], own: bool, same: bool
+) -> None:
+    assert hpa_tells_the_same(shown(), now, own_status=own) is same
+
+
+def test_a_status_that_shows_a_refusal_is_told_whole_since_the_next_evaluation_starts_from_it() -> None:
+    refused = {"reason": REFUSAL_REASON}
+    assert not hpa_tells_the_same(shown(40, **refused), shown(41, **refused), own_status=True)
+
+
+def test_an_hpa_that_was_not_reported_is_told() -> None:
+    assert not hpa_tells_the_same(None, shown(), own_status=True)
+
+
+def status_entry(manager: str, second: int, subresource: str = "status") -> dict[str, Any]:
+    return {"manager": manager, "time": f"2026-11-21T12:00:{second:02}Z", "subresource": subresource}
+
+
+@pytest.mark.parametrize(
+    ("entries", "own"),
+    [
+        pytest.param([], False, id="nobody"),
+        pytest.param([status_entry("fleethpa", 5)], True, id="fleethpa alone"),
+        pytest.param([status_entry("native", 4), status_entry("fleethpa", 5)], True, id="fleethpa last"),
+        pytest.param([status_entry("fleethpa", 4), status_entry("native", 5)], False, id="another one last"),
+        pytest.param([status_entry("fleethpa", 5), status_entry("native", 5)], False, id="both in one second"),
+        pytest.param([status_entry("fleethpa", 5, "")], False, id="fleethpa wrote its spec"),
+    ],
+)
+def test_the_newest_writer_of_a_status(entries: list[dict[str, Any]], own: bool) -> None:
+    assert is_status_of({"metadata": {"managedFields": entries}}, "fleethpa") is own
 
 
 @pytest.mark.parametrize(
