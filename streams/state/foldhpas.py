@@ -85,7 +85,7 @@ def _change_hpa(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
     if changed:
         state.refresh(hpa)
         state.schedule.plan(hpa)
-        hpa.parked = False
+        state.unpark(hpa)
 
 
 def _register_nothing(fold: Folding, hpa: Hpa) -> None:
@@ -124,7 +124,7 @@ def _delete_hpa(fold: Folding, name: str, origin: Origin, uid: str = "") -> None
         else:
             hpa.row.deleted = hpa.dirty = True
             _register_nothing(fold, hpa)
-            hpa.parked = False
+            fold.state.unpark(hpa)
             fold.state.schedule.plan(hpa)
     namespace.leave_hpa(key)
     if origin == "central" and namespace.shown(name) is None and name in namespace.commands and namespace.open():
@@ -189,7 +189,7 @@ def _set_command(fold: Folding, name: str, mode: Mode | None, pauses: dict[str, 
         namespace.commands.pop(name, None)
     else:
         namespace.commands[name] = kept
-    fold.state.wake_parked()
+    fold.state.wake_parked(namespace.key)
 
 
 def paused_by(pauses: dict[str, Pause], body: Command, now_ms: int) -> dict[str, Pause]:

@@ -35,7 +35,6 @@ class Hpa:
         "id",
         "key",
         "outcome",
-        "parked",
         "polled",
         "queries",
         "reference",
@@ -57,7 +56,6 @@ class Hpa:
         """Headers that all decisions of this HPA share."""
         self.dirty = False
         self.deadline = 0
-        self.parked = False
         self.outcome: Outcome | None = None
         self.queries: tuple[MetricQuery, ...] = ()
         self.watched: frozenset[Any] = frozenset()

@@ -39,6 +39,8 @@ class State:
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self.views: set[str] = set()
         """Namespaces of which this record changes what is seen, where a partial view is looked for."""
+        self._parked: dict[str, set[HpaId]] = {}
+        """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
 
@@ -94,14 +96,22 @@ class State:
         for hpa in self.hpas.values():
             self.refresh(hpa)
             self.ready_or_due.add(hpa.id)
-        self.wake_parked()
+        for key in list(self._parked):
+            self.wake_parked(key)
 
-    def wake_parked(self) -> None:
-        """Plan the HPAs again that were not evaluated because their mode was off."""
-        for hpa in self.hpas.values():
-            if hpa.parked:
-                hpa.parked = False
-                self.schedule.plan(hpa)
+    def park(self, hpa: Hpa) -> None:
+        """Plan no visit of an HPA that is due, until its spec, its mode or the settings change."""
+        self._parked.setdefault(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).add(hpa.id)
+
+    def unpark(self, hpa: Hpa) -> None:
+        """Note that the visits of an HPA are planned again."""
+        if self._parked:
+            self._parked.get(f"{hpa.id.cluster}/{hpa.id.namespace}", set()).discard(hpa.id)
+
+    def wake_parked(self, namespace: str) -> None:
+        """Plan the HPAs of a namespace (`cluster/name`) again that were not evaluated because their mode was off."""
+        for name in sorted(self._parked.pop(namespace, ())):
+            self.schedule.plan(self.hpas[name])
 
     def refresh(self, hpa: Hpa) -> None:
         """Compute again which answers an HPA waits for: its spec, its scale's selector or the settings changed."""

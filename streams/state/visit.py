@@ -40,11 +40,13 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         state.refresh(hpa)
         return []
     if row.deleted or asked_mode(namespace, hpa.id.name, settings) == "off":
-        hpa.parked = is_due
-        if is_due and row.budget:
-            leave_budget(state, hpa)
         if not is_due:
+            state.unpark(hpa)
             state.schedule.plan(hpa)
+            return []
+        state.park(hpa)
+        if row.budget:
+            leave_budget(state, hpa)
         return []
     its = next_turn(state, namespace, hpa, settings)
     drafts = []

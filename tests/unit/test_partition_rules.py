@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import HpaId
@@ -19,7 +19,7 @@ from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.partition import Partition
 from streams.state.rowcopies import applied_offset
 from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, ReportRow, decode_row
-from tests.partition_kit import CLUSTER, ENFORCING, KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]
 SECOND = 1_000
@@ -145,6 +145,17 @@ def test_off_is_not_evaluated_until_it_is_on_again() -> None:
     log = ready_log(settings=ClusterSettings(default_mode="off"))
     assert log.add(answers(log, 50), after_ms=SECOND) == log.ticks(60) == []
     assert len(log.add(SettingsSet(cluster=CLUSTER, settings=ClusterSettings(default_mode="shadow")))) == 1
+
+
+def test_a_command_plans_the_parked_hpas_of_its_namespace_only() -> None:
+    log = LogBuilder()
+    log.add(SettingsSet(cluster=CLUSTER, settings=ClusterSettings(default_mode="off")))
+    for namespace in ("shop", "spare"):
+        log.add(log.entry(AutoscalerSet(hpa=make_hpa("web", f"uid-{namespace}")), f"{CLUSTER}/{namespace}"))
+    assert log.ticks(60) == []
+    made = log.add(Command(command="mode", name="web", mode="shadow"))
+    assert (made or log.ticks(1))[0]["namespace"] == NAMESPACE
+    assert log.partition.state.hpas[HpaId(CLUSTER, "spare", "web")].deadline < 0
 
 
 # --- writes -----------------------------------------------------------------------------------------------------------
