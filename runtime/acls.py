@@ -6,7 +6,7 @@ from typing import Literal
 
 from schemas import agents, topics
 
-Component = Literal["observer", "ingest", "decider", "reconciler", "router", "reader", "operator"]
+Component = Literal["observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator"]
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,20 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", topics.RECONCILER_GROUPS, ("READ",), "prefixed"),
     ),
     "router": (
-        *_topics((topics.DECISIONS,), "READ"),
+        *_topics((topics.DECISIONS, topics.BREAKER), "READ"),
         *_topics((topics.SETTINGS, topics.AUTOSCALERS), "READ", "WRITE"),
         Acl("topic", agents.TO_PREFIX, ("WRITE",), "prefixed"),
         Acl("group", topics.ROUTER_GROUP, ("READ",)),
         Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),
     ),
+    "breaker": (
+        *_topics((topics.DECISIONS, topics.SETTINGS, topics.LOG), "READ"),
+        *_topics((topics.BREAKER,), "READ", "WRITE"),
+    ),
     "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
     "operator": (
         *_topics((topics.AUTOSCALERS, topics.SETTINGS), "READ", "WRITE"),
-        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES), "READ"),
+        *_topics((topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER), "READ"),
         *_topics((topics.LOG,), "READ", "WRITE"),
         *_topics((topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),
         Acl("group", topics.INGEST_GROUP, ("READ",)),

@@ -1,4 +1,4 @@
-"""Follow `fleethpa.settings` from its beginning: settings, and which clusters have an agent."""
+"""Follow `fleethpa.settings` from its beginning: settings, and which clusters have an agent; or the breaker's topic."""
 
 import asyncio
 import logging
@@ -11,12 +11,13 @@ from schemas.autoscalers import Command
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.settings import SettingsSet
-from schemas.topics import SETTINGS
+from schemas.topics import BREAKER, SETTINGS
 
 log = logging.getLogger(__name__)
 
-B = TypeVar("B", SettingsSet, AgentSet, Command)
+B = TypeVar("B", SettingsSet, AgentSet, Command, BreakerCommand, GuardrailResume)
 
 
 async def follow_settings(
@@ -32,8 +33,9 @@ async def follow_settings(
 async def follow_entries(
     settings: KafkaSettings, kind: type[B], apply: Callable[[B, int], None], caught_up: Callable[[], None]
 ) -> None:
-    """The same for entries of one kind."""
-    async with kafkaclients.topic_reader(settings, SETTINGS) as consumer:
+    """The same for entries of one kind, on the topic that carries it."""
+    topic = BREAKER if kind is BreakerCommand else SETTINGS
+    async with kafkaclients.topic_reader(settings, topic) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
         told = await kafkaclients.has_reached(consumer, ends)
         if told:
@@ -69,7 +71,7 @@ def _apply(value: bytes, time_ms: int, kind: type[B], apply: Callable[[B, int], 
         record = decode(value, PublicRecord)
     except WireError as error:
         # Ingest rejects it with its position and reason; here it only must not stop the guards.
-        log.warning("not a settings record", extra={"error": str(error)})
+        log.warning("not a record of ours", extra={"error": str(error)})
         return
     for entry in record.entries:
         if isinstance(entry, kind):

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.hands import HandsChanged
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
@@ -44,6 +45,8 @@ PlainBody = (
     | Outcome
     | AgentSet
     | HandsChanged
+    | BreakerCommand
+    | GuardrailResume
 )
 """Any body but answers of metrics APIs, which the fold leaves encoded."""
 Body = Answers | PlainBody
@@ -51,7 +54,8 @@ Body = Answers | PlainBody
 
 WHOLE_PARTITION_KEY = "*"
 """Key of entries that are of no namespace. Those that concern every partition (settings, agents, engine, resets,
-cluster-wide commands) are copied into all of them; a cluster's reports go into one, that of the cluster's name.
+cluster-wide commands, those of the breaker) are copied into all of them; a cluster's reports go into one, that of the
+cluster's name.
 """
 
 

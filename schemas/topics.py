@@ -13,6 +13,7 @@ AUTOSCALERS = "fleethpa.autoscalers"
 SCALES = "fleethpa.scales"
 SETTINGS = "fleethpa.settings"
 OUTCOMES = "fleethpa.outcomes"
+BREAKER = "fleethpa.breaker"
 LOG = "fleethpa.log"
 DECISIONS = "fleethpa.decisions"
 REJECTED = "fleethpa.rejected"
@@ -29,7 +30,7 @@ RECONCILER_GROUPS = "fleethpa-reconciler-"
 OBSERVER_GROUPS = "fleethpa-observer-"
 """How the names of the groups begin that keep from where observers read central HPAs."""
 
-PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES)
+PUBLIC_TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, BREAKER)
 """What ingest reads. All share the partition count of the log, so that the range assignor gives one worker a
 namespace in all.
 """
@@ -65,6 +66,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(SCALES, _delete(7 * _DAY_MS)),
     Topic(SETTINGS, _delete(365 * _DAY_MS)),
     Topic(OUTCOMES, _delete(-1)),
+    Topic(BREAKER, _delete(365 * _DAY_MS)),
     Topic(LOG, _delete(7 * _DAY_MS, message_timestamp_type="LogAppendTime")),
     Topic(DECISIONS, _delete(-1)),
     Topic(REJECTED, _delete(30 * _DAY_MS)),

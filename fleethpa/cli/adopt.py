@@ -180,10 +180,12 @@ def _stopped(state: FleetState, hpa: HpaId) -> CommandError | None:
     else:
         view = state.hpas.get(hpa)
         cluster = state.clusters.get(hpa.cluster)
-        paused = view.paused if view is not None else cluster.paused if cluster is not None else ""
+        paused = view.paused if view is not None else "; ".join(cluster.pauses) if cluster is not None else ""
         if not paused:
             return None
         why, step = f"paused: {paused}", "fleethpa resume"
+        if cluster is not None and cluster.guardrail:
+            step += f", or fleethpa resume -C {hpa.cluster} --guardrails"
     return CommandError(
         f"{hpa} is not adopted ({why})",
         cause="Nothing would scale it any more. With --mode shadow that would be so too.",

@@ -10,11 +10,13 @@ from fleethpa.cli.common.completing import hpa_names
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.foresight import Present, concerns, refusal_errors
-from fleethpa.cli.common.scopes import Scope, scope_options, writes_of
+from fleethpa.cli.common.scopes import Scope, named_clusters, scope_options, writes_of
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.times import LATEST_MS
 from schemas.autoscalers import Command
+from schemas.guardrailpauses import GuardrailResume
+from schemas.keys import EVERY_CLUSTER
 
 
 @click.command()
@@ -53,10 +55,13 @@ def pause(
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
+@click.option("--guardrails", is_flag=True, help="End what guardrails paused in these clusters, instead of persons.")
 @write_options
 @command_options()
-def resume(session: Session, /, scope: Scope, **written: Any) -> int:
-    """End a pause of the same scope."""
+def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) -> int:
+    """End a pause of the same scope. What guardrails paused stays, unless --guardrails says that it shall end."""
+    if guardrails:
+        return _resume_guardrails(session, scope, written)
     command = Command(command="resume", author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, "resumed", written)
 
@@ -71,6 +76,40 @@ def mode(session: Session, /, wanted: Any, scope: Scope, **written: Any) -> int:
     """Set the mode: off (do nothing), shadow (decide and record) or enforce (also write replicas)."""
     command = Command(command="mode", mode=wanted, author=session.config.author, reason=written["reason"])
     return _issue(session, scope, command, f"set to {wanted}", written)
+
+
+def _resume_guardrails(session: Session, scope: Scope, written: dict[str, Any]) -> int:
+    if scope.names or scope.namespace:
+        raise usage(
+            "--guardrails excludes names and -n",
+            cause="A guardrail pauses scale-downs of whole clusters.",
+            next_step="fleethpa resume -C CLUSTER --guardrails",
+        )
+    scope.check("resume")
+
+    async def work() -> int:
+        clusters = [EVERY_CLUSTER] if scope.everything else await named_clusters(session, scope)
+        async with session.past() as past:
+            standing = (await Present.read(past)).guardrails(clusters)
+        writes = [
+            PlannedRecord(
+                f"cluster {name} resumed; it was: {text}",
+                GuardrailResume(cluster=name, author=session.config.author, reason=written["reason"]),
+                name,
+            )
+            for name, text in sorted(standing.items())
+        ]
+        if not writes:
+            session.note("no guardrail pauses anything there")
+            return OK
+        if written["dry_run"]:
+            return dry_run(session, writes)
+        concern = "scale-downs go on, through removal budgets where they are set: " + ", ".join(sorted(standing))
+        confirm(session, [Concern(concern)], written["yes"], "resume")
+        async with session.writer() as writer:
+            return await write_all(session, writer, writes, written["wait"])
+
+    return session.run(work())
 
 
 def _issue(session: Session, scope: Scope, command: Command, words: str, written: dict[str, Any]) -> int:
@@ -98,6 +137,9 @@ async def _looked_ahead(
     """Leave out what would be refused, and say what has to be agreed to; with the exit code so far."""
     async with session.past() as past:
         present = await Present.read(past)
+    if command.command == "resume":
+        for cluster, text in sorted(present.guardrails(write.cluster for write in writes).items()):
+            session.warn(f"cluster {cluster}: {text}. It stays. Next: fleethpa resume -C {cluster} --guardrails")
     foresight = present.foresee(writes)
     touched = foresight.touched(writes)
     refused = foresight.refusals(touched) if command.mode == "enforce" else {}

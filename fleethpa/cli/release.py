@@ -265,7 +265,7 @@ def _paused(state: FleetState, view: HpaView) -> str:
     namespace = state.namespaces[view.id.cluster, view.id.namespace]
     paused = namespace.commands.get("", (None, {}))[1]
     kinds = [kind for kind, pause in paused.items() if not pause.until_ms or pause.until_ms > state.clock_ms]
-    return f"namespace {namespace.name}" if kinds else state.clusters[view.id.cluster].paused
+    return f"namespace {namespace.name}" if kinds else "; ".join(state.clusters[view.id.cluster].pauses)
 
 
 def _left_out(view: HpaView, held: str) -> CommandError:

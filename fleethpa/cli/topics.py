@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.topicadmin import TopicDifference, WantedTopic
 
 R = TypeVar("R")
-COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "reader", "operator")
+COMPONENTS = ("observer", "ingest", "decider", "reconciler", "router", "breaker", "reader", "operator")
 
 
 def _shape(function: Callable[..., R]) -> Callable[..., R]:

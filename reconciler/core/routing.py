@@ -9,6 +9,7 @@ from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.autoscalers import Command
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION
+from schemas.guardrailstanding import GuardrailStanding
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.settings import ClusterSettings, SettingsSet, take_settings
 
@@ -74,6 +75,8 @@ class FleetKnowledge:
         self._settings: dict[str, ClusterSettings] = {}
         self._hpas: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
+        self.guardrails = GuardrailStanding()
+        """What guardrails pause, beside what persons do."""
 
     def set_settings(self, entry: SettingsSet) -> None:
         """Apply a change of settings."""
@@ -103,7 +106,7 @@ class FleetKnowledge:
             if where in (cluster, EVERY_CLUSTER)
             for pause in known.values()
             if not pause.until or now_ms < pause.until
-        ]
+        ] + [KnownPause(kind="scaleDown", until=each.until_ms) for each in self.guardrails.in_force(now_ms, cluster)]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
         """Note a central HPA (None: it was deleted); gives what its agent is to be told."""

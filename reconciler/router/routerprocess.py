@@ -35,6 +35,7 @@ from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.keys import EVERY_CLUSTER, HpaId, partition_for
 from schemas.settings import SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
@@ -55,6 +56,8 @@ COMMIT_EVERY_S = 1.0
 SOON_S = 0.05
 """Changes that come together are one record."""
 CENTRAL_GROUP = f"{OBSERVER_GROUPS}router"
+_KNOWN = ("registry", "settings", "pauses", "guardrailPauses", "guardrailResumes", "centralHpas")
+"""What is read to its end before the first decision is copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ class Router:
 
     def __init__(self, config: RouterConfig) -> None:
         self._config = config
-        self.health = PartHealth("registry", "settings", "pauses", "centralHpas", "decisions")
+        self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
         self._registry, self._knowledge, self._shorts = AgentRegistry(), FleetKnowledge(), ShortFilter()
         self._signs = Signs()
@@ -149,7 +152,7 @@ class Router:
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
-        known = {name: asyncio.Event() for name in ("registry", "settings", "pauses", "centralHpas")}
+        known = {name: asyncio.Event() for name in _KNOWN}
 
         def caught_up(name: str) -> Callable[[], None]:
             def tell() -> None:
@@ -164,6 +167,8 @@ class Router:
                 follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
                 follow_entries(kafka, SettingsSet, self._settings_changed, caught_up("settings")),
                 follow_entries(kafka, Command, self._commanded_everywhere, caught_up("pauses")),
+                follow_entries(kafka, BreakerCommand, self._guardrail_paused, caught_up("guardrailPauses")),
+                follow_entries(kafka, GuardrailResume, self._guardrails_resumed, caught_up("guardrailResumes")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._tell(),
@@ -355,6 +360,16 @@ class Router:
 
     def _commanded_everywhere(self, command: Command, _: int) -> None:
         self._commanded(command.cluster, "", command)
+
+    def _guardrail_paused(self, body: BreakerCommand, time_ms: int) -> None:
+        self._knowledge.guardrails.take(body, time_ms)
+        self._changed_pauses.add(body.cluster)
+        self._news.set()
+
+    def _guardrails_resumed(self, body: GuardrailResume, time_ms: int) -> None:
+        self._knowledge.guardrails.resume(body, time_ms)
+        self._changed_pauses.add(body.cluster)
+        self._news.set()
 
     def _commanded(self, cluster: str, namespace: str, command: Command) -> None:
         if self._knowledge.set_pause(cluster, namespace, command):

@@ -8,15 +8,18 @@ from msgspec import Struct, structs
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode
 from schemas.codec import decode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.hands import HandsChanged
 from schemas.keys import EVERY_CLUSTER, HpaId
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import metric_name, metric_source
 from streams.analysis.candidate import metric_key
 from streams.archive.segments import PlainRecord
+from streams.state.breakerfold import trip_reason
 from streams.state.guards import asked_mode
 from streams.state.partition import Partition
 
-_WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"')
+_WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guardrailResume"')
 
 
 What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands"]
@@ -163,6 +166,8 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
             was = f"{body.before} → " if body.before else ""
             changes = [f"cluster {body.cluster} in the hands of {was}{body.holder} (generation {body.generation})"]
             yield Revision(what="hands", time=body.time, offset=offset, changes=changes)
+        if isinstance(body, BreakerCommand | GuardrailResume) and before is not None:
+            yield from _guarded(body, now_ms, offset, hpa)
         if isinstance(body, Command) and _concerns(entry.key, body, hpa):
             yield Revision(
                 what=body.command,
@@ -172,6 +177,29 @@ def _commands(entries: list[Entry], now_ms: int, offset: int, hpa: HpaId, before
                 reason=body.reason,
                 changes=[_said(body, hpa)],
             )
+
+
+def _guarded(body: BreakerCommand | GuardrailResume, now_ms: int, offset: int, hpa: HpaId) -> Iterator[Revision]:
+    """What a guardrail paused in the HPA's cluster, or who ended that."""
+    if body.cluster not in (EVERY_CLUSTER, hpa.cluster):
+        return
+    if isinstance(body, GuardrailResume):
+        changes = [f"resume what guardrails paused in {_shown_cluster(body.cluster)}"]
+        yield Revision(
+            what="resume", time=now_ms, offset=offset, author=body.author, reason=body.reason, changes=changes
+        )
+        return
+    author, scope = f"guardrail {body.guardrail}", f"scaleDown of cluster {body.cluster}"
+    if body.command == "resume":
+        yield Revision(what="resume", time=now_ms, offset=offset, author=author, changes=[f"resume {scope}"])
+        return
+    until = f"until {rfc3339_seconds(body.until)}" if body.until else "until a person resumes"
+    changes = [f"pause {scope} {until}"]
+    yield Revision(what="pause", time=now_ms, offset=offset, author=author, reason=trip_reason(body), changes=changes)
+
+
+def _shown_cluster(cluster: str) -> str:
+    return "all clusters" if cluster == EVERY_CLUSTER else f"cluster {cluster}"
 
 
 def _concerns(key: str, body: Command, hpa: HpaId) -> bool:

@@ -12,6 +12,8 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.budgets import EVERY_NAMESPACE, parse_budget
 from schemas.decisions import ENGINE
 from schemas.entries import Body
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
+from schemas.guardrails import LONGEST_MS, MAX_NAME_CHARACTERS
 from schemas.hands import HandsChanged
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
 from schemas.outcomes import Outcome
@@ -201,6 +203,15 @@ def _hands(body: HandsChanged) -> None:
         check_range(native.last_scale or 0, "natives.lastScale", 0, MAX_TIME_MS)
 
 
+def _breaker(body: BreakerCommand) -> None:
+    check_cluster(body.cluster)  # never all at once: the breaker names each cluster that it stops
+    check_text(body.guardrail, "guardrail", MAX_NAME_CHARACTERS)
+    check_range(body.until, "until", 0, MAX_TIME_MS)
+    check_range(body.removed, "removed", 0, MAX_REPLICAS)
+    check_range(body.replicas, "replicas", 0, MAX_REPLICAS)
+    check_range(body.window_ms, "windowMs", 0, LONGEST_MS)
+
+
 def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
     settings = body.settings
@@ -270,6 +281,10 @@ def _whole_partition(body: Body) -> None:
             _serving(body)
         case HandsChanged():
             _hands(body)
+        case BreakerCommand():
+            _breaker(body)
+        case GuardrailResume():
+            _cluster_or_all(body.cluster)
         case AgentSet():
             check_cluster(body.cluster)
             check_range(body.incarnation, "incarnation", 1, MAX_TIME_MS)

@@ -15,7 +15,7 @@ from streams.ingest.series import SourceSeries
 MAX_POINTS_PER_ENTRY = 500
 """Pushed points in one entry of the log; some 100 KB."""
 
-_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES})
+_TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER})
 """Topics whose bodies hold no free JSON, so that a decoder of their types reads what a reader of any JSON would."""
 
 _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")

@@ -10,21 +10,24 @@ KINDS: dict[str, frozenset[str]] = {
     topics.PODS: _HEARTBEAT | {"podSet", "podDeleted", "podList"},
     topics.AUTOSCALERS: _HEARTBEAT | {"autoscalerSet", "autoscalerDeleted", "autoscalerList", "command"},
     topics.SCALES: _HEARTBEAT | {"scaleSet", "clusterReport", "serving", "handsChanged"},
-    topics.SETTINGS: frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "command"}),
+    topics.SETTINGS: frozenset(
+        {"settings", "agent", "engine", "watermarkReset", "restart", "command", "guardrailResume"}
+    ),
     topics.OUTCOMES: frozenset({"outcome"}),
+    topics.BREAKER: frozenset({"breaker"}),
 }
 
 SAMPLE_KINDS = frozenset({"samples"})
 """What a topic of other producers may carry: pushed samples and nothing else."""
 
-OBSERVED = frozenset().union(*(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic != topics.SETTINGS)) - {
-    "command"
-}
+OBSERVED = frozenset().union(
+    *(KINDS[topic] for topic in topics.PUBLIC_TOPICS if topic not in (topics.SETTINGS, topics.BREAKER))
+) - {"command"}
 """What is observed in a cluster or became of a write there; of `autoscalerSet` and `autoscalerDeleted` only those of
 origin cluster. An agent may report nothing else.
 """
 
-WHOLE_PARTITION = frozenset({"settings", "agent", "engine", "watermarkReset", "restart", "serving", "handsChanged"})
+WHOLE_PARTITION = (KINDS[topics.SETTINGS] - {"command"}) | KINDS[topics.BREAKER] | {"serving", "handsChanged"}
 """Kinds that always concern every partition; a `command` does on the topic of settings."""
 
 

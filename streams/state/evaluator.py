@@ -151,8 +151,10 @@ class Evaluator:
     def _inputs(self, status: dict[str, Any], observation: Observation, restart: str) -> EvaluationInputs:
         """Say for a probe what this evaluation reads."""
         row, state, settings = self.row, self.state, self.settings
-        name, pauses = self.hpa.id.name, self.state.row.pauses
-        paused_up, paused_down = (pause_in_force(self.namespace, name, pauses, up, self.now_ms) for up in (True, False))
+        name = self.hpa.id.name
+        paused_up, paused_down = (
+            pause_in_force(self.namespace, name, state.row, up, self.now_ms) for up in (True, False)
+        )
         return EvaluationInputs(
             decision=f"{state.row.number}-{state.offset}-{row.uid}",
             hpa=self.hpa.id,
@@ -310,7 +312,7 @@ class Evaluator:
         if self.settings.frozen:
             self.constraints.append("Frozen")
             self.paused = f"cluster {self.hpa.id.cluster} is frozen"
-        pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row.pauses, up, self.now_ms)
+        pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row, up, self.now_ms)
         if pause:
             self.constraints.append("Paused")
             self.paused = self.paused or pause

@@ -13,6 +13,7 @@ from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import BRAKES_SINCE, ENGINE
 from schemas.entries import WHOLE_PARTITION_KEY, Source
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
 from schemas.outcomes import Outcome
@@ -21,6 +22,7 @@ from schemas.samples import Samples
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset, take_settings
 from streams.state import foldhpas, rates
+from streams.state.breakerfold import after_breaker, after_person
 from streams.state.changedhands import hands_after, status_after
 from streams.state.clustersettings import known_to
 from streams.state.foldcontext import Folding
@@ -281,6 +283,8 @@ class EntryFold(Folding):
             row.brakes_offset = self.state.offset
         row.engine = engine
         row.settings = {cluster: known_to(engine, settings) for cluster, settings in row.settings.items()}
+        if engine < BRAKES_SINCE:
+            row.guardrail_pauses = {}
         self.state.budget.clear(self.state.offset)
         self.state.settings_changed()
 
@@ -303,6 +307,16 @@ class EntryFold(Folding):
         if hpa.applied < self.state.offset and hpa.row.status is not None:
             hpa.row.status = status_after(hpa.row.status, native)
             hpa.dirty = True
+
+    def breaker(self, body: BreakerCommand) -> None:
+        """A guardrail pauses scale-downs of a cluster, or no longer. Under engine 1, as brakes, it does not count."""
+        row = self.state.row
+        if row.engine >= BRAKES_SINCE:
+            row.guardrail_pauses = after_breaker(row.guardrail_pauses, body, self.now_ms)
+
+    def guardrails_resumed(self, body: GuardrailResume) -> None:
+        """A person ends what guardrails pause."""
+        self.state.row.guardrail_pauses = after_person(self.state.row.guardrail_pauses, body)
 
     def restart(self, body: Restart) -> None:
         """Memory of windows and scale events was lost."""
@@ -330,6 +344,8 @@ _WHOLE_PARTITION: dict[type, _Apply] = {
     WatermarkReset: EntryFold.watermark_reset,
     Restart: EntryFold.restart,
     HandsChanged: EntryFold.hands_changed,
+    BreakerCommand: EntryFold.breaker,
+    GuardrailResume: EntryFold.guardrails_resumed,
     AgentSet: EntryFold.agent,
 }
 _IN_NAMESPACE: dict[type, _Apply] = {

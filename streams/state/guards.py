@@ -1,6 +1,5 @@
 """Mode, pauses and guards: whether an HPA may want a write. Every refusal gives its reason and the next step."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -8,10 +7,11 @@ from msgspec import Struct
 from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
 from streams.hpa.evaluation import Calculation, Evaluation
+from streams.state.breakerfold import guardrail_in_force
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.rows import DirectoryKey, Pause, TargetName
+from streams.state.rows import DirectoryKey, PartitionRow, Pause, TargetName
 
 
 class Standing(Struct, frozen=True):
@@ -121,10 +121,9 @@ def _target_of(rival: dict[str, Any]) -> TargetName:
     return str(target.get("group", "")), str(target.get("kind", "")), str(target.get("name", ""))
 
 
-def pause_in_force(
-    namespace: Namespace, name: str, pauses: Mapping[str, Mapping[str, Pause]], up: bool, now_ms: int
-) -> str:
-    """Say which pause stops a change in this direction now; empty: none."""
+def pause_in_force(namespace: Namespace, name: str, row: PartitionRow, up: bool, now_ms: int) -> str:
+    """Say which pause stops a change in this direction now, a person's before a guardrail's; empty: none."""
+    pauses = row.pauses
     scopes = (
         ("this HPA", namespace.commands.get(name, (None, {}))[1]),
         (f"namespace {namespace.name}", namespace.commands.get("", (None, {}))[1]),
@@ -136,7 +135,7 @@ def pause_in_force(
             pause = known.get(kind)
             if pause is not None and (not pause.until_ms or now_ms < pause.until_ms):
                 return _describe(scope, kind, pause)
-    return ""
+    return "" if up else guardrail_in_force(row.guardrail_pauses, namespace.cluster, now_ms)
 
 
 def _describe(scope: str, kind: str, pause: Pause) -> str:

@@ -458,6 +458,8 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
     hands: dict[str, HandsRow] = {}
     """Cluster -> in whose hands it is; none: no stand-in ever reported."""
+    guardrail_pauses: dict[str, dict[str, Pause]] = {}
+    """Cluster -> guardrail -> its pause of scale-downs there."""
 
 
 Row = HpaRow | NamespaceRow | PartitionRow

@@ -16,9 +16,10 @@ from fleethpa.cli.common.writer import Fate, SentRecord, _fates_in
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, LogRecord, Source
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.scales import Heartbeat
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from tests.unit.cli_kit import Cli, Fleet, hpa
+from tests.unit.cli_kit import START_MS, Cli, Fleet, hpa
 
 GOOD = """
 apiVersion: autoscaling/v2
@@ -375,6 +376,71 @@ def test_several_clusters_need_a_yes(run: Cli, fleet: Fleet, broker: Broker) -> 
     assert "add --yes" in asked.stderr
     assert run("resume", "-C", "*", "--yes").exit_code == 0
     assert len(broker.written) == 2
+
+
+# --- pauses of guardrails ---------------------------------------------------------------------------------------------
+
+WAVE = "scale-downs paused by guardrail wave until 2026-11-21T14:14:00Z: 30 of 100 replicas removed within 5 min"
+
+
+@pytest.fixture
+def guarded(fleet: Fleet) -> Fleet:
+    """A fleet of engine 2 in which a guardrail has paused the only cluster."""
+    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
+    until_ms = START_MS + 14 * 60_000
+    pause = BreakerCommand(
+        command="pause", cluster="east", guardrail="wave", until=until_ms, removed=30, replicas=100, window_ms=300_000
+    )
+    fleet.append(pause, key=WHOLE_PARTITION_KEY)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["get", "hpa", "-A", "--problem"], id="get hpa"),
+        pytest.param(["describe", "hpa", "east/shop/checkout"], id="describe"),
+        pytest.param(["get", "clusters"], id="get clusters"),
+        pytest.param(["status", "-A"], id="status"),
+    ],
+)
+def test_what_a_guardrail_pauses_is_shown(run: Cli, guarded: Fleet, arguments: list[str]) -> None:
+    assert WAVE in run(*arguments).stdout
+
+
+def test_history_shows_guardrails_and_who_ended_their_pauses(run: Cli, guarded: Fleet) -> None:
+    guarded.append(GuardrailResume(cluster="*", author="ada", reason="INC-7"), key=WHOLE_PARTITION_KEY)
+    shown = run("history", "east/shop/checkout").stdout
+    assert "pause scaleDown of cluster east until 2026-11-21T14:14:00Z" in shown
+    assert "guardrail wave" in shown
+    assert "resume what guardrails paused in all clusters" in shown
+    assert "INC-7" in shown
+
+
+def test_a_resume_leaves_a_guardrails_pause_and_says_so(run: Cli, guarded: Fleet, broker: Broker) -> None:
+    said = run("resume", "-C", "east", "--yes")
+    assert (said.exit_code, said.stdout) == (0, "cluster east resumed\n")
+    assert f"cluster east: {WAVE}. It stays. Next: fleethpa resume -C east --guardrails" in said.stderr
+    assert [type(body) for _, _, body in broker.written] == [Command]
+
+
+def test_a_person_ends_what_guardrails_pause(run: Cli, guarded: Fleet, broker: Broker) -> None:
+    asked = run("resume", "-C", "east", "--guardrails")
+    assert (asked.exit_code, broker.written) == (2, [])
+    assert "scale-downs go on, through removal budgets where they are set: east" in asked.stderr
+    seen = run("resume", "--all", "--guardrails", "--dry-run")
+    assert (seen.exit_code, seen.stdout) == (0, f"cluster east resumed; it was: {WAVE} (dry run)\n")
+    done = run("resume", "-C", "east", "--guardrails", "--yes", "--reason", "INC-7")
+    assert done.exit_code == 0
+    [(cluster, _, body)] = broker.written
+    assert (cluster, body) == ("east", GuardrailResume(cluster="east", author="anna", reason="INC-7"))
+
+
+def test_where_no_guardrail_pauses_anything_nothing_is_written(run: Cli, broker: Broker) -> None:
+    said = run("resume", "--all", "--guardrails", "--yes")
+    assert (said.exit_code, broker.written) == (0, [])
+    assert "no guardrail pauses anything there" in said.stderr
+    assert run("resume", "east/shop/checkout", "--guardrails").exit_code == 2
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -176,11 +176,11 @@ class Cluster:
 
     def writing(self) -> set[str]:
         """Those that fleethpa scales."""
-        namespace, pauses = self.state.namespaces[KEY], self.state.row.pauses
+        namespace, row = self.state.namespaces[KEY], self.state.row
         return {
             hpa.name
             for hpa, claim in ownership(self.state).claims.items()
-            if claim.mode == "enforce" and not pause_in_force(namespace, hpa.name, pauses, True, self.fleet.now_ms)
+            if claim.mode == "enforce" and not pause_in_force(namespace, hpa.name, row, True, self.fleet.now_ms)
         }
 
 

@@ -23,7 +23,7 @@ def cluster_listing(views: list[ClusterView]) -> Listing[ClusterView]:
         columns=_columns(),
         document=_document,
         name=lambda view: f"cluster/{view.name}",
-        style=lambda view: "red" if view.hidden else "yellow" if view.troubles or view.problems or view.paused else "",
+        style=lambda view: "red" if view.hidden else "yellow" if view.troubles or view.problems or view.pauses else "",
     )
 
 
@@ -61,7 +61,7 @@ def _state(cluster: ClusterView) -> str:
         return "away"
     if "standIn" in kinds:
         return "stand-in"
-    return "frozen" if cluster.settings.frozen else "paused" if cluster.paused else "up"
+    return "frozen" if cluster.settings.frozen else "paused" if cluster.pauses else "up"
 
 
 def _by(cluster: ClusterView) -> str:
@@ -75,9 +75,7 @@ def _problem_text(cluster: ClusterView) -> str:
     texts = [trouble.text for trouble in cluster.troubles]
     if not cluster.reports:  # they name all of it, each cause once
         texts += [f"{watch}: {one_line(text)}" for watch, text in sorted(cluster.problems.items())]
-    if cluster.paused:
-        texts.insert(0, f"paused {cluster.paused}")
-    return "; ".join(texts) or "-"
+    return "; ".join([*cluster.pauses, *texts]) or "-"
 
 
 def _document(cluster: ClusterView) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def _document(cluster: ClusterView) -> dict[str, Any]:
         ],
         "agent": None if cluster.agent is None or cluster.agent.left else cluster.agent.incarnation,
         "modes": dict(cluster.modes),
-        "paused": cluster.paused,
+        "paused": "; ".join(filter(None, (cluster.paused, cluster.guardrail))),
         "problems": dict(cluster.problems),
         "troubles": [
             {

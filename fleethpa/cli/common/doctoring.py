@@ -219,6 +219,8 @@ def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
         )
     if cluster.paused:
         yield CheckResult("warning", "clusters", name, f"is paused: {cluster.paused}", f"fleethpa resume -C {name}")
+    if cluster.guardrail:
+        yield CheckResult("warning", "clusters", name, cluster.guardrail, f"fleethpa resume -C {name} --guardrails")
     if not cluster.reports:  # they name all of it, each cause once
         for watch, text in sorted(cluster.problems.items()):
             step = f"fleethpa get clusters {name}"

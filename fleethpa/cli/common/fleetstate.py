@@ -16,6 +16,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
 from schemas.settings import ClusterSettings, merge
 from streams.archive.segments import ArchiveError
+from streams.state.breakerfold import GuardrailPauses, guardrail_in_force
 from streams.state.guards import standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.logerrors import CoreError
@@ -113,6 +114,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
     """Put the partitions together. `ends`: timestamps of the newest log records of those that were not folded to it."""
     state = FleetState(clock_ms=clock_ms, end_ms=max([clock_ms, *ends.values()]))
     pauses: dict[str, Mapping[str, Pause]] = {}
+    guardrails: GuardrailPauses = {}
     partitions = [each.partition.state for each in folded]
     for each in folded:
         stored = each.stored.get(partition_key(each.partition.number))
@@ -126,6 +128,7 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
         state.ingested_ms[now.number] = ends.get(now.number, now.ingested_ms)
     for part in partitions:
         pauses |= part.row.pauses
+        guardrails |= part.row.guardrail_pauses
         state.settings |= part.row.settings
         for namespace in part.namespaces.values():
             state.namespaces[namespace.cluster, namespace.name] = namespace
@@ -136,16 +139,19 @@ def _state(folded: Iterable[Folded], clock_ms: int, ends: Mapping[int, int]) -> 
             if hpa.row.gone or hpa.row.deleted:
                 state.forgotten.add(hpa.id)
             else:
-                state.hpas[hpa.id] = _view(part, hpa, pauses)
+                state.hpas[hpa.id] = _view(part, hpa, pauses, guardrails)
     state.hpas = dict(sorted(state.hpas.items()))
     state.clusters = _clusters(state, partitions, pauses)
+    for name, view in state.clusters.items():
+        view.guardrail = guardrail_in_force(guardrails, name, clock_ms)
     return state
 
 
-def _view(part: State, hpa: Hpa, pauses: Pauses) -> HpaView:
+def _view(part: State, hpa: Hpa, pauses: Pauses, guardrails: GuardrailPauses) -> HpaView:
     row, clock_ms = hpa.row, part.row.clock_ms
     namespace, settings = part.namespaces[hpa.id.namespace_key], part.settings(hpa.id.cluster)
     stands = standing(namespace, hpa, settings)
+    guardrail = guardrail_in_force(guardrails, hpa.id.cluster, clock_ms)
     return HpaView(
         id=hpa.id,
         hpa=_object(row) | {"status": row.shown_status},
@@ -153,7 +159,7 @@ def _view(part: State, hpa: Hpa, pauses: Pauses) -> HpaView:
         origin=row.origin,
         partition=part.row.number,
         last_decision=row.last_decision,
-        paused=_paused(hpa.id, pauses, clock_ms),
+        paused="; ".join(filter(None, (_paused(hpa.id, pauses, clock_ms), guardrail))),
         refused=stands.refused,
         author=row.author,
         reason=row.change_reason,

@@ -16,6 +16,7 @@ from fleethpa.cli.output.words import counted
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, Entry, LogRecord
 from schemas.keys import EVERY_CLUSTER, HpaId, namespace_key, partition_for
+from streams.state.breakerfold import guardrail_in_force
 from streams.state.ownership import Claim, Holder, Ownership, ownership
 from streams.state.partition import Partition
 
@@ -132,6 +133,17 @@ class Present:
         """The oldest engine that decides in one of the partitions."""
         known = [Partition.restore(number, rows).engine for number, rows in self._stored.items()]
         return min(known, default=1)
+
+    def guardrails(self, clusters: Iterable[str]) -> dict[str, str]:
+        """What guardrails pause now in some clusters (`*`: in all), in words, by cluster."""
+        wanted, found = set(clusters), dict[str, str]()
+        for number, rows in self._stored.items():
+            partition = Partition.restore(number, rows)
+            for cluster in partition.state.row.guardrail_pauses:
+                text = guardrail_in_force(partition.state.row.guardrail_pauses, cluster, partition.clock_ms)
+                if text and wanted & {cluster, EVERY_CLUSTER}:
+                    found[cluster] = text
+        return found
 
     def foresee(self, writes: Sequence[PlannedRecord]) -> Foresight:
         """Say who drives what, before and after, in the partitions that records go to."""

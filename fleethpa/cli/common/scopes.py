@@ -70,6 +70,15 @@ def scope_options(function: Callable[..., R]) -> Callable[..., R]:
     return decorated
 
 
+async def named_clusters(session: Session, scope: Scope) -> list[str]:
+    """The known clusters that the globs of a scope mean.
+
+    Raises:
+        CommandError: a glob means nothing that is known (exit 4).
+    """
+    return matching_clusters(await fleet_now(session), scope.clusters, session.config.contexts)
+
+
 async def writes_of(session: Session, scope: Scope, command: Command, words: str) -> list[PlannedRecord]:
     """The records of a command for a scope; `words` end what each says to the user.
 

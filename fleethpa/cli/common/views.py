@@ -153,6 +153,9 @@ class ClusterView:
     problems: dict[str, str] = field(default_factory=dict)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     paused: str = ""
+    """What a person paused there."""
+    guardrail: str = ""
+    """What a guardrail paused there."""
     is_cut_off: bool = False
     """Whether nothing comes into the log any more, so that nothing is known of how it is now."""
     reports: list[ReportRow] = field(default_factory=list)
@@ -161,6 +164,11 @@ class ClusterView:
     """Who is and was in charge of it; None: always the hub."""
     agent: AgentRow | None = None
     """Its agent, which may have left; None: it never had one."""
+
+    @property
+    def pauses(self) -> list[str]:
+        """What is paused there, in words."""
+        return [*([f"paused {self.paused}"] if self.paused else []), *([self.guardrail] if self.guardrail else [])]
 
     @property
     def has_left(self) -> bool:
