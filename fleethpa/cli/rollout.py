@@ -54,6 +54,8 @@ from fleethpa.cli.common.rollouts import (
     rollouts_in,
     waves_of,
 )
+from fleethpa.cli.common.schedules import ANNOTATION as SCHEDULE_ANNOTATION
+from fleethpa.cli.common.schedules import annotation_of, renewed
 from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
@@ -185,11 +187,14 @@ def abort(session: Session, /, rollout_id: str, **written: Any) -> int:
 
 @dataclass
 class RolloutPlan:
-    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it."""
+    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it.
+    `scheduled`: those of the changed ones that keep a schedule of their own.
+    """
 
     parts: dict[HpaId, Json] = field(default_factory=dict)
     unchanged: list[HpaId] = field(default_factory=list)
     missing: list[HpaId] = field(default_factory=list)
+    scheduled: list[HpaId] = field(default_factory=list)
     waves: list[list[str]] = field(default_factory=list)
 
 
@@ -282,6 +287,7 @@ def rollout_plan(
                 plan.unchanged.append(hpa)
             else:
                 plan.parts[hpa] = part
+                plan.scheduled += [hpa] if renewed(view.hpa, body) is not None else []
     changed = {hpa.cluster for hpa in plan.parts}
     plan.waves = waves_of([name for name in clusters if name in changed], sizes) if changed else []
     return plan
@@ -313,7 +319,15 @@ def _concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[C
         Concern(
             f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
         ),
+        *_schedule_concerns(plan),
     ]
+
+
+def _schedule_concerns(plan: RolloutPlan) -> list[Concern]:
+    if not plan.scheduled:
+        return []
+    hpas = listed([str(hpa) for hpa in plan.scheduled])
+    return [Concern(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")]
 
 
 # --- driving ----------------------------------------------------------------------------------------------------------
@@ -370,6 +384,10 @@ class _Drive:
 
     def _write(self, view: HpaView, wave: int, now_ms: int) -> PlannedRecord:
         hpa, part = view.id, self._examples[f"{view.id.namespace}/{view.id.name}"]
+        # The rules hold again when the rollout is over: until then every HPA of it has the spec that is judged.
+        schedule = renewed(view.hpa, {"metadata": {"annotations": part["annotations"]}, "spec": part["spec"]})
+        if schedule is not None:
+            part = part | {"annotations": part["annotations"] | {SCHEDULE_ANNOTATION: annotation_of(schedule)}}
         mark = structs.replace(
             self._plan,
             wave=wave,
@@ -377,6 +395,7 @@ class _Drive:
             replicas=int(view.status.get("currentReplicas") or 0),
             previous=manifest_part(view),
             reverted="",
+            kept_schedule=schedule is not None,
         )
         why = f"rollout {mark.id} wave {wave}/{len(mark.waves)}" + (f": {self._reason}" if self._reason else "")
         body = AutoscalerSet(hpa=marked(hpa, part, mark), origin="central", author=self._author, reason=why)

@@ -17,6 +17,7 @@ from fleethpa.cli.common.schedules import (
     ReplicaSchedule,
     made,
     next_change_ms,
+    parsed_rules,
     rule_at,
     schedule_of,
     scheduled,
@@ -59,6 +60,8 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """
+
+    parsed_rules(rules, time_zone)  # whether they can be read, before anything else is
 
     def write(view: HpaView) -> PlannedRecord:
         before = schedule_of(view.hpa)

@@ -12,6 +12,7 @@ from click.testing import Result
 from fleethpa.cli.common.failif import WAVE_MEASURES, parse_fail_if
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.rollouts import in_order, waves_of
+from fleethpa.cli.common.schedules import made, with_schedule
 from fleethpa.cli.common.writer import Fate, SentRecord
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.entries import WHOLE_PARTITION_KEY, Body
@@ -321,6 +322,25 @@ def test_labels_and_annotations_come_and_go_with_the_spec(waves: Waves) -> None:
     metadata = waves.fleet.partition.state.hpas[HpaId("c00", "shop", "checkout")].row.hpa_object()["metadata"]
     assert metadata["labels"] == {"app": "checkout"}
     assert set(metadata["annotations"]) == {"fleethpa.io/rollout"}
+
+
+def test_schedules_outlast_a_rollout_and_reach_no_other_hpa(waves: Waves) -> None:
+    """One HPA has a schedule; the manifest has none. A resumed rollout reads the manifest from that HPA's object."""
+    held = _central()
+    schedule = made(held, ("daily 07:00-20:00 minReplicas=3", "Mon 07:00-09:00 cpu=55%"), "UTC")
+    scheduled = AutoscalerSet(hpa=with_schedule(held, schedule, held["spec"]), origin="central")
+    waves.fleet.append(scheduled, key="c00/shop")
+
+    assert "schedules are kept (c00/shop/checkout)" in waves.begin("--dry-run").output
+    waves.kill_at = 2
+    with pytest.raises(Killed):
+        waves.begin()
+    assert waves.run("resume", waves.known()["id"]).exit_code == 0
+
+    assert set(waves.targets().values()) == {50}
+    listed = fits("ScheduleList", waves.cli("schedule", "list", "-A", "-o", "json").stdout)["items"]
+    assert [(each["cluster"], each["rules"]) for each in listed] == [("c00", schedule.rules)]
+    assert listed[0]["otherwise"] == [schedule.otherwise[0], "cpu=50%"]
 
 
 @pytest.mark.parametrize(

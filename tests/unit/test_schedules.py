@@ -208,6 +208,13 @@ def test_a_dry_run_writes_nothing_and_a_clusters_own_hpa_is_refused(run: Cli, br
     assert broker.written == []
 
 
+@pytest.mark.parametrize(("rule", "zone"), [("at night minReplicas=3", "UTC"), ("Mon 07:00-08:00 cpu=70%", "Nowhere")])
+def test_a_rule_is_read_before_a_broker_is_asked(monkeypatch: pytest.MonkeyPatch, rule: str, zone: str) -> None:
+    """Without a fleet: nothing answers at the brokers that are configured."""
+    refused = Cli(monkeypatch)("schedule", "create", NAME, "--rule", rule, "--time-zone", zone)
+    assert refused.exit_code == 2, refused.output
+
+
 def test_several_hpas_are_asked_about(run: Cli, fleet: Fleet, broker: Broker, tmp_path: Path) -> None:
     fleet.append(AutoscalerSet(hpa=body(tmp_path, MANIFEST.replace("web", "api")), origin="central", mode="shadow"))
     several = run("schedule", "create", "web", "api", "-n", "shop", "--rule", "daily 00:00-24:00 minReplicas=4")

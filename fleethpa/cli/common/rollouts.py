@@ -20,6 +20,7 @@ from msgspec import Struct
 from fleethpa.cli.common.failures import usage
 from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
+from streams.state.hpastate import SCHEDULE_ANNOTATION
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -37,7 +38,7 @@ class RolloutMark(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
     `waves`: the clusters of each. `hpas`: `namespace/name` of each HPA of the rollout. `wave`: the one of this HPA,
     from 1. `begun_ms`: when it got the spec. `replicas`: what it had then. `previous`: labels, annotations and spec
-    before; None: it has them again. `reverted`: why.
+    before; None: it has them again. `reverted`: why. `kept_schedule`: its schedule is its own, not the manifest's.
     """
 
     id: str
@@ -53,6 +54,7 @@ class RolloutMark(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     reason: str = ""
     previous: Json | None = None
     reverted: str = ""
+    kept_schedule: bool = False
 
 
 @dataclass
@@ -105,9 +107,12 @@ class StagedRollout:
 
     def example(self, named: str) -> Json:
         """Labels, annotations and spec that the rollout gives an HPA of this `namespace/name`."""
-        for hpa in self.running():
+        for hpa, mark in self.running().items():
             if f"{hpa.namespace}/{hpa.name}" == named:
-                return manifest_part(self.views[hpa])
+                part = manifest_part(self.views[hpa])
+                if mark.kept_schedule:
+                    part["annotations"].pop(SCHEDULE_ANNOTATION, None)
+                return part
         raise KeyError(named)
 
 

@@ -88,14 +88,23 @@ def made(hpa: Json, rules: Sequence[str], time_zone: str) -> ReplicaSchedule:
     Raises:
         CommandError: a rule, field, value or zone is wrong (exit 2).
     """
-    parse_zone(time_zone)
-    parsed = [parse_rule(text, "--rule") for text in rules]
+    parsed = parsed_rules(rules, time_zone)
     fields = dict.fromkeys(split(setting, "--rule")[0] for rule in parsed for setting in rule.settings)
     otherwise = [setting_of(hpa["spec"], field, "--rule") for field in fields]
     found = ReplicaSchedule(time_zone=time_zone, rules=[rule.text for rule in parsed], otherwise=otherwise)
     for rule in parsed:
         checked(hpa, changed_spec(hpa["spec"], (*otherwise, *rule.settings)), f"--rule {rule.text!r}")
     return found
+
+
+def parsed_rules(rules: Sequence[str], time_zone: str) -> list[WeeklyRule]:
+    """The rules of `--rule`; whether they fit an HPA is not looked at.
+
+    Raises:
+        CommandError: a rule or the zone cannot be read (exit 2).
+    """
+    parse_zone(time_zone)
+    return [parse_rule(text, "--rule") for text in rules]
 
 
 def rule_at(schedule: ReplicaSchedule, now_ms: int) -> WeeklyRule | None:
@@ -138,23 +147,41 @@ def with_schedule(hpa: Json, schedule: ReplicaSchedule | None, spec: Json) -> Js
     old = hpa["metadata"]
     annotations = {name: value for name, value in (old.get("annotations") or {}).items() if name != ANNOTATION}
     if schedule is not None:
-        annotations[ANNOTATION] = msgspec.json.encode(schedule).decode()
+        annotations[ANNOTATION] = annotation_of(schedule)
     metadata = {name: old[name] for name in ("name", "namespace", "labels") if old.get(name)}
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
 
 
-def kept_by(held: Json, body: Json, now_ms: int) -> Json:
-    """A manifest that is applied over an HPA with a schedule: the schedule stays, and the manifest's values are what
-    holds when no rule does. A manifest that has a schedule of its own, or fields that do not fit, is as it is.
+def annotation_of(schedule: ReplicaSchedule) -> str:
+    """What an HPA carries for a schedule."""
+    return msgspec.json.encode(schedule).decode()
+
+
+def renewed(held: Json, body: Json) -> ReplicaSchedule | None:
+    """The schedule that an HPA keeps under a manifest, whose values are then what holds when no rule does. None: it has
+    no schedule, or the manifest has one of its own.
+
+    Raises:
+        CommandError: the schedule cannot be read, or sets a field that the manifest does not have (exit 2).
     """
     schedule = schedule_of(held)
     if schedule is None or schedule_of(body) is not None:
-        return body
+        return None
     otherwise = [setting_of(body["spec"], split(text, "schedule")[0], "schedule") for text in schedule.otherwise]
-    renewed = structs.replace(schedule, otherwise=otherwise)
-    return with_schedule(body, renewed, spec_at(body, renewed, now_ms))
+    return structs.replace(schedule, otherwise=otherwise)
+
+
+def kept_by(held: Json, body: Json, now_ms: int) -> Json:
+    """A manifest that is applied over an HPA with a schedule: the schedule stays, and the manifest's values are what
+    holds when no rule does. A manifest that has a schedule of its own is as it is.
+
+    Raises:
+        CommandError: as in `renewed`.
+    """
+    schedule = renewed(held, body)
+    return body if schedule is None else with_schedule(body, schedule, spec_at(body, schedule, now_ms))
 
 
 def due(state: FleetState, now_ms: int) -> tuple[list[PlannedRecord], list[CommandError]]:
