@@ -14,10 +14,16 @@ from msgspec import structs
 from fleethpa.cli.common import agentclusters
 from fleethpa.cli.common.access import Access, review, wanted
 from fleethpa.cli.common.brokerconnection import client_settings, connecting
-from fleethpa.cli.common.doctoring import access_check
+from fleethpa.cli.common.doctoring import access_check, finding_checks
 from fleethpa.cli.common.failures import OK, not_found, usage
 from fleethpa.cli.common.findings import line, listing, tell_sum
-from fleethpa.cli.common.parts import member_clusters
+from fleethpa.cli.common.memberoptions import (
+    KnownMembers,
+    are_found,
+    fixed_options,
+    found_options,
+    look_up_members,
+)
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import (
@@ -47,22 +53,31 @@ def clusters() -> None:
 @click.argument("names", nargs=-1, metavar="[CLUSTER]…")
 @click.option("--enforce", is_flag=True, help="Also check the permissions for writing.")
 @click.option("--namespace", default="", help="Check this namespace only, for a Role.")
+@found_options
+@fixed_options
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
-def check(session: Session, names: tuple[str, ...], enforce: bool, namespace: str, output: str) -> int:
-    """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing."""
+def check(
+    session: Session, /, names: tuple[str, ...], enforce: bool, namespace: str, output: str, **options: Any
+) -> int:
+    """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing.
 
-    known = {each.name: each for each in member_clusters(session.config)}
-    if missing := [name for name in names if name not in known]:
-        raise not_found(f"no context for cluster {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
+    With the options by which an observer finds its clusters, those that are there now are asked.
+    """
     permissions = wanted(enforce=enforce)
 
-    async def work() -> list[Access]:
+    async def work() -> tuple[KnownMembers, list[Access]]:
+        members = await look_up_members(session, options)
+        known = {each.name: each for each in members.clusters}
+        if missing := [name for name in names if name not in known]:
+            what = "cluster" if are_found(options) else "context for cluster"
+            raise not_found(f"no {what} {missing[0]}", cause=f"There are {', '.join(known) or 'none'}.")
         asked = (review(known[name], permissions, namespace, enforce=enforce) for name in names or known)
-        return list(await asyncio.gather(*asked))
+        return members, list(await asyncio.gather(*asked))
 
-    answers = session.run(work())
-    found = [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
+    members, answers = session.run(work())
+    found = finding_checks(members)
+    found += [access_check(each, enforce=enforce, namespace=namespace) for each in answers]
     if output == "table":
         session.out("\n".join(line(session, each) for each in found))
         for each in answers:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from fleethpa.cli.common.doctoring import AREAS, examine
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.findings import CheckResult, line, listing, tell_sum
+from fleethpa.cli.common.memberoptions import fixed_options, found_options
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.output.formats import render
 
 
 @click.command()
 @click.option("--only", metavar="AREA,…", help=f"Only these of {', '.join(AREAS)}.")
+@found_options
+@fixed_options
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options(reads=True)
-def doctor(session: Session, only: str | None, output: str) -> int:
+def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
     """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
 
-    Nothing is changed. Each problem comes with the command to run next.
+    Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig, or
+    with the options by which an observer finds its clusters those that are there now.
     """
     areas = tuple(part for part in (only or "").split(",") if part) or AREAS
     if odd := [area for area in areas if area not in AREAS]:
@@ -26,7 +32,7 @@ def doctor(session: Session, only: str | None, output: str) -> int:
 
     async def work() -> list[CheckResult]:
         found = []
-        async for check in examine(session, areas):
+        async for check in examine(session, areas, options):
             found.append(check)
             if output == "table":
                 session.out(line(session, check))

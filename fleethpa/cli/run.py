@@ -6,7 +6,6 @@ import gc
 import sys
 from asyncio import Event
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,8 @@ import click
 
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import OK, usage
-from fleethpa.cli.common.parts import announce, member_clusters, run_together
+from fleethpa.cli.common.memberoptions import cluster_sources, fixed_members, fixed_options, found_options
+from fleethpa.cli.common.parts import announce, run_together
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.supervisor import Child, Supervisor
@@ -37,47 +37,6 @@ def _common(function: Callable[..., R]) -> Callable[..., R]:
     function = click.option("--log-level", type=LEVELS, default="info", show_default=True)(function)
     return click.option(
         "--web-port", type=click.IntRange(0, 65535), help="Port of /healthz, /readyz, /metrics; 0 takes a free one."
-    )(function)
-
-
-def _clusters(function: Callable[..., R]) -> Callable[..., R]:
-    function = click.option(
-        "--in-cluster", default="", metavar="NAME", help="Use the cluster in which this process runs, under this name."
-    )(function)
-    return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
-
-
-def _found(function: Callable[..., R]) -> Callable[..., R]:
-    """Options that name where clusters are found while the process runs."""
-    function = click.option(
-        "--inventory-context",
-        default="",
-        metavar="NAME",
-        help="Context of the kubeconfig in whose cluster those objects are [default: the cluster of this process].",
-    )(function)
-    function = click.option(
-        "--clusterprofile-provider-file",
-        default="",
-        metavar="FILE",
-        help="The exec plugins for ClusterProfiles (JSON).",
-    )(function)
-    function = click.option(
-        "--clusterprofiles", default="", metavar="NAMESPACE", help="Serve the clusters of these ClusterProfiles."
-    )(function)
-    function = click.option(
-        "--argocd-clusters", default="", metavar="NAMESPACE", help="Serve the clusters of Argo CD's cluster Secrets."
-    )(function)
-    function = click.option(
-        "--kubeconfig-secrets",
-        default="",
-        metavar="NAMESPACE",
-        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.dev/cluster=NAME or by Cluster API.",
-    )(function)
-    return click.option(
-        "--kubeconfig-dir",
-        default="",
-        metavar="DIR",
-        help="Serve the clusters of the kubeconfigs in this folder; these and the next ones may come and go.",
     )(function)
 
 
@@ -108,8 +67,8 @@ def run_ingest(session: Session, /, **options: Any) -> int:
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
 @click.option("--instance", default="", metavar="NAME", help="A name that stays over restarts [default: the host's].")
-@_found
-@_clusters
+@found_options
+@fixed_options
 @_common
 @command_options()
 def run_observer(session: Session, /, **options: Any) -> int:
@@ -119,8 +78,8 @@ def run_observer(session: Session, /, **options: Any) -> int:
 
 @run.command("reconciler")
 @click.option("--group", default="", hidden=True, help="Consumer group.")
-@_found
-@_clusters
+@found_options
+@fixed_options
 @_common
 @command_options()
 def run_reconciler(session: Session, /, **options: Any) -> int:
@@ -148,7 +107,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
 )
 @click.option("--region", default="main", show_default=True, metavar="NAME", help="Of the hub, as the Lease names it.")
 @click.option("--local-clock", is_flag=True, hidden=True, help="The brokers stamp no append time: use this clock.")
-@_clusters
+@fixed_options
 @_common
 @command_options()
 def run_agent(session: Session, /, **options: Any) -> int:
@@ -232,8 +191,8 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
 @click.option("--instance", default="", metavar="NAME", help="The observer's name over restarts [default: the host's].")
-@_found
-@_clusters
+@found_options
+@fixed_options
 @_common
 @command_options()
 def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> int:
@@ -298,8 +257,8 @@ def observer_part(session: Session, /, **options: Any) -> Any:
     named = {"instance": options["instance"]} if options.get("instance") else {}
     config = ObserverConfig(
         kafka=session.config.kafka(),
-        clusters=_members(session, options),
-        found=_sources(session, options),
+        clusters=fixed_members(session, options),
+        found=cluster_sources(session, options),
         namespaces=tuple(options.get("namespaces") or ()),
         all_pods=bool(options.get("all_pods")),
         prove_native_absent=bool(options.get("prove_native_absent")),
@@ -318,8 +277,8 @@ def reconciler_part(session: Session, /, **options: Any) -> Any:
     grouped = {"group": options["group"]} if options.get("group") else {}
     config = ReconcilerConfig(
         kafka=session.config.kafka(),
-        clusters=_members(session, options),
-        found=_sources(session, options),
+        clusters=fixed_members(session, options),
+        found=cluster_sources(session, options),
         web_port=options.get("web_port"),
         web_host=options["web_host"],
         **grouped,
@@ -333,7 +292,7 @@ def agent_part(session: Session, /, **options: Any) -> Any:
     from reconciler.agent.agentprocess import run_agent as start
     from reconciler.agent.standin import stand_in_of
 
-    members = _members(session, options)
+    members = fixed_members(session, options)
     if len(members) != 1:
         raise usage(
             f"an agent is of one cluster, not of {len(members)}",
@@ -429,41 +388,3 @@ def decider_arguments(session: Session) -> list[str]:
     if config.kafka_config:
         arguments += ["--kafka-config", config.kafka_config]
     return arguments
-
-
-def _members(session: Session, options: dict[str, Any]) -> Any:
-
-    config = session.config
-    if options.get("contexts"):
-        config = replace(config, contexts=tuple(part for part in options["contexts"].split(",") if part))
-    in_cluster = options.get("in_cluster") or ""
-    if _sources(session, options).are_fixed:
-        return member_clusters(config, in_cluster)
-    # What is found is the fleet; a kubeconfig's contexts belong to it only where they are named.
-    named = member_clusters(config) if options.get("contexts") else ()
-    return (*named, *(member_clusters(config, in_cluster) if in_cluster else ()))
-
-
-def _sources(session: Session, options: dict[str, Any]) -> Any:
-    """Where clusters are found."""
-    from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
-
-    profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
-    if bool(profiles) != bool(provider_file):
-        raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
-    context = options.get("inventory_context") or ""
-    return ClusterSources(
-        folder=options.get("kubeconfig_dir") or "",
-        secrets=options.get("kubeconfig_secrets") or "",
-        argocd=options.get("argocd_clusters") or "",
-        profiles=profiles,
-        provider_file=provider_file,
-        inventory=_inventory(session, context) if context else OWN_CLUSTER,
-    )
-
-
-def _inventory(session: Session, context: str) -> Any:
-    """The cluster with the objects that name clusters."""
-
-    (found,) = member_clusters(replace(session.config, contexts=(context,)))
-    return found

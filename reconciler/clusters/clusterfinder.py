@@ -78,6 +78,8 @@ OnMembers = Callable[[Members], Awaitable[None]]
 NoteFinding = Callable[[str, str | None], None]
 """A source or object, and why it cannot be read; None: it can (again)."""
 _Read = Callable[[Json], Iterable[FoundCluster]]
+_Stamps = dict[str, tuple[int, int, int]]
+"""File → what changes when it changes."""
 
 
 class ClusterFinder:
@@ -89,6 +91,27 @@ class ClusterFinder:
         """(source, file or object) → the clusters that it named when it could last be read."""
         self._noted: set[str] = set()
         self._news = asyncio.Event()
+
+    async def look(self) -> None:
+        """Read all sources once; what cannot be read is noted.
+
+        Raises:
+            FindingError: the provider file cannot be used.
+        """
+        if self._sources.folder:
+            await self._look_into_folder(Path(self._sources.folder), {})
+        watches = list(self._watches(self._providers()))
+        if not watches:
+            return
+        client = ClusterClient(self._sources.inventory)
+        try:
+            for path, selector, read in watches:
+                try:
+                    await self._list(client, path, selector, read)
+                except ClusterError as error:
+                    self._note(_source(path, selector), str(error))
+        finally:
+            await client.close()
 
     async def run(self, changed: OnMembers) -> None:
         """Tell all clusters whenever they change, for ever; at once those that are fixed.
@@ -165,20 +188,23 @@ class ClusterFinder:
     # --- a folder -----------------------------------------------------------------------------------------------------
 
     async def _follow_folder(self, folder: Path) -> None:
-        seen: dict[str, tuple[int, int, int]] = {}
+        seen: _Stamps = {}
         while True:
-            try:
-                stamps = await asyncio.to_thread(_stamps, folder)
-                self._note(f"folder {folder}", None)
-            except OSError as error:
-                self._note(f"folder {folder}", f"cannot be read: {error}")
-                await asyncio.sleep(LOOK_S)
-                continue
-            for name in stamps.keys() | seen.keys():
-                if stamps.get(name) != seen.get(name):
-                    self._take_file(folder / name, is_there=name in stamps)
-            seen = stamps
+            seen = await self._look_into_folder(folder, seen)
             await asyncio.sleep(LOOK_S)
+
+    async def _look_into_folder(self, folder: Path, seen: _Stamps) -> _Stamps:
+        """Read the files that are not as they were seen; gives how they are now."""
+        try:
+            stamps = await asyncio.to_thread(_stamps, folder)
+            self._note(f"folder {folder}", None)
+        except OSError as error:
+            self._note(f"folder {folder}", f"cannot be read: {error}")
+            return seen
+        for name in stamps.keys() | seen.keys():
+            if stamps.get(name) != seen.get(name):
+                self._take_file(folder / name, is_there=name in stamps)
+        return stamps
 
     def _take_file(self, path: Path, *, is_there: bool) -> None:
         def read() -> Iterable[FoundCluster]:
@@ -193,22 +219,27 @@ class ClusterFinder:
 
     async def _follow(self, client: ClusterClient, path: str, selector: str, read: _Read) -> None:
         """List and watch a collection. A watch that ends is begun again with a list."""
-        source, pause_s = f"{path}?{selector}", AGAIN_S
-        query = {"labelSelector": selector} if selector else {}
+        source, pause_s = _source(path, selector), AGAIN_S
         while True:
             try:
-                listed = await client.get_object(f"{path}?{urlencode(query)}")
-                self._replace(source, listed["items"], read)
-                self._note(source, None)
+                version = await self._list(client, path, selector, read)
                 pause_s = AGAIN_S
-                begin = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
-                request = f"{path}?{urlencode(query | begin | {'timeoutSeconds': WATCH_S})}"
+                begin = {"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_S}
+                request = f"{path}?{urlencode(_selecting(selector) | begin)}"
                 async for event in client.watch(request, silence_s=WATCH_S + _SILENCE_MARGIN_S):
                     self._take_object(source, event["object"], read, is_there=event["type"] != "DELETED")
             except ClusterError as error:
                 self._note(source, str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_AGAIN_S)
+
+    async def _list(self, client: ClusterClient, path: str, selector: str, read: _Read) -> str:
+        """Take a collection as it is now; gives its version."""
+        listed = await client.get_object(f"{path}?{urlencode(_selecting(selector))}")
+        source = _source(path, selector)
+        self._replace(source, listed["items"], read)
+        self._note(source, None)
+        return str(listed["metadata"]["resourceVersion"])
 
     def _replace(self, source: str, items: list[Json], read: _Read) -> None:
         there = {item["metadata"]["name"] for item in items}
@@ -237,13 +268,39 @@ class ClusterFinder:
         self._news.set()
 
 
+async def look_once(sources: ClusterSources) -> tuple[Members, dict[str, str]]:
+    """The clusters that there are at this moment, and what cannot be read: source or object → why.
+
+    Raises:
+        FindingError: the provider file cannot be used.
+    """
+    unreadable: dict[str, str] = {}
+
+    def note(what: str, why: str | None) -> None:
+        unreadable.pop(what, None)
+        if why is not None:
+            unreadable[what] = why
+
+    finder = ClusterFinder(sources, note)
+    await finder.look()
+    return finder.members(), unreadable
+
+
+def _source(path: str, selector: str) -> str:
+    return f"{path}?{selector}"
+
+
+def _selecting(selector: str) -> dict[str, str]:
+    return {"labelSelector": selector} if selector else {}
+
+
 def _config(found: FoundCluster) -> ClusterConfig:
     if found.kubeconfig is None:
         return ClusterConfig(found.name, context=IN_CLUSTER)
     return ClusterConfig(found.name, context=found.name, document=found.kubeconfig)
 
 
-def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+def _stamps(folder: Path) -> _Stamps:
     """What tells a changed file: name → time of change, size, number; hidden files and folders are left out."""
     found = {}
     for path in folder.iterdir():

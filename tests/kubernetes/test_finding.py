@@ -162,6 +162,8 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
             return {each["metadata"]["name"]: each["mode"] for each in listed}
 
         until(lambda: set(modes()) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
+        asked = world.hub.run("clusters", "check", *options, "--inventory-context", "east")
+        assert asked.split()[:3] == ["ok", "access", name]
         assert set(modes().values()) == {"shadow"}
         if way == "profile":
             asked = json.loads((tmp_path / "asked.json").read_text())["spec"]

@@ -452,3 +452,39 @@ async def test_a_cluster_that_does_not_answer_and_one_that_is_not_there(
         await sim.stop_api(abort=True)
         dead = await asyncio.to_thread(run, "clusters", "check", *reach)
         assert (dead.exit_code, "failure" in dead.stdout, "Traceback" in dead.output) == (1, True, False)
+
+
+async def test_clusters_that_a_folder_names_are_asked_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fleet: Fleet
+) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with member(tmp_path) as (_, (_, kubeconfig)):
+        (folder / "north.yaml").write_text(Path(kubeconfig).read_text())
+        run = Cli(monkeypatch, fleet)
+        by_folder = ("--kubeconfig-dir", str(folder), "-o", "json")
+        fine = await asyncio.to_thread(run, "clusters", "check", *by_folder)
+        assert [(each["level"], each["subject"]) for each in items(fine)] == [("ok", "north")]
+        unknown = await asyncio.to_thread(run, "clusters", "check", "mars", *by_folder)
+        assert (unknown.exit_code, "no cluster mars" in unknown.stderr) == (4, True)
+        (folder / "south.yaml").write_text("contexts: [")
+        for command in (("clusters", "check"), ("doctor", "--only", "access")):
+            done = await asyncio.to_thread(run, *command, *by_folder)
+            found = {each["subject"]: (each["level"], each["message"]) for each in items(done)}
+            assert done.exit_code == 1
+            assert found.pop("north")[0] == "ok"
+            [(level, message)] = found.values()
+            assert level == "failure"
+            assert "south.yaml" in message
+
+
+async def test_an_inventory_that_may_not_be_read_is_named_with_what_grants_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with member(tmp_path) as (sim, reach):
+        sim.access.denials = [Denial(resource="secrets")]
+        options = ("--argocd-clusters", "argocd", "--inventory-context", "east", "-o", "json")
+        done = await asyncio.to_thread(Cli(monkeypatch), "clusters", "check", *reach, *options)
+        [found] = items(done)
+        assert (done.exit_code, found["level"]) == (1, "failure")
+        assert found["nextStep"] == "fleethpa clusters rbac --secrets-in argocd | kubectl apply -f -"

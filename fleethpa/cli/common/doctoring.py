@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fleethpa.cli.common.access import review, wanted
 from fleethpa.cli.common.brokerconnection import client_settings
@@ -12,7 +12,7 @@ from fleethpa.cli.common.clustertroubles import since
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.findings import CheckResult
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.parts import member_clusters
+from fleethpa.cli.common.memberoptions import are_found, look_up_members
 from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import span
@@ -22,6 +22,7 @@ from streams.state.logerrors import CoreError, UnknownEngineError
 if TYPE_CHECKING:
     from fleethpa.cli.common.access import Access
     from fleethpa.cli.common.heartbeats import Heard, Unread
+    from fleethpa.cli.common.memberoptions import KnownMembers
     from fleethpa.cli.common.session import Session
     from fleethpa.cli.common.views import ClusterView, FleetState
 
@@ -34,8 +35,11 @@ BEHIND_MS: Final = 60_000
 SHOWN: Final = 20
 
 
-async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[CheckResult]:
-    """Look at the areas, in order; without Kafka only at the member clusters."""
+async def examine(session: Session, areas: tuple[str, ...], options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
+    """Look at the areas, in order; without Kafka only at the member clusters.
+
+    `options`: which clusters those are, as `look_up_members` takes them.
+    """
     state: FleetState | None = None
     if set(areas) - {"access"}:
         began = time.monotonic()
@@ -60,7 +64,7 @@ async def examine(session: Session, areas: tuple[str, ...]) -> AsyncIterator[Che
                 if check.area in areas:
                     yield check
     if "access" in areas:
-        async for check in _access(session, state):
+        async for check in _access(session, state, options):
             yield check
 
 
@@ -246,14 +250,34 @@ def _hpas(state: FleetState) -> Iterator[CheckResult]:
     yield CheckResult("ok", "hpas", "-", counted(len(state.hpas), "HPA") + (f": {listed}" if listed else ""))
 
 
-async def _access(session: Session, state: FleetState | None) -> AsyncIterator[CheckResult]:
-    if not session.config.kubeconfig:
+async def _access(session: Session, state: FleetState | None, options: Mapping[str, Any]) -> AsyncIterator[CheckResult]:
+    if not (session.config.kubeconfig or are_found(options) or options.get("in_cluster")):
         yield CheckResult("ok", "access", "-", "not checked: no kubeconfig is given (--kubeconfig FILE)")
         return
     enforced = {view.id.cluster for view in state.hpas.values() if view.mode == "enforce"} if state else set()
-    for cluster in member_clusters(session.config):
+    members = await look_up_members(session, options)
+    for check in finding_checks(members):
+        yield check
+    for cluster in members.clusters:
         enforce = cluster.name in enforced
         yield access_check(await review(cluster, wanted(enforce=enforce), enforce=enforce), enforce=enforce)
+
+
+def finding_checks(members: KnownMembers) -> list[CheckResult]:
+    """What keeps clusters from being found."""
+    return [
+        CheckResult("failure", "access", where, why, _inventory_step(where))
+        for where, why in sorted(members.unreadable.items())
+    ]
+
+
+def _inventory_step(where: str) -> str:
+    """What grants the reading of a collection; empty for a file or an object, whose trouble says what to mend."""
+    path = where.partition("?")[0].split("/")
+    if "namespaces" not in path or " in " in where:
+        return ""
+    namespace, option = path[path.index("namespaces") + 1], f"--{path[-1]}-in"
+    return f"fleethpa clusters rbac {option} {namespace} | kubectl apply -f -"
 
 
 def access_check(found: Access, *, enforce: bool, namespace: str = "") -> CheckResult:

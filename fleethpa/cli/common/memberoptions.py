@@ -1,0 +1,139 @@
+"""The options that say which clusters are meant: contexts, the own cluster, and where others are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fleethpa.cli.common.failures import usage
+from fleethpa.cli.common.parts import member_clusters
+
+if TYPE_CHECKING:
+    from fleethpa.cli.common.session import Session
+    from reconciler.clusters.client import ClusterConfig
+    from reconciler.clusters.clusterfinder import ClusterSources
+
+R = TypeVar("R")
+_FOUND_BY = ("kubeconfig_dir", "kubeconfig_secrets", "argocd_clusters", "clusterprofiles")
+
+
+def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Options that name clusters which are always there."""
+    function = click.option(
+        "--in-cluster", default="", metavar="NAME", help="Use the cluster in which this process runs, under this name."
+    )(function)
+    return click.option("--contexts", metavar="NAME,…", help="Contexts of the kubeconfig [default: all].")(function)
+
+
+def found_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Options that name where clusters are found while the process runs."""
+    function = click.option(
+        "--inventory-context",
+        default="",
+        metavar="NAME",
+        help="Context of the kubeconfig in whose cluster those objects are [default: the cluster of this process].",
+    )(function)
+    function = click.option(
+        "--clusterprofile-provider-file",
+        default="",
+        metavar="FILE",
+        help="The exec plugins for ClusterProfiles (JSON).",
+    )(function)
+    function = click.option(
+        "--clusterprofiles", default="", metavar="NAMESPACE", help="Serve the clusters of these ClusterProfiles."
+    )(function)
+    function = click.option(
+        "--argocd-clusters", default="", metavar="NAMESPACE", help="Serve the clusters of Argo CD's cluster Secrets."
+    )(function)
+    function = click.option(
+        "--kubeconfig-secrets",
+        default="",
+        metavar="NAMESPACE",
+        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.dev/cluster=NAME or by Cluster API.",
+    )(function)
+    return click.option(
+        "--kubeconfig-dir",
+        default="",
+        metavar="DIR",
+        help="Serve the clusters of the kubeconfigs in this folder; these and the next ones may come and go.",
+    )(function)
+
+
+def fixed_members(session: Session, options: Mapping[str, Any]) -> tuple[ClusterConfig, ...]:
+    """The clusters that the options name themselves, without those that are found.
+
+    Raises:
+        CommandError: the kubeconfig cannot be used, or no cluster is known (exit 2).
+    """
+    config = session.config
+    if options.get("contexts"):
+        config = replace(config, contexts=tuple(part for part in options["contexts"].split(",") if part))
+    in_cluster = options.get("in_cluster") or ""
+    if not are_found(options):
+        return member_clusters(config, in_cluster)
+    # What is found is the fleet; a kubeconfig's contexts belong to it only where they are named.
+    named = member_clusters(config) if options.get("contexts") else ()
+    return (*named, *(member_clusters(config, in_cluster) if in_cluster else ()))
+
+
+def are_found(options: Mapping[str, Any]) -> bool:
+    """Whether clusters are found, and may come and go."""
+    return any(options.get(name) for name in _FOUND_BY)
+
+
+def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSources:
+    """Where clusters are found; without those that are fixed.
+
+    Raises:
+        CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
+    """
+    from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
+
+    profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
+    if bool(profiles) != bool(provider_file):
+        raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
+    context = options.get("inventory_context") or ""
+    return ClusterSources(
+        folder=options.get("kubeconfig_dir") or "",
+        secrets=options.get("kubeconfig_secrets") or "",
+        argocd=options.get("argocd_clusters") or "",
+        profiles=profiles,
+        provider_file=provider_file,
+        inventory=_inventory(session, context) if context else OWN_CLUSTER,
+    )
+
+
+def _inventory(session: Session, context: str) -> ClusterConfig:
+    """The cluster with the objects that name clusters."""
+    (found,) = member_clusters(replace(session.config, contexts=(context,)))
+    return found
+
+
+@dataclass(frozen=True)
+class KnownMembers:
+    """The clusters that there are at this moment, and what of their sources cannot be read: source → why."""
+
+    clusters: tuple[ClusterConfig, ...]
+    unreadable: Mapping[str, str]
+
+
+async def look_up_members(session: Session, options: Mapping[str, Any]) -> KnownMembers:
+    """Look where the options say, once.
+
+    Raises:
+        CommandError: as `fixed_members` and `cluster_sources`; or the provider file cannot be used (exit 2).
+    """
+    fixed = fixed_members(session, options)
+    if not are_found(options):
+        return KnownMembers(fixed, {})
+    from reconciler.clusters.clusterfinder import look_once
+    from reconciler.core.foundclusters import FindingError
+
+    try:
+        members, unreadable = await look_once(replace(cluster_sources(session, options), fixed=fixed))
+    except FindingError as error:
+        raise usage(str(error)) from error
+    return KnownMembers(tuple(member.config for member in members.values()), unreadable)
