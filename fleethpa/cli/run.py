@@ -184,7 +184,7 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 
 
 @run.command("all")
-@click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider"]))
+@click.option("--without", multiple=True, type=click.Choice(["ingest", "observer", "reconciler", "decider", "router"]))
 @click.option("--sample-topic", "sample_topics", multiple=True, help="An additional topic with samples; repeatable.")
 @click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
 @click.option(
@@ -198,13 +198,15 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> int:
     """Run everything: ingest, observer and reconciler in this process, the decider as a child that is restarted.
 
-    --web-port is the port of ingest; observer, reconciler and decider use the three ports after it.
+    A router runs from when a cluster has an agent. --web-port is the port of ingest; observer, reconciler, decider and
+    router use the four ports after it.
     """
     makers: dict[str, Callable[..., Any]] = {
         "ingest": ingest_part,
         "observer": observer_part,
         "reconciler": reconciler_part,
         "decider": decider_part,
+        "router": router_for_agents_part,
     }
     first = options.pop("web_port")
     ports = {name: first + number if first else first for number, name in enumerate(makers)}
@@ -319,6 +321,15 @@ def router_part(session: Session, /, **options: Any) -> Any:
     """Make the router part."""
     from reconciler.router.routerprocess import RouterConfig
     from reconciler.router.routerprocess import run_router as start
+
+    config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
+    return lambda stop: start(config, stop, announce("router"))
+
+
+def router_for_agents_part(session: Session, /, **options: Any) -> Any:
+    """Make the router part that waits until a cluster has an agent."""
+    from reconciler.router.routerprocess import RouterConfig
+    from reconciler.router.routerprocess import run_router_for_agents as start
 
     config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
     return lambda stop: start(config, stop, announce("router"))

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from reconciler.core.agentknowledge import KnowledgeFold
-from reconciler.router.routerprocess import Router, RouterConfig
+from reconciler.router.routerprocess import Router, RouterConfig, run_router_for_agents
 from runtime.kafkaclients import reader
 from runtime.publicrecords import Publisher
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentSet
@@ -193,3 +193,28 @@ async def test_what_a_router_left_uncopied_the_next_one_copies(tmp_path: Path) -
         async with router(made):
             await copied.until(lambda: ids[-1] in copied.ids, "the last")
         assert [each for each in dict.fromkeys(copied.ids)] == [first, *ids]
+
+
+async def test_a_router_that_waits_for_agents_begins_with_the_first_that_is_still_registered(tmp_path: Path) -> None:
+    async with hub() as (made, copied):
+        await made.register(AgentSet(cluster="west", incarnation=3))
+        await made.register(AgentSet(cluster="west", incarnation=3, left=True))
+        announced: list[int] = []
+        stop = asyncio.Event()
+        config = RouterConfig(kafka=made.kafka, session_timeout_ms=2_000)
+        part = asyncio.create_task(run_router_for_agents(config, stop, announced.append))
+        await made.register(EAST)
+        await copied.until(lambda: copied.knowledge.is_complete, "a snapshot")
+        assert not part.done()
+        stop.set()
+        await part
+        assert len(announced) == 1
+
+
+async def test_a_router_that_waits_for_agents_ends_where_there_are_none() -> None:
+    async with hub() as (made, _):
+        stop, announced = asyncio.Event(), list[int]()
+        part = asyncio.create_task(run_router_for_agents(RouterConfig(kafka=made.kafka), stop, announced.append))
+        stop.set()
+        await part
+        assert announced == []
