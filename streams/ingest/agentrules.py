@@ -16,7 +16,7 @@ from schemas.codec import encode
 from schemas.entries import Body
 from schemas.hands import HandsChanged
 from schemas.observersessions import parse_session
-from schemas.scales import ClusterReport, Serving
+from schemas.scales import ClusterReport, ScaleSet, Serving
 from streams.ingest import topickinds
 from streams.ingest.numberchecks import check_range
 from streams.ingest.pieces import Conversion, Piece, Refusal
@@ -25,6 +25,8 @@ MAX_REPORT_BYTES = 32 * 1024
 """A cluster's report stays in the row of a whole log partition, beside those of other clusters."""
 MAX_HPA_BYTES = 64 * 1024
 MAX_PROBLEM_CHARACTERS = 1_000
+MAX_SELECTOR_CHARACTERS = 16 * 1024
+"""Deciders keep what they have parsed of selectors for all clusters."""
 FORGOTTEN_S = 86_400.0
 """A namespace of which nothing was reported for a day makes room for another one."""
 
@@ -132,6 +134,8 @@ def _admitted(piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conver
     if isinstance(body, HandsChanged):
         check_range(len(body.natives), "length of natives", 0, agent.max_hpas)
         return piece
+    if isinstance(body, ScaleSet):
+        check_range(len(body.selector), "length of selector", 0, MAX_SELECTOR_CHARACTERS)
     limits.check_namespace(agent, piece.namespace, now_s)
     if isinstance(body, AutoscalerSet | AutoscalerDeleted | AutoscalerList):
         return piece._replace(body=_autoscalers(piece, body, agent, limits, found))

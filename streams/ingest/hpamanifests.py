@@ -15,9 +15,38 @@ _MAX_DEPTH = 32
 """Deeper than any field of an HPA lies."""
 
 _ANY_VERSION = "1"
-_MAX_KNOWN = 50_000
-_known: dict[bytes, bytes] = {}
-"""Digest of an HPA without status and version -> JSON of it as it was checked; some 1 kB each."""
+_MAX_KNOWN_BYTES = 64 * 1024 * 1024
+_MAX_ONE_BYTES = 16 * 1024
+"""A larger HPA is checked each time: whoever makes up such ones would push all others out."""
+
+
+class KnownHpas:
+    """HPAs as they were checked, by a digest of what they were without status and version; some 1 kB each.
+
+    However large and many the HPAs are that somebody reports, no more than `max_bytes` are kept.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_KNOWN_BYTES, max_one_bytes: int = _MAX_ONE_BYTES) -> None:
+        self._max_bytes, self._max_one_bytes = max_bytes, max_one_bytes
+        self._known: dict[bytes, bytes] = {}
+        self.bytes = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        """The JSON of one; None: it is not known, or no longer."""
+        return self._known.get(key)
+
+    def put(self, key: bytes, checked: bytes) -> None:
+        """Keep one; the oldest go."""
+        if len(checked) > self._max_one_bytes or key in self._known:
+            return
+        self._known[key] = checked
+        self.bytes += len(key) + len(checked)
+        while self.bytes > self._max_bytes:
+            oldest = next(iter(self._known))
+            self.bytes -= len(oldest) + len(self._known.pop(oldest))
+
+
+_known = KnownHpas()
 
 
 def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -53,11 +82,10 @@ def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
     known = _known.get(key)
     if known is None:
         try:
-            known = _known[key] = encode(_as_whole(_name(hpa), rest, namespace))
+            known = encode(_as_whole(_name(hpa), rest, namespace))
         except Refusal:
             return None
-        if len(_known) > _MAX_KNOWN:
-            del _known[next(iter(_known))]
+        _known.put(key, known)
     checked: dict[str, Any] = msgspec.json.decode(known)
     checked["metadata"]["resourceVersion"] = version
     return checked | {"status": shown}

@@ -12,22 +12,38 @@ _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-
 _CLUSTER = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 
 
-@lru_cache(maxsize=16_384)
+_MAX_NAME = 253
+"""Of any name. Longer texts never get into a cache: whoever may write a topic could fill the memory with them."""
+
+
 def is_cluster(name: str) -> bool:
     """Whether a cluster can be called so: letters, digits, `-`, `_`, `.`; at most 253; no `/`, which parts keys."""
+    return len(name) <= _MAX_NAME and _matches_cluster(name)
+
+
+def is_namespace(name: str) -> bool:
+    """Whether it is a DNS label (RFC 1123), as namespaces and containers are called."""
+    return len(name) <= _MAX_NAME and _matches_label(name)
+
+
+def is_object(name: str) -> bool:
+    """Whether it is a DNS subdomain (RFC 1123), as pods and workloads are called."""
+    return len(name) <= _MAX_NAME and _matches_subdomain(name)
+
+
+@lru_cache(maxsize=16_384)
+def _matches_cluster(name: str) -> bool:
     return _CLUSTER.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=16_384)
-def is_namespace(name: str) -> bool:
-    """Whether it is a DNS label (RFC 1123), as namespaces and containers are called."""
+def _matches_label(name: str) -> bool:
     return _LABEL.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=65_536)
-def is_object(name: str) -> bool:
-    """Whether it is a DNS subdomain (RFC 1123), as pods and workloads are called."""
-    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+def _matches_subdomain(name: str) -> bool:
+    return _SUBDOMAIN.fullmatch(name) is not None
 
 
 def check_cluster(name: str) -> str:

@@ -165,6 +165,11 @@ def _problem(rule: Rule) -> str:
     return ""
 
 
+_KEPT_NAMES = 8_192
+_KEPT_NAME = 512
+"""Characters of a name; for a longer one the rules are gone through each time."""
+
+
 class Resolved(NamedTuple):
     """A series that became a point of a namespace."""
 
@@ -180,7 +185,7 @@ class Resolver:
         self._mapping = mapping
         self._rules = mapping.all_rules
         self._identity = mapping.identity
-        self._candidates = lru_cache(maxsize=8_192)(self._matching)
+        self._candidates = lru_cache(maxsize=_KEPT_NAMES)(self._matching)
 
     @property
     def mapping(self) -> Mapping:
@@ -216,7 +221,9 @@ class Resolver:
         return Resolved(cluster, found["namespace"], self._point(series, rule, kind, found))
 
     def _rule(self, series: SourceSeries) -> Rule:
-        for rule in self._candidates(series.name):
+        # Names of any length come in, and what is kept of them must have an end.
+        candidates = self._candidates if len(series.name) <= _KEPT_NAME else self._matching
+        for rule in candidates(series.name):
             if all(fnmatchcase(series.attribute(name), glob) for name, glob in rule.where.items()):
                 if rule.drop:
                     raise Refusal("dropped", f"{series.name} is left out by rule {rule.match!r}")

@@ -43,14 +43,17 @@ def _container(container: Container, pod: str) -> None:
 
 def _amounts(amounts: Mapping[str, str], field: str) -> None:
     for resource, text in amounts.items():
-        if problem := _problem(text):
+        # Checked before the cache, which would keep whatever is sent.
+        if problem := _problem(text) if len(text) <= _MAX_QUANTITY else "longer than any quantity":
             raise Refusal("invalid", f"{field}: {resource} {text[:40]!r}: {problem}")
+
+
+_MAX_QUANTITY = 64
+"""Characters."""
 
 
 @lru_cache(maxsize=16_384)
 def _problem(text: str) -> str:
-    if len(text) > 64:
-        return "longer than any quantity"
     try:
         quantity = parse_quantity(text)
     except QuantityError as error:

@@ -1,6 +1,10 @@
 """What the topic of an agent may say, and what the shared topics may not say of its cluster."""
 
-from typing import Any
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
@@ -12,13 +16,21 @@ from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
 from schemas.hands import HandsChanged
 from schemas.outcomes import Outcome
-from schemas.pods import PodDeleted, PodList
+from schemas.pods import Container, Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
-from streams.ingest.agentrules import FORGOTTEN_S, MAX_HPA_BYTES, ReportLimits, admit, refuse_agents
+from streams.ingest.agentrules import (
+    FORGOTTEN_S,
+    MAX_HPA_BYTES,
+    MAX_SELECTOR_CHARACTERS,
+    ReportLimits,
+    admit,
+    refuse_agents,
+)
 from streams.ingest.convertrecord import convert
+from streams.ingest.hpamanifests import KnownHpas
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 
@@ -209,6 +221,73 @@ def test_hpas_are_limited_over_all_namespaces() -> None:
     assert reported(single, namespace="a", limits=limits).code == "overLimit"
     reported(AutoscalerDeleted(name="two"), namespace="b", limits=limits)
     assert reported(single, namespace="a", limits=limits).code == ""
+
+
+LARGE: Final = 50_000
+"""Characters of a text that a hostile agent makes up anew for each record."""
+
+
+def _pod(**changes: Any) -> Pod:
+    return Pod(name="web-1", uid="u", **changes)
+
+
+def _versioned(text: str) -> AutoscalerSet:
+    metadata = {"name": "web", "namespace": "shop", "resourceVersion": "1", "annotations": {"large": text}}
+    return AutoscalerSet(hpa=hpa(metadata=metadata, status={"desiredReplicas": 1}), session=SESSION)
+
+
+HOSTILE: Final[dict[str, Callable[[str], bytes]]] = {
+    "cluster": lambda text: record(Heartbeat(session=SESSION), cluster=text),
+    "namespace": lambda text: record(Heartbeat(session=SESSION), namespace=text),
+    "name": lambda text: record(PodDeleted(name=text, session=SESSION)),
+    "request": lambda text: record(
+        PodSet(pod=_pod(containers=[Container(name="web", requests={"cpu": text})]), session=SESSION)
+    ),
+    "label": lambda text: record(PodSet(pod=_pod(labels={"app": text}), session=SESSION)),
+    "HPA": lambda text: record(_versioned(text)),
+    "selector": lambda text: record(
+        ScaleSet(target=Target(kind="Deployment", name="web", group="apps"), selector=f"app={text}")
+    ),
+    "series": lambda text: json.dumps(
+        {"name": text, "labels": {"cluster": "east"}, "value": "1", "timestamp": "2026-11-21T12:00:00Z"}
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_is_kept_of_large_texts_that_differ_each_time(make: Callable[[str], bytes]) -> None:
+    resolver, limits = Resolver(Mapping()), ReportLimits()
+
+    def take(number: int) -> None:
+        raw = RawRecord(REPORTS, 0, 0, NOW_MS, make(f"n{number}-" + "x" * LARGE))
+        admit(convert(raw, resolver), EAST, EAST.topics, limits, 0.0)
+
+    take(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 21):
+            take(number)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 5 * LARGE
+
+
+def test_known_hpas_take_no_more_memory_than_they_may() -> None:
+    known = KnownHpas(max_bytes=1_000, max_one_bytes=200)
+    known.put(b"too large", b"x" * 201)
+    assert known.get(b"too large") is None
+    for number in range(50):
+        known.put(b"%4d" % number, b"x" * 96)
+    assert known.bytes == 1_000
+    assert [known.get(b"%4d" % number) is not None for number in (0, 39, 40, 49)] == [False, False, True, True]
+
+
+def test_a_selector_of_an_agent_has_a_limit() -> None:
+    target = Target(kind="Deployment", name="web", group="apps")
+    assert reported(ScaleSet(target=target, selector="a" * MAX_SELECTOR_CHARACTERS)).code == ""
+    assert reported(ScaleSet(target=target, selector="a" * (MAX_SELECTOR_CHARACTERS + 1))).code == "outOfRange"
 
 
 # --- the shared topics ------------------------------------------------------------------------------------------------
