@@ -24,6 +24,7 @@ from fleethpa.cli.common.memberoptions import (
     found_options,
     look_up_members,
 )
+from fleethpa.cli.common.nativeproof import prove_native_absent
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import (
@@ -86,6 +87,27 @@ def check(
     else:
         session.out(render(listing(found), output))
     return tell_sum(session, found)
+
+
+@clusters.command("prove-native-absent")
+@click.argument("name", metavar="CLUSTER")
+@click.option("--canary-namespace", default="default", show_default=True, metavar="NAMESPACE")
+@click.option(
+    "--canary-wait",
+    default="45s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long its status must stay empty: three sync periods of the native controller.",
+)
+@write_options
+@command_options()
+def prove(session: Session, /, name: str, canary_namespace: str, canary_wait: str, **written: Any) -> int:
+    """Find out with a canary HPA whether a native HPA controller runs in CLUSTER, and record it; exit 1 if one does.
+
+    With your own credentials (--kubeconfig): for a cluster with an agent, which may not record this. In other clusters
+    `fleethpa run observer --prove-native-absent` does the same.
+    """
+    return session.run(prove_native_absent(session, name, canary_namespace, canary_wait, written))
 
 
 @clusters.command("rbac")

@@ -51,7 +51,7 @@ class Canary:
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                found = await self._prove()
+                found = await self.prove()
             except ClusterError as error:
                 log.warning("the canary proved nothing", extra={"cluster": self._client.name, "error": str(error)})
                 self._note(problem_of(error, *RIGHTS))
@@ -61,7 +61,12 @@ class Canary:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _prove(self) -> Verdict:
+    async def prove(self) -> Verdict:
+        """Try once.
+
+        Raises:
+            ClusterError: the proof was interrupted, or the cluster refuses it.
+        """
         for name in sorted(self._left):
             await self._delete(name)
         name = f"fleethpa-canary-{uuid.uuid4().hex[:8]}"

@@ -92,6 +92,18 @@ def test_wrong_use_says_what_why_and_next(run: Cli, arguments: list[str], code: 
     assert "Traceback" not in result.stderr
 
 
+def test_a_configuration_file_that_nobody_may_look_for_is_wrong_use(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)  # tests may run as root, whom no mode stops
+    result = run("get", "hpa", "-A")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "fleethpa/config.yaml cannot be read" in result.stderr
+    assert "Permission denied" in result.stderr
+    assert "--config FILE" in result.stderr
+
+
 def test_unreachable_brokers_exit_3_with_a_next_step(run: Cli) -> None:
     result = run("get", "hpa", "-A", "--brokers", "127.0.0.1:1")
     assert result.exit_code == 3

@@ -209,7 +209,16 @@ def _files(named: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
         return [(named, _read_config(Path(named)))]
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
     candidates = [Path(home) / "fleethpa" / "config.yaml", Path("/etc/fleethpa/config.yaml")]
-    return [(str(path), _read_config(path)) for path in candidates if path.is_file()]
+    return [(str(path), _read_config(path)) for path in candidates if _is_there(path)]
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a configuration file is there; one that nobody may look for is not taken for missing."""
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        step = "ask for access to its folder, or name another file with --config FILE"
+        raise usage(f"{path} cannot be read", cause=unreadable_text(error), next_step=step) from error
 
 
 def _read_config(path: Path) -> dict[str, Any]:
