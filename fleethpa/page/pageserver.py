@@ -20,6 +20,7 @@ from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.nextsteps import completed
 from fleethpa.cli.common.selection import Ref
 from fleethpa.cli.common.views import FleetState
+from fleethpa.cli.output.htmlreport import script_source
 from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.page import chartseries
 from fleethpa.page.auditview import read_coverage
@@ -46,8 +47,11 @@ SLOW_S: Final = 10.0
 """A browser that reads nothing for this long is disconnected; it connects again when it can."""
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
-REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
-"""The report brings its style along, and has neither scripts nor links to elsewhere."""
+REPORT_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox allow-scripts; "
+    f"script-src {script_source()}"
+)
+"""The report brings its style and the one script that draws its charts along, and reaches nothing else."""
 MOST_BROWSERS: Final = 200
 DEFAULT_WINDOW: Final = "24h"
 _STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
@@ -309,7 +313,7 @@ class PageServer:
         return response
 
     async def report(self, request: web.Request) -> web.Response:
-        """The report of this browser's run: a self-contained page without scripts."""
+        """The report of this browser's run: a self-contained page."""
         found = self._runs.of(request.cookies.get(BROWSER, ""), "try")
         if found is None or found.report is None:
             raise not_found("no run of this browser has a report", next_step="fleethpa backtest")

@@ -1,4 +1,4 @@
-"""A backtest as one HTML file that needs nothing else: no network, no script; drawn as SVG, light and dark."""
+"""A backtest as one HTML file that needs nothing else: the page's chart, and where no script runs, the same as SVG."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.output.backtestpage import Reported, facts, rows_of, totals, unknown
-from fleethpa.cli.output.htmlreport import document, table
+from fleethpa.cli.output.htmlreport import ChartLine, chart_figure, document, table
 from fleethpa.cli.output.times import axis_labels, rfc3339
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def report(reports: Sequence[Reported], failed: Sequence[str]) -> str:
     """Return the whole page: all HPAs together, where there are several, and each."""
     parts = [_together([each.result for each in reports]), *map(_section, reports)]
     gates = "".join(f'<p class="failed">{escape(text)}</p>' for text in failed)
-    return document("Backtest", [gates, *parts])
+    return document("Backtest", [gates, *parts], charts=True)
 
 
 def _together(results: Sequence[Backtest]) -> str:
@@ -44,36 +44,44 @@ def _section(reported: Reported) -> str:
     return (
         f"<section>\n<h2>{escape(str(result.hpa))}</h2>\n<p>{rfc3339(result.since_ms)} … {rfc3339(result.until_ms)}, "
         f"{result.evaluations:,} evaluations</p>\n{stated}"
-        f"{table(rows)}\n{chart(result)}\n{notes}"
+        f"{table(rows)}\n{_chart(result)}\n{notes}"
         f"<p>This model cannot know:</p><ul>{items}</ul>\n</section>\n"
     )
 
 
-def chart(result: Backtest) -> str:
-    """Replicas over time as SVG: recorded, candidate, and how many pods the load needs at the deployed target."""
-    begin, end = result.since_ms, max(result.until_ms, result.since_ms + 1)
-    needs = [moment.need for moment in result.recorded_moments if moment.need is not None]
+_LINES: Final[tuple[tuple[str, str, list[int]], ...]] = (
+    ("recorded", "recorded replicas", []),
+    ("candidate", "candidate", []),
+    ("need", "pods that the load needs at target", [3, 3]),
+)
+"""Name of the colour, label and dash of each line."""
+
+
+def _chart(result: Backtest) -> str:
+    """Replicas over time: recorded, candidate, and how many pods the load needs at the deployed target."""
+    series = {
+        "recorded": _thinned(result.recorded_moments),
+        "candidate": _thinned(result.candidate_moments),
+        "need": _thinned(result.recorded_moments, need=True),
+    }
+    lines = [_line(name, text, dash, series[name], result.until_ms) for name, text, dash in _LINES]
+    key = "".join(f'<span><i style="color:var(--{name})"></i>{text}</span>' for name, text, _ in _LINES)
     counts = [moment.replicas for moment in (*result.recorded_moments, *result.candidate_moments)]
-    top = max([1.0, *counts, *(min(need, 2 * max(counts)) for need in needs)])
-    frame = _Frame(begin, end, top)
-    lines = [
-        f'<path class="need" d="{frame.steps(result.recorded_moments, need=True)}"/>',
-        f'<path class="recorded" d="{frame.steps(result.recorded_moments)}"/>',
-        f'<path class="candidate" d="{frame.steps(result.candidate_moments)}"/>',
-    ]
-    key = "".join(
-        f'<span><i style="color:var(--{name})"></i>{text}</span>'
-        for name, text in (
-            ("recorded", "recorded replicas"),
-            ("candidate", "candidate"),
-            ("need", "pods that the load needs at target"),
-        )
+    # A need far beyond what ran would make the lines flat.
+    top = max([1.0, *counts, *(min(need, 2 * max(counts)) for _, need in series["need"])])
+    frame = _Frame(result.since_ms, max(result.until_ms, result.since_ms + 1), top)
+    paths = "".join(
+        f'<path class="{name}" d="{frame.steps(series[name])}"/>' for name in ("need", "recorded", "candidate")
     )
     label = f"replicas over time of {escape(str(result.hpa))}"
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
-        f'{frame.grid()}{"".join(lines)}</svg>\n<p class="key">{key}</p>'
-    )
+    picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{frame.grid()}{paths}</svg>'
+    return f'{chart_figure("Replicas", lines, top, picture)}\n<p class="key">{key}</p>'
+
+
+def _line(name: str, text: str, dash: list[int], points: list[tuple[int, float]], until_ms: int) -> ChartLine:
+    held = [*points, *((until_ms, value) for _, value in points[-1:])]
+    times, values = [time_ms / 1000 for time_ms, _ in held], [value for _, value in held]
+    return ChartLine(name=text, colour=f"--{name}", dash=dash, times=times, values=values)
 
 
 class _Frame:
@@ -88,10 +96,10 @@ class _Frame:
     def y(self, count: float) -> float:
         return _TOP + (1 - min(count, self.top) / self.top) * (_HEIGHT - _TOP - _BOTTOM)
 
-    def steps(self, moments: Sequence[Moment], *, need: bool = False) -> str:
+    def steps(self, points: Sequence[tuple[int, float]]) -> str:
         """A step line as a path."""
         parts: list[str] = []
-        for time_ms, value in _thinned(moments, need):
+        for time_ms, value in points:
             x, y = self.x(time_ms), self.y(value)
             parts.append(f"H{x:.1f}V{y:.1f}" if parts else f"M{x:.1f} {y:.1f}")
         return "".join(parts) + (f"H{self.x(self.end):.1f}" if parts else "")
@@ -110,7 +118,7 @@ class _Frame:
         return "".join(made)
 
 
-def _thinned(moments: Sequence[Moment], need: bool) -> list[tuple[int, float]]:
+def _thinned(moments: Sequence[Moment], *, need: bool = False) -> list[tuple[int, float]]:
     """Only where the value changes, and no more than can be seen."""
     values = [(m.time_ms, m.need if need else m.replicas) for m in moments]
     known = [(time_ms, float(value)) for time_ms, value in values if value is not None]

@@ -1,10 +1,17 @@
-"""Reports as one HTML file that needs nothing else: no network, no script; light and dark."""
+"""Reports as one HTML file that needs nothing else: no network; readable without its script, light and dark."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d5dae1; --page: #fff; --card: #f6f8fa;
@@ -26,19 +33,61 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 .failed { color: var(--bad); font-weight: 600; }
 .key span { margin-right: 1.2rem; } .key i { display: inline-block; width: 1.4em; height: 0; margin-right: .4em;
   border-top: 3px solid; vertical-align: middle; }
+figure { margin: 0; } .plot { background: var(--card); border-radius: 6px; } .plot .u-title { font-size: .85rem; }
+.reading { min-height: 1.5em; font-variant-numeric: tabular-nums; }
 .bars rect { fill: var(--candidate); } .tried { fill: var(--soft); } .deployed { fill: var(--recorded); }
 .proposed { fill: var(--candidate); } pre { overflow-x: auto; background: var(--card); padding: .6rem; }
 """
 
 
-def document(title: str, parts: Iterable[str]) -> str:
-    """The whole page."""
+_SCRIPTS: Final = ("vendor/uplot-1.6.32.min.js", "static/chart.js", "static/report.js")
+"""What draws the charts of the page draws those of a report."""
+
+
+class ChartLine(Struct, kw_only=True):
+    """A step line: `values` at `times` (seconds since 1970). `colour`: a name of the style; `dash`: as of a canvas."""
+
+    name: str
+    colour: str
+    times: list[float]
+    values: list[float]
+    dash: list[int] = []
+
+
+def document(title: str, parts: Iterable[str], *, charts: bool = False) -> str:
+    """The whole page; `charts`: with the script that draws the figures of `chart_figure`."""
+    style = _page_file("vendor/uplot-1.6.32.min.css") + _STYLE if charts else _STYLE
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>fleethpa {escape(title.lower())}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body>\n</html>\n"
+        f"<title>fleethpa {escape(title.lower())}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(parts)}"
+        f"{f'<script>{chart_script()}</script>' if charts else ''}</body>\n</html>\n"
     )
+
+
+def chart_figure(title: str, lines: Sequence[ChartLine], top: float, picture: str) -> str:
+    """A chart of step lines up to `top`; `picture`: the same as SVG, which stays where no script runs."""
+    data = msgspec.json.encode({"title": title, "top": top, "lines": lines}).decode().replace("<", "\\u003c")
+    return (
+        f'<figure class="chart"><script type="application/json">{data}</script><div class="plot"></div>{picture}'
+        '<p class="reading"></p></figure>'
+    )
+
+
+@cache
+def chart_script() -> str:
+    """The only script of a report."""
+    return "\n".join(map(_page_file, _SCRIPTS))
+
+
+def script_source() -> str:
+    """What a Content-Security-Policy allows so that this script runs, and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(chart_script().encode()).digest()).decode()}'"
+
+
+def _page_file(path: str) -> str:
+    return files("fleethpa").joinpath("page", path).read_text(encoding="utf-8")
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

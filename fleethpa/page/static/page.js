@@ -2,11 +2,8 @@
 "use strict";
 
 (() => {
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const { css, utc, line, frame, show } = fleethpaChart;
   const root = () => document.getElementById("charts");
-  const utc = (s) => new Date(s * 1000).toISOString();
-  const label = (s, span) => (span > 86400 ? utc(s).slice(5, 16).replace("T", " ") : utc(s).slice(11, span < 1200 ? 19 : 16));
-  const show = (value) => (value === null || value === undefined ? "–" : String(Math.round(value * 1000) / 1000));
   let plots = [];
   window.fleethpaCharts = plots; // for tests: what is drawn, as data
 
@@ -69,13 +66,6 @@
   });
 
   // --- charts -----------------------------------------------------------------------------------------------------------
-  const axes = () => [
-    { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui", size: 24,
-      space: 80, values: (plot, splits) => splits.map((s) => label(s, plot.scales.x.max - plot.scales.x.min)) },
-    { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px system-ui", size: 44 },
-  ];
-  const stepped = () => uPlot.paths.stepped({ align: 1 });
-
   const marks = (series) => ({
     hooks: {
       draw: [(plot) => {
@@ -129,19 +119,8 @@
     },
   });
 
-  const common = (series, title, height) => ({
-    title,
-    width: root().clientWidth,
-    height,
-    tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "UTC"),
-    cursor: { sync: { key: "hpa" }, drag: { x: true, y: false } },
-    legend: { show: false },
-    axes: axes(),
-    hooks: { setCursor: [said(series)], ready: [click(series)] },
-  });
-
-  const line = (label, colour, dash, width = 2) =>
-    ({ label, stroke: css(colour), width, dash, points: { show: false }, spanGaps: false, paths: stepped() });
+  const common = (series, title, height) =>
+    ({ ...frame(title, root().clientWidth, height), hooks: { setCursor: [said(series)], ready: [click(series)] } });
 
   const replicas = (series, at) => new uPlot({
     ...common(series, "Replicas: wanted (solid), current (dashed), ready (dotted); band: min to max", 170),
