@@ -1,17 +1,23 @@
 """aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context."""
 
+import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaConnectionError
 
 from schemas import connection
 from schemas.connection import KafkaSettings
 
 MAX_REQUEST_BYTES = 1_048_576
 """Largest record batch a producer of ours sends; topics allow the same."""
+KNOWN_WITHIN_S = 60.0
+KNOWN_PAUSE_S = 0.2
+"""How long a client waits for a broker to be named, and between two questions."""
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
@@ -55,11 +61,30 @@ def strict_producer(settings: KafkaSettings, **overrides: Any) -> AIOKafkaProduc
     return AIOKafkaProducer(**(kwargs | aiokafka_kwargs(settings) | overrides))
 
 
+async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
+    """Start a client, and wait until it knows a broker.
+
+    A broker that has just begun answers without naming any, itself included. The driver takes that for a start, and a
+    member of a group then ends by an AssertionError.
+
+    Raises:
+        KafkaConnectionError: no broker was named for KNOWN_WITHIN_S.
+    """
+    await client.start()
+    driver = client.client if isinstance(client, AIOKafkaProducer) else client._client
+    until_s = time.monotonic() + KNOWN_WITHIN_S
+    while not driver.cluster.brokers():
+        if time.monotonic() >= until_s:
+            raise KafkaConnectionError(f"the brokers at {driver.hosts} name no broker of the Kafka cluster")
+        await asyncio.sleep(KNOWN_PAUSE_S)
+        await driver.force_metadata_update()
+
+
 @asynccontextmanager
 async def started(client: AIOKafkaConsumer | AIOKafkaProducer) -> AsyncIterator[None]:
     """Start a client, and stop it also where it cannot start: the driver's own context would leave it open."""
     try:
-        await client.start()
+        await start(client)
         yield
     finally:
         await client.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,8 +12,16 @@ from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
 from schemas.keys import namespace_key, partition_for
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiokafka import AIOKafkaProducer
     from aiokafka.structs import RecordMetadata
+
+
+log = logging.getLogger(__name__)
+
+SAID_EVERY_S = 30.0
+"""A queue that stays full is logged this often, not for each record that waits."""
 
 
 class TopicMissingError(LookupError):
@@ -19,11 +29,16 @@ class TopicMissingError(LookupError):
 
 
 class Publisher:
-    """Writes bodies to public topics; returns when the brokers have them."""
+    """Writes bodies to public topics; returns when the brokers have them.
 
-    def __init__(self, producer: AIOKafkaProducer) -> None:
-        self._producer = producer
+    `waits_for_room`: where the brokers are slower than records come, a record waits until the driver's queue of its
+    partition has room for it, however long that takes; otherwise only for as long as a request may take.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer, *, waits_for_room: bool = False) -> None:
+        self._producer, self._waits_for_room = producer, waits_for_room
         self._partitions: dict[str, int] = {}
+        self._said_s = -SAID_EVERY_S
 
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body], time_ms: int
@@ -31,11 +46,32 @@ class Publisher:
         """Write one record and await its acknowledgement; gives its partition and offset.
 
         No namespace: settings, under the key of whole partitions.
+
+        Raises:
+            KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
         record = PublicRecord(v=VERSION, entries=list(bodies), time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))
-        return await self._producer.send_and_wait(topic, value=encode(record), key=key.encode(), partition=partition)
+        queued = await self._queued(topic, encode(record), key.encode(), partition)
+        return await queued
+
+    async def _queued(self, topic: str, value: bytes, key: bytes, partition: int) -> asyncio.Future[RecordMetadata]:
+        from aiokafka.errors import KafkaTimeoutError  # not at the top: commands that write nothing load this module
+
+        while True:
+            try:
+                queued: asyncio.Future[RecordMetadata]
+                queued = await self._producer.send(topic, value=value, key=key, partition=partition)
+            except KafkaTimeoutError:
+                # Not in the queue yet, so that trying again can neither lose the record nor write it twice.
+                if not self._waits_for_room:
+                    raise
+                if time.monotonic() - self._said_s >= SAID_EVERY_S:
+                    self._said_s = time.monotonic()
+                    log.warning("the brokers are slower than records come", extra={"topic": topic, "bytes": len(value)})
+            else:
+                return queued
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -95,7 +95,7 @@ class Reconciler:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
-            self._publisher = Publisher(producer)
+            self._publisher = Publisher(producer, waits_for_room=True)
             # A group member that may not read its topic would wait for ever without an error.
             await producer.partitions_for(DECISIONS)
             consumer = self._group_consumer()
@@ -122,7 +122,7 @@ class Reconciler:
                 await self._adjust(finder.members())
                 tasks.append(group.create_task(finder.run(self._adjust)))
                 await self._until_settings_known(stop)
-                await consumer.start()
+                await kafkaclients.start(consumer)
                 consumer.subscribe([DECISIONS], listener=_Rebalance(self))
                 await self._read(consumer, stop)
                 await self._finish(consumer)

@@ -62,7 +62,7 @@ class Observer:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self.health.ready("kafka")
-            await self._observe(Publisher(producer), stop)
+            await self._observe(Publisher(producer, waits_for_room=True), stop)
 
     async def _observe(self, publisher: Publisher, stop: asyncio.Event) -> None:
         reports = RecordPublisher(publisher, self._metrics, self._config.clock)

@@ -179,7 +179,7 @@ class Router:
             for event in known.values():
                 await _either(event, stop)
             await self._topics_found()
-            await self._consumer.start()
+            await kafkaclients.start(self._consumer)
             self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
             while not stop.is_set():
                 await self._copy()
@@ -241,7 +241,7 @@ class Router:
             await asyncio.sleep(SOON_S)
 
     async def _renew(self) -> None:
-        publisher = Publisher(self._producer)
+        publisher = Publisher(self._producer, waits_for_room=True)
         while True:
             await asyncio.sleep(60)
             for agent in self._registry.agents():
@@ -386,7 +386,7 @@ class Router:
             if self._registry.present(hpa.cluster) and self._is_mine(hpa.cluster):
                 await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
-        publisher = Publisher(self._producer)
+        publisher = Publisher(self._producer, waits_for_room=True)
         known = CentralHpas(_Everyone())
         await follow_central(
             self._config.kafka,
