@@ -42,7 +42,7 @@ mount -t tmpfs tmpfs /run
 mkdir -m 700 /run/etc /run/work /run/pod
 cp -r {files}/. /run/pod
 mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/etc,workdir=/run/work /etc
-chmod 755 /run /run/etc
+chmod 755 /run /etc
 cp -rT /run/pod/etc /etc 2>/dev/null || true
 mkdir -p /run/secrets
 cp -rT /run/pod/run/secrets /run/secrets 2>/dev/null || true

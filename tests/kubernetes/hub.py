@@ -107,11 +107,11 @@ def admit(site: Site, rbac: str, token: Path) -> None:
     give_token(site, "first", token)
 
 
-def give_token(site: Site, secret: str, file: Path) -> None:
-    """A token for the account, which is worth nothing any more when the Secret of this name is deleted."""
+def give_token(site: Site, secret: str, file: Path, account: str = ACCOUNT) -> None:
+    """A token for an account, which is worth nothing any more when the Secret of this name is deleted."""
     site.plane.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": HOME}}])
     bound = ("--bound-object-kind", "Secret", "--bound-object-name", secret)
-    file.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, *bound))
+    file.write_text(site.plane.kubectl("create", "token", account, "-n", HOME, *bound))
 
 
 def write_kubeconfig(path: Path, tokens: Mapping[Path, Site]) -> Path:

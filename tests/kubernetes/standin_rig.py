@@ -1,6 +1,5 @@
 """A cluster with its native controller, an agent of two replicas, and a hub that can be killed, stopped and cut off."""
 
-import asyncio
 import json
 import os
 import signal
@@ -17,12 +16,9 @@ import yaml
 from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
 from reconciler.core.objectbodies import STAND_IN_LABEL
 from reconciler.standin.objects import LEASE
-from runtime.kafkaclients import running_producer
-from runtime.publicrecords import Publisher
 from schemas.agents import AgentSet, AgentTopics
-from schemas.connection import KafkaSettings
-from schemas.topics import SETTINGS
 from tests.kafka.fleet import Part
+from tests.kubernetes.agents import register
 from tests.kubernetes.backend import Demand
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, Hub, write_kubeconfig
 from tests.kubernetes.site import Site, until
@@ -203,13 +199,6 @@ def _tree(part: Part) -> list[int]:
     return pids
 
 
-async def _register(brokers: str) -> None:
-    """What `fleethpa clusters add` writes; the embedded broker knows none of its other requests."""
-    async with running_producer(KafkaSettings(bootstrap_servers=brokers)) as producer:
-        body = AgentSet(cluster=CLUSTER, incarnation=TOPICS.incarnation)
-        await Publisher(producer).send(SETTINGS, "", "", [body], time.time_ns() // 1_000_000)
-
-
 @contextmanager
 def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
     """Start everything: `hpas` central HPAs are enforced, and the hub is in charge."""
@@ -222,8 +211,7 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         hub = stack.enter_context(Hub(folder / "hub", config))
         hub.start("ingest")
         hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
-        hub.ensure_topics(TOPICS.reports, TOPICS.orders)
-        asyncio.run(_register(hub.environ["FLEETHPA_BROKERS"]))
+        register(hub, AgentSet(cluster=CLUSTER, incarnation=TOPICS.incarnation))
         site.plane.apply([each for each in agent_manifests(AgentPlace(TOPICS, "none")) if each["kind"] != "Deployment"])
         token.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration", "24h"))
         rig = Rig(site, hub, names, config)

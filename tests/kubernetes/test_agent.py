@@ -1,9 +1,6 @@
 """An agent in a real cluster: two replicas with exactly the access that `clusters add` prints, one of them killed."""
 
-import asyncio
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -13,15 +10,14 @@ from typing import Any, Final
 import pytest
 
 from reconciler.clusters.agentmanifests import AGENT, AgentPlace, agent_manifests
-from runtime.kafkaclients import running_producer
-from runtime.publicrecords import Publisher
 from schemas.agents import AgentSet
-from schemas.connection import KafkaSettings
-from schemas.topics import SETTINGS
-from tests.kafka.broker import free_ports
 from tests.kubernetes.access import granted, refused, used
+from tests.kubernetes.agents import REPLICAS, AgentReplicas, register
 from tests.kubernetes.backend import Demand
+from tests.kubernetes.containers import missing_tools
+from tests.kubernetes.controlplane import SYNC_PERIOD_S
 from tests.kubernetes.hub import HOME, SAME_SETTINGS, Hub, write_kubeconfig
+from tests.kubernetes.manifests import RELEASE, render
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import (
     NAMESPACE,
@@ -40,6 +36,8 @@ Json = dict[str, Any]
 CLUSTER: Final = "prod-eu"
 AGENT_SET: Final = AgentSet(cluster=CLUSTER, incarnation=7)
 USER: Final = f"system:serviceaccount:{HOME}:{AGENT}"
+CHART_HOME: Final = "fleethpa-by-chart"
+CHART_USER: Final = f"system:serviceaccount:{CHART_HOME}:{RELEASE}"
 _AT_ONCE: Final = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 WEB, SORTER, API = "deployment/web", f"{WIDGETS}/sorter", "deployment/api"
 
@@ -47,13 +45,8 @@ WEB, SORTER, API = "deployment/web", f"{WIDGETS}/sorter", "deployment/api"
 class Member:
     """The cluster, the hub without any credentials of it, and the agent's two replicas."""
 
-    def __init__(self, site: Site, hub: Hub, manifests: list[Json]) -> None:
-        self.site, self.hub, self.manifests = site, hub, manifests
-        self.ports = dict(zip(("agent-a", "agent-b"), free_ports(2), strict=True))
-
-    def start(self, name: str, kubeconfig: Path) -> None:
-        options = ["--kubeconfig", str(kubeconfig), "--contexts", CLUSTER, "--incarnation", "7", "--local-clock"]
-        self.hub.start(name, *options, "--web-port", str(self.ports[name]))
+    def __init__(self, site: Site, hub: Hub, manifests: list[Json], agents: AgentReplicas) -> None:
+        self.site, self.hub, self.manifests, self.agents = site, hub, manifests, agents
 
     def demand(self, percent: int) -> None:
         """At 100 two replicas are right for each HPA, at 200 four, and so on."""
@@ -74,52 +67,31 @@ class Member:
         kind, _, name = target.partition("/")
         return self.site.replicas(NAMESPACE, kind, name) == replicas
 
-    def leader(self) -> str:
-        """The replica that leads; empty: none says so."""
-        return next((name for name, port in self.ports.items() if "this replica" in _readyz(port)), "")
-
-
-def _readyz(port: int) -> str:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
-            return str(answer.read().decode())
-    except (urllib.error.URLError, OSError):
-        return ""
-
-
-async def _register(brokers: str) -> None:
-    async with running_producer(KafkaSettings(bootstrap_servers=brokers)) as producer:
-        await Publisher(producer).send(SETTINGS, "", "", [AGENT_SET], 1)
-
 
 @pytest.fixture(scope="module")
 def member(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
     folder = tmp_path_factory.mktemp("agent")
     with ExitStack() as stack:
-        site = stack.enter_context(Site(CLUSTER, folder / CLUSTER, binaries, native=False))
+        site = stack.enter_context(Site(CLUSTER, folder / CLUSTER, binaries, native=False, runs_fleethpa=True))
         # The hub's kubeconfig has no cluster at all.
         (folder / "none").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": []}))
         hub = stack.enter_context(Hub(folder / "hub", folder / "none"))
-        hub._broker.ensure_topics([AGENT_SET.topics.reports, AGENT_SET.topics.orders])
+        token = folder / "token"
         place = AgentPlace(topics=AGENT_SET.topics, image="fleethpa:0", custom=(WIDGETS,))
-        made = Member(site, hub, agent_manifests(place))
+        agents = AgentReplicas(hub, AGENT_SET, write_kubeconfig(folder / "kubeconfig", {token: site}))
+        made = Member(site, hub, agent_manifests(place), agents)
         made.demand(100)
         _furnish(site)
         site.plane.apply(made.manifests)
         hub.start("ingest")
         hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         hub.run("settings", "*", *SAME_SETTINGS, "--yes", "--wait", "30s")
-        asyncio.run(_register(hub.environ["FLEETHPA_BROKERS"]))
-        hub.run(
-            *("settings", CLUSTER, "default-mode=enforce", "native-controller=absent", "--yes", "--wait", "30s"),
-        )
+        register(hub, AGENT_SET)
+        hub.run("settings", CLUSTER, "default-mode=enforce", "--yes", "--wait", "30s")
         hub.start("decider", "--session-timeout", "10")
         hub.start("router")
-        token = folder / "token"
         token.write_text(site.plane.kubectl("create", "token", AGENT, "-n", HOME))
-        kubeconfig = write_kubeconfig(folder / "kubeconfig", {token: site})
-        for name in made.ports:
-            made.start(name, kubeconfig)
+        agents.start()
         yield made
 
 
@@ -139,8 +111,10 @@ def _furnish(site: Site) -> None:
 def test_the_agent_scales_what_the_hub_decides(member: Member, tmp_path: Path) -> None:
     central = hpa("api", resource("cpu", averageUtilization=50), behavior=_AT_ONCE)
     (tmp_path / "api.json").write_text(json.dumps(central))
-    until(lambda: member.leader(), "one replica leads", 60.0)
+    until(lambda: member.agents.leader(), "one replica leads", 60.0)
     until(lambda: {each["state"] for each in member.hub.items("get", "clusters")} == {"up"}, "the cluster is up", 60.0)
+    by_admin = ("--kubeconfig", str(member.site.plane.kubeconfig), "--canary-wait", f"{2 * SYNC_PERIOD_S}s")
+    member.hub.run("clusters", "prove-native-absent", CLUSTER, *by_admin, "--yes", "--wait", "30s")
     member.hub.run("apply", "-f", str(tmp_path / "api.json"), "-C", CLUSTER, "--mode", "enforce", "--yes")
     member.settle(200)
     status = member.site.hpas(NAMESPACE)["web"]["status"]
@@ -152,9 +126,9 @@ def test_the_agent_scales_what_the_hub_decides(member: Member, tmp_path: Path) -
 
 
 def test_the_other_replica_goes_on_when_the_leader_is_killed(member: Member) -> None:
-    first = member.leader()
+    first = member.agents.leader()
     member.hub.parts[first].kill()
-    until(lambda: member.leader() not in ("", first), "the other replica leads", 60.0)
+    until(lambda: member.agents.leader() not in ("", first), "the other replica leads", 60.0)
     member.settle(400)
     member.settle(0)
 
@@ -171,3 +145,29 @@ def test_the_api_server_takes_the_manifests_as_they_are_printed(member: Member) 
     (found,) = member.site.plane.objects("deployments", HOME)
     container = found["spec"]["template"]["spec"]["containers"][0]
     assert container["args"][:4] == ["run", "agent", "--in-cluster", CLUSTER]
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason=f"CHART NOT TESTED: {missing_tools()}")
+def test_the_chart_installs_an_agent_that_works_with_what_the_chart_grants(member: Member, helm: str) -> None:
+    """Its pods run with the rendered arguments, variables, files and service account, and nothing else."""
+    plane, parts = member.site.plane, member.hub.parts
+    for name in REPLICAS:
+        parts.pop(name).kill()
+    plane.kubectl("delete", "namespace", HOME, "--wait=false")
+    values = [f"clusters.inCluster={CLUSTER}", f"agent.incarnation={AGENT_SET.incarnation}"]
+    values += [f"clusters.customResources={{{WIDGETS}}}", "kafka.securityProtocol=PLAINTEXT", "kafka.caSecret="]
+    values += [f"kafka.bootstrapServers={member.hub.environ['FLEETHPA_BROKERS']}", "agent.extraArgs={--local-clock}"]
+    rendered = render(helm, "mode=agent", *values, namespace=CHART_HOME)
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CHART_HOME, "labels": restricted}}])
+    plane.apply([each | {"metadata": {"namespace": CHART_HOME} | each["metadata"]} for each in rendered])
+    try:
+        member.settle(200)
+    except AssertionError as error:
+        assert member.site.containers is not None
+        raise AssertionError(f"{error}\n{member.site.containers.log_of(RELEASE)}") from error
+    events = list(plane.audit(CHART_USER))
+    assert refused(events) == []
+    roles = [each for each in rendered if each["kind"] in ("Role", "ClusterRole")]
+    assert used(events) - granted(roles) == set()
+    assert ("apps", "deployments/scale", "update") in used(events)
