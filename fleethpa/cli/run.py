@@ -292,7 +292,7 @@ def agent_part(session: Session, /, **options: Any) -> Any:
     """Make the agent part."""
     from reconciler.agent.agentconfig import AgentConfig
     from reconciler.agent.agentprocess import run_agent as start
-    from reconciler.agent.standin import stand_in_of
+    from reconciler.agent.standin import StandIns
 
     members = fixed_members(session, options)
     if len(members) != 1:
@@ -313,7 +313,7 @@ def agent_part(session: Session, /, **options: Any) -> Any:
         web_port=options["web_port"],
         web_host=options["web_host"],
     )
-    companions = [stand_in_of] if options["stand_in"] else []
+    companions = [StandIns()] if options["stand_in"] else []
     return lambda stop: start(config, stop, announce("agent"), companions)
 
 

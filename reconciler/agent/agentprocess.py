@@ -90,6 +90,8 @@ class AgentTerm:
         self._news: asyncio.Queue[Learnt] = asyncio.Queue()
         self._reading = asyncio.Event()
         """Set whenever the topic of orders was looked at; a beat that finds it unset waits."""
+        self.has_caught_up = False
+        """Whether all orders were read that waited when the term began."""
         self.writers = ClusterWriters(
             self,
             self.settings,
@@ -164,7 +166,7 @@ class AgentTerm:
             self.knowledge,
             learnt=self._learnt,
             heard=self._heard,
-            looked=self._reading.set,
+            looked=self._looked,
             now_ms=self.now_ms,
         )
         async with asyncio.TaskGroup() as group:
@@ -203,6 +205,10 @@ class AgentTerm:
             self.health.note("native controller", None)
         self.health.note("knowledge", None if self.knowledge.is_complete else _NOTHING_LEARNT)
         self._news.put_nowait(news)
+
+    def _looked(self, is_caught_up: bool) -> None:
+        self.has_caught_up = self.has_caught_up or is_caught_up
+        self._reading.set()
 
     def _heard(self, decision: Decision | ShortDecision, is_past: bool) -> None:
         for companion in self._companions:
@@ -245,7 +251,14 @@ class AgentTerm:
         await self.publisher.publish(decision.cluster, decision.namespace, ended)
 
 
-CompanionOf = Callable[[AgentTerm], Companion]
+class CompanionOf(Protocol):
+    """Makes the companion of each term of one replica, and remembers from term to term what concerns it."""
+
+    def __call__(self, term: AgentTerm) -> Companion:
+        """The companion of a term that begins."""
+
+    def stood_by(self, *, is_ok: bool) -> None:
+        """This replica, which does not lead, has looked at its cluster; `is_ok`: that answered."""
 
 
 class Agent:
@@ -263,7 +276,7 @@ class Agent:
         """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
         config = self._config
         client = ClusterClient(config.cluster)
-        election = Election(client, config.home, LEASE, config.identity)
+        election = Election(client, config.home, LEASE, config.identity, looked=self._looked)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
@@ -275,6 +288,11 @@ class Agent:
                     await self.term.run(stop, self._companions)
                     self.term = None
                 noting.cancel()
+
+    def _looked(self, is_ok: bool) -> None:
+        if self.term is None:
+            for each in self._companions:
+                each.stood_by(is_ok=is_ok)
 
     async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
         """Wait for a term; False: `stop` was set first."""

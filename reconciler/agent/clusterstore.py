@@ -1,6 +1,6 @@
 """What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -47,8 +47,10 @@ def now_text() -> str:
 class ClusterStore:
     """One cluster. Every method raises `ClusterError` where the API server refuses or does not answer."""
 
-    def __init__(self, client: ClusterClient, home: str, namespaces: tuple[str, ...], grace_ms: int) -> None:
-        """`namespaces`: where HPAs are kept; none: in the whole cluster."""
+    def __init__(
+        self, client: ClusterClient, home: str, namespaces: tuple[str, ...], grace_ms: Callable[[], int]
+    ) -> None:
+        """`namespaces`: where HPAs are kept; none: in the whole cluster. `grace_ms`: the duration in Leases."""
         self._client, self._home, self._namespaces, self._grace_ms = client, home, namespaces, grace_ms
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
         self._maps = f"/api/v1/namespaces/{home}/configmaps"
@@ -83,7 +85,7 @@ class ClusterStore:
             now,
             acquired=now,
             proof_ms=proof_ms,
-            grace_ms=self._grace_ms,
+            grace_ms=self._grace_ms(),
         )
 
     async def has_fence(self) -> bool:

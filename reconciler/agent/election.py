@@ -7,6 +7,7 @@ transitions, and compares times of different machines; hence this one.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from reconciler.clusters.client import ClusterClient
@@ -36,10 +37,22 @@ def boot_s() -> float:
 
 
 class Election:
-    """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one."""
+    """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one.
 
-    def __init__(self, client: ClusterClient, namespace: str, name: str, identity: str) -> None:
+    `looked` is told after each look at the Lease whether the cluster answered.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        looked: Callable[[bool], None] = lambda is_ok: None,
+    ) -> None:
         self._client, self._namespace, self._name, self.identity = client, namespace, name, identity
+        self._looked = looked
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._watch: LeaseWatch | None = None
         self._holds_until_s = 0.0
@@ -91,8 +104,10 @@ class Election:
             if self.trouble != str(error):
                 log.warning("the lease is out of reach", extra={"cluster": self._client.name, "error": str(error)})
             self.trouble = str(error)
+            self._looked(False)
             return False
         self.trouble = ""
+        self._looked(True)
         return held
 
     async def _step(self) -> bool:

@@ -36,7 +36,7 @@ class OrderReader:
     Args:
         now_ms: the brokers' time.
         heard: is told each decision, and whether it is only remembered.
-        looked: called whenever the topic was looked at.
+        looked: called whenever the topic was looked at, with whether all was read that it held when it was opened.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OrderReader:
         *,
         learnt: "Callable[[Learnt], None]",
         heard: Callable[[Decision | ShortDecision, bool], None],
-        looked: Callable[[], None],
+        looked: Callable[[bool], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._partition = TopicPartition(topic, ONLY_PARTITION)
@@ -68,7 +68,7 @@ class OrderReader:
             while True:
                 for record in (await consumer.getmany(timeout_ms=1_000)).get(self._partition, ()):
                     self.take(record, is_past=record.offset < end and self._now_ms() - record.timestamp > OLD_MS)
-                self._looked()
+                self._looked(await consumer.position(self._partition) >= end)
 
     @asynccontextmanager
     async def _opened(self, settings: KafkaSettings) -> AsyncIterator[tuple[AIOKafkaConsumer, int]]:

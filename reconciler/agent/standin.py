@@ -18,7 +18,7 @@ from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
+from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
 from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen
 from reconciler.standin.protocol import (
     CLOSING,
@@ -55,8 +55,8 @@ LIST_EVERY_S = 30.0
 SAVE_EVERY_S = 5.0
 KEEP_EVERY_S = 5.0
 """How often it is worked out what is to be kept: in a large cluster that takes a while."""
-FRESH_MS = 20_000
-"""A decision that is older shows nothing about the hub."""
+UNHEARD_S = 10.0
+"""A term that has read nothing from Kafka for so long takes it that there is nothing to be heard."""
 LOOK_COUNTS_S = 10.0
 """The hub's decisions are written only so long after the Lease was read."""
 AT_ONCE = 16
@@ -74,6 +74,8 @@ class Surroundings(NamedTuple):
         now_ms: the brokers' time.
         is_frozen: whether the cluster is frozen.
         has_no_native: whether the settings say that no native HPA controller runs: then none can stand in.
+        grace_ms: how long the hub must be silent, by the sync period as far as it is known.
+        has_caught_up: whether all decisions were read that waited when the term began.
         publish: reports a change of hands; returns once the brokers have it.
         note: shows a trouble; None: there is none.
     """
@@ -84,6 +86,8 @@ class Surroundings(NamedTuple):
     now_ms: Callable[[], int]
     is_frozen: Callable[[], bool]
     has_no_native: Callable[[], bool]
+    grace_ms: Callable[[], int]
+    has_caught_up: Callable[[], bool]
     publish: Callable[[HandsChanged], Awaitable[None]]
     note: Callable[[str, str | None], None]
 
@@ -95,6 +99,7 @@ class StandIn:
         self, around: Surroundings, store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s
     ) -> None:
         self._around, self._store, self._judge, self._clock_s = around, store, judge, clock_s
+        self._heard_s = clock_s()
         self._keeper: Keeper | None = None
         self._early: list[Decision] = []
         self._saved: dict[HpaKey, KeptSpec] = {}
@@ -119,14 +124,21 @@ class StandIn:
 
     def heard(self, decision: Decision | ShortDecision, *, is_past: bool) -> None:
         """A decision of this cluster was read."""
-        now_ms = self._around.now_ms()
-        if not is_past and abs(now_ms - (time_ms(decision.time) or 0)) <= FRESH_MS:
-            self._judge.sign(decision.input.partition)
+        now_ms, self._heard_s = self._around.now_ms(), self._clock_s()
+        if not is_past:
+            self._note_sign(decision, now_ms)
         if isinstance(decision, Decision):
             if self._keeper is None:
                 self._early.append(decision)
             else:
                 self._keeper.decided(decision, now_ms)
+
+    def _note_sign(self, decision: Decision | ShortDecision, now_ms: int) -> None:
+        age_ms = now_ms - (time_ms(decision.time) or 0)
+        if not self._around.has_caught_up():
+            self._judge.sign(decision.input.partition, age_ms=abs(age_ms))
+        elif abs(age_ms) <= FRESH_MS:
+            self._judge.sign(decision.input.partition)
 
     def wrote(self, decision: Decision, ended: Outcome) -> None:
         """A wanted write of the hub ended."""
@@ -169,7 +181,9 @@ class StandIn:
         self._read_s = begun_s
         kept = self._work_out()
         self._judge.expect({each.partition for each in kept.values()})
-        judged = self._judge.look(_ms(begun_s), self._lease, is_ok=True, proof_ms=self._proof_ms())
+        self._judge.grace_ms = self._around.grace_ms()
+        has_heard = self._around.has_caught_up() or self._clock_s() - self._heard_s >= UNHEARD_S
+        judged = self._judge.look(_ms(begun_s), self._lease, is_ok=True, proof_ms=self._proof_ms(), has_heard=has_heard)
         troubles = [*await self._carry_out(kept, judged), *await self._keep(kept)]
         self._around.note("stand-in", "; ".join(troubles[:3]) or None)
 
@@ -358,26 +372,40 @@ class StandIn:
         self._tried[kept.key] = kept
 
 
-def stand_in_of(term: AgentTerm) -> StandIn:
-    """The stand-in of an agent's term."""
-    config, name = term.config, term.client.name
+class StandIns:
+    """Makes the stand-in of each term of one replica; what it saw of the hub and of the Lease goes on between terms."""
 
-    async def publish(change: HandsChanged) -> None:
-        await term.publisher.publish("", "", change)
+    def __init__(self) -> None:
+        self._judge = Judge()
 
-    around = Surroundings(
-        cluster=name,
-        hub=config.hub,
-        knowledge=term.knowledge,
-        now_ms=term.now_ms,
-        is_frozen=lambda: term.settings.guards(name).frozen,
-        has_no_native=lambda: _native_controller(term.knowledge.settings) == "absent",
-        publish=publish,
-        note=term.health.note,
-    )
-    grace = grace_ms(term.settings.sync_period_ms(name, config.sync_period_ms))
-    store = ClusterStore(term.client, config.home, config.namespaces, grace)
-    return StandIn(around, store, Judge(grace_ms=grace, stagger_ms=stagger_ms(name)))
+    def stood_by(self, *, is_ok: bool) -> None:
+        """This replica, which does not lead, has looked at its cluster; `is_ok`: that answered."""
+        self._judge.stood_by(_ms(boot_s()), is_ok=is_ok)
+
+    def __call__(self, term: AgentTerm) -> StandIn:
+        """The stand-in of a term that begins."""
+        config, name = term.config, term.client.name
+
+        async def publish(change: HandsChanged) -> None:
+            await term.publisher.publish("", "", change)
+
+        def grace() -> int:
+            return grace_ms(term.settings.sync_period_ms(name, config.sync_period_ms))
+
+        around = Surroundings(
+            cluster=name,
+            hub=config.hub,
+            knowledge=term.knowledge,
+            now_ms=term.now_ms,
+            is_frozen=lambda: term.settings.guards(name).frozen,
+            has_no_native=lambda: _native_controller(term.knowledge.settings) == "absent",
+            grace_ms=grace,
+            has_caught_up=lambda: term.has_caught_up,
+            publish=publish,
+            note=term.health.note,
+        )
+        self._judge.begin_term(stagger_ms(name))
+        return StandIn(around, ClusterStore(term.client, config.home, config.namespaces, grace), self._judge)
 
 
 def _native_controller(settings: Iterable[SettingsSet]) -> str:

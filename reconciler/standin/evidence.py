@@ -26,6 +26,8 @@ SETTLE_MS = 2_000 + WRITE_TIMEOUT_S * 1_000
 it admitted before is on its way."""
 STUCK_MS = 60_000
 """So long a hand-back waits for the native controller before the stand-in is in charge again."""
+FRESH_MS = 20_000
+"""A decision that is older shows nothing about the hub, except how long it has been silent at least."""
 LONGEST_GAP_MS = 5_000
 """Two reads that are further apart prove nothing about the time between them."""
 
@@ -46,17 +48,20 @@ class ReadTime:
 
 
 class Judge:
-    """Turns what one agent sees of the hub and of the Lease into judgements.
+    """Turns what one replica of an agent sees of the hub and of the Lease into judgements, for as long as it runs.
 
-    Args:
-        grace_ms: how long silence lasts before it counts (`grace_ms()` for a sync period).
-        stagger_ms: what is added to the proof of life in this cluster.
+    Silence also counts from before a term: a replica that stood by, or was just started, need not wait for the grace
+    period once more, as the orders that it reads at the beginning of its term say when the hub decided last.
+
+    `grace_ms`: how long silence lasts before it counts (`grace_ms()` for a sync period); may change at any time.
     """
 
-    def __init__(self, *, grace_ms: int = GRACE_MS, stagger_ms: int = 0) -> None:
-        self.grace_ms, self._stagger_ms = grace_ms, stagger_ms
+    def __init__(self) -> None:
+        self.grace_ms, self._stagger_ms = GRACE_MS, 0
         self._time = ReadTime()
+        self._since: dict[int, int] = {}
         self._signs: dict[int, int] = {}
+        self._is_new_term = True
         self._shown: set[int] = set()
         self._failing_since: int | None = None
         self._alive_since: int | None = None
@@ -65,21 +70,34 @@ class Judge:
         self._version = ""
         self._renewed_at = 0
 
+    def begin_term(self, stagger_ms: int = 0) -> None:
+        """This replica leads from now on; what it heard of the hub and saw of the Lease before still counts.
+
+        `stagger_ms`: what is added to the proof of life in this cluster.
+        """
+        self._stagger_ms, self._is_new_term = stagger_ms, True
+        self._shown.clear()
+        self._alive_since = self._failing_since = None
+
+    def stood_by(self, now_ms: int, *, is_ok: bool) -> None:
+        """A look at the cluster without leading."""
+        self._time.read(now_ms, is_ok=is_ok)
+
     def expect(self, partitions: Collection[int]) -> None:
         """The log partitions that hold enforced HPAs of this cluster; none: there is nothing to decide, and all is
-        well.
+        well. What a term expects from its beginning on was expected before it.
         """
-        for gone in self._signs.keys() - set(partitions):
-            del self._signs[gone]
-            self._shown.discard(gone)
-        for new in set(partitions) - self._signs.keys():
-            self._signs[new] = self._time.counted_ms
+        for gone in self._since.keys() - set(partitions):
+            del self._since[gone]
+        for new in set(partitions) - self._since.keys():
+            self._since[new] = 0 if self._is_new_term else self._time.counted_ms
             self._alive_since = None
+        self._is_new_term = False
 
-    def sign(self, partition: int) -> None:
-        """A decision of this cluster came back from this partition, made of inputs that are fresh."""
-        if partition in self._signs:
-            self._signs[partition] = self._time.counted_ms
+    def sign(self, partition: int, *, age_ms: int = 0) -> None:
+        """A decision of this cluster came from this partition, `age_ms` after it was made."""
+        self._signs[partition] = max(self._signs.get(partition, 0), self._time.counted_ms - age_ms)
+        if age_ms <= FRESH_MS:
             self._shown.add(partition)
 
     def wrote(self, *, is_ok: bool) -> None:
@@ -89,13 +107,27 @@ class Judge:
         elif self._failing_since is None:
             self._failing_since = self._time.counted_ms
 
-    def look(self, now_ms: int, lease: LeaseSeen | None, *, is_ok: bool, proof_ms: int = PROOF_MS) -> Judgement:
-        """Judge after a look at the cluster; `is_ok`: the API server answered. `proof_ms`: see `next_proof_ms`."""
+    def look(
+        self,
+        now_ms: int,
+        lease: LeaseSeen | None,
+        *,
+        is_ok: bool,
+        proof_ms: int = PROOF_MS,
+        has_heard: bool = True,
+    ) -> Judgement:
+        """Judge after a look at the cluster.
+
+        Args:
+            is_ok: the API server answered.
+            proof_ms: see `next_proof_ms`.
+            has_heard: what the hub sent until now was read, or nothing can be; else its silence is not known yet.
+        """
         self._time.read(now_ms, is_ok=is_ok)
         if is_ok:
             self._note_lease(now_ms, lease)
         counted = self._time.counted_ms
-        is_silent = self._is_silent(counted)
+        is_silent = has_heard and self._is_silent(counted)
         self._note_life(counted, is_silent)
         since = self._alive_since
         held_ms = now_ms - self._lease_since_ms
@@ -110,10 +142,10 @@ class Judge:
     def _is_silent(self, counted: int) -> bool:
         if self._failing_since is not None and counted - self._failing_since >= self.grace_ms:
             return True
-        return any(counted - at >= self.grace_ms for at in self._signs.values())
+        return any(counted - max(at, self._signs.get(key, 0)) >= self.grace_ms for key, at in self._since.items())
 
     def _note_life(self, counted: int, is_silent: bool) -> None:
-        is_alive = not is_silent and self._shown >= self._signs.keys()
+        is_alive = not is_silent and self._shown >= self._since.keys()
         if not is_alive:
             self._alive_since = None
             if is_silent:

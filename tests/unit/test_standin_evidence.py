@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.standin.evidence import (
+    FRESH_MS,
     GRACE_MS,
     LONGEST_PROOF_MS,
     PROOF_MS,
@@ -82,6 +83,46 @@ def test_a_hub_that_decides_but_cannot_write_is_silent() -> None:
     assert passed(judge, 0, 30, each=lambda: judge.sign(3)).is_hub_silent
     judge.wrote(is_ok=True)
     assert not passed(judge, 31_000, 1, each=lambda: judge.sign(3)).is_hub_silent
+
+
+def test_silence_counts_from_before_the_term() -> None:
+    judge = Judge()
+    for second in range(21):
+        judge.stood_by(second * 1_000, is_ok=True)
+    judge.begin_term()
+    judge.expect({3, 4})
+    assert not passed(judge, 21_000, 8).is_hub_silent
+    judge.sign(4, age_ms=25_000)  # old, but heard: silent since then
+    assert judge.look(30_000, HUB, is_ok=True).is_hub_silent, "partition 3 was never heard"
+    judge.sign(3, age_ms=10_000)
+    assert not passed(judge, 31_000, 2).is_hub_silent
+    assert judge.look(34_000, HUB, is_ok=True).is_hub_silent
+
+
+def test_silence_is_not_known_before_all_was_heard() -> None:
+    judge = Judge()
+    judge.expect({3})
+    passed(judge, 0, 40)
+    assert not judge.look(41_000, HUB, is_ok=True, has_heard=False).is_hub_silent
+    assert judge.look(42_000, HUB, is_ok=True).is_hub_silent
+
+
+def test_an_old_decision_is_no_proof_of_life() -> None:
+    judge = Judge()
+    judge.expect({3})
+    passed(judge, 0, 70, each=lambda: judge.sign(3, age_ms=FRESH_MS + 1))
+    assert not judge.look(71_000, HUB, is_ok=True).is_hub_proven
+
+
+def test_a_new_term_asks_for_proof_of_life_anew_and_keeps_what_has_settled() -> None:
+    judge = Judge()
+    judge.expect({3})
+    assert passed(judge, 0, 70, each=lambda: judge.sign(3)).is_hub_proven
+    judge.begin_term()
+    judge.expect({3})
+    judge.sign(3)
+    found = judge.look(82_000, HUB, is_ok=True)
+    assert (found.is_hub_proven, found.is_settled) == (False, True)
 
 
 def test_life_is_proven_after_a_minute_and_every_silence_begins_it_anew() -> None:

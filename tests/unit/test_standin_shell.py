@@ -233,12 +233,12 @@ class World:
         self.random = random.Random(seed)
         self.cluster = FakeCluster(self.random, trouble)
         self.cluster.fence.append((0.0, None))
-        self.is_hub_alive, self.has_no_native = True, False
+        self.is_hub_alive, self.has_no_native, self.has_caught_up = True, False, True
         self.changes: list[HandsChanged] = []
         self.agents = {name: self._agent(name) for name in ("a", "b")}
         self.seq = 0
 
-    def _agent(self, name: str) -> StandIn:
+    def _agent(self, name: str, judge: Judge | None = None) -> StandIn:
         knowledge = KnowledgeFold()
         knowledge.is_complete = True
         knowledge.hpas = {("shop", each): {"spec": SPEC, "metadata": {}} for each in NAMES}
@@ -253,11 +253,13 @@ class World:
             now_ms=lambda: BEGIN_MS + int(self.cluster.now_s * 1000),
             is_frozen=lambda: False,
             has_no_native=lambda: self.has_no_native,
+            grace_ms=lambda: GRACE_MS,
+            has_caught_up=lambda: self.has_caught_up,
             publish=publish,
             note=lambda name, trouble: None,
         )
-        store = ClusterStore(FakeClient(self.cluster, name), "fleethpa-system", (), GRACE_MS)  # type: ignore[arg-type]
-        return StandIn(around, store, Judge(grace_ms=GRACE_MS), clock_s=lambda: self.cluster.now_s)
+        store = ClusterStore(FakeClient(self.cluster, name), "fleethpa-system", (), lambda: GRACE_MS)  # type: ignore[arg-type]
+        return StandIn(around, store, judge or Judge(), clock_s=lambda: self.cluster.now_s)
 
     def decision(self, name: str) -> Decision:
         self.seq += 1
@@ -406,6 +408,55 @@ def test_nothing_is_done_under_a_newer_protocol() -> None:
         await world.run(60)
         assert (world.cluster.objects[LEASE], world.cluster.hpas()) == (before, [])
         assert world.cluster.hub_writes == written
+
+    asyncio.run(story())
+
+
+async def _a_replica_that_stood_by(world: World) -> None:
+    """The leader and the hub are gone at once; the other replica gets the Lease of the election 15 s later."""
+    del world.agents["b"]
+    await world.run(30)
+    world.is_hub_alive = False
+    leader, last = world.agents.pop("a"), world.decision("web")
+    judge = Judge()
+    for _ in range(15):
+        world.cluster.second()
+        judge.stood_by(int(world.cluster.now_s * 1000), is_ok=True)
+    judge.begin_term()
+    world.has_caught_up = False
+    world.agents["b"] = world._agent("b", judge)
+    await world.run(2)
+    world.agents["b"].heard(last, is_past=False)
+    world.has_caught_up = True
+    await world.run(11)
+    assert world.holder == HUB
+    await world.run(3)
+    assert world.holder == "stand-in"
+    await world.run(8)
+    assert len(world.cluster.hpas()) == len(NAMES)
+    world.agents["a"] = leader
+
+
+def test_a_replica_that_stood_by_knows_how_long_the_hub_has_been_silent() -> None:
+    played(6, 0.0, _a_replica_that_stood_by)
+
+
+def test_what_cannot_be_heard_counts_as_silence_after_a_while() -> None:
+    world = World(7, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        judge = Judge()
+        for second in range(40):
+            judge.stood_by(second * 1000, is_ok=True)
+        judge.begin_term()
+        world.has_caught_up, world.is_hub_alive = False, False
+        world.agents["a"] = world._agent("a", judge)
+        await world.run(9)
+        assert world.holder == HUB
+        await world.run(12)
+        assert world.holder == "stand-in"
 
     asyncio.run(story())
 

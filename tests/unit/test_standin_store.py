@@ -56,7 +56,7 @@ class Client:
 
 
 def store(client: Client) -> ClusterStore:
-    return ClusterStore(client, "fleethpa-system", (), 30_000)  # type: ignore[arg-type]
+    return ClusterStore(client, "fleethpa-system", (), lambda: 30_000)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("replicas", "is_raised"), [(3, True), (5, False), (7, False)])
