@@ -160,6 +160,10 @@ class ControlPlane:
         """End the API server at once, as a crash does."""
         self._kill("kube-apiserver")
 
+    def signal_api_server(self, number: signal.Signals) -> None:
+        """Send the API server a signal, such as one that stops it for a while."""
+        self._running["kube-apiserver"].send_signal(number)
+
     def start_controllers(self) -> None:
         """Start the controller manager, with or without the HPA controller as `native` says; again, if it runs."""
         self._kill("kube-controller-manager")

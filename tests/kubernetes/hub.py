@@ -38,10 +38,11 @@ SAME_SETTINGS: Final = (
 class Hub:
     """The parts of fleethpa and its command line. `environ`: what makes a command reach this hub."""
 
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, broker: EmbeddedBroker | None = None) -> None:
+        """`broker`: one that is not in this process."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.kubeconfig = folder, kubeconfig
-        self._broker = EmbeddedBroker()
+        self._broker = broker or EmbeddedBroker()
         self.environ: dict[str, str] = {}
         self.parts: dict[str, Part] = {}
 

@@ -32,6 +32,7 @@ class Result:
     Args:
         until_somebody: from the fault until native HPAs exist for all, or the hub's writes are applied again.
         until_hub: from the end of the fault until the hub has the cluster back.
+        changes: how often the cluster changed hands; None: not counted.
     """
 
     fault: str
@@ -40,6 +41,7 @@ class Result:
     until_somebody: float | None
     until_hub: float | None
     state: str
+    changes: int | None = None
 
 
 class Watch:
@@ -100,6 +102,17 @@ def hub_stalled(rig: Rig, watch: Watch) -> Outcome:
     """All processes of the hub stand still, and go on later."""
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
     return somebody, watch.handed_back(resumed(rig, *HUB_PARTS))
+
+
+def kafka_away(rig: Rig, watch: Watch) -> Outcome:
+    """The brokers stand still: nothing is decided, reported or heard."""
+    begun = time.time()
+    rig.broker.signal(signal.SIGSTOP)
+    somebody = watch.stood_in(begun)
+    rig.broker.signal(signal.SIGCONT)
+    begun = time.time()
+    restarted(rig, *HUB_PARTS, *AGENTS)
+    return somebody, watch.handed_back(begun)
 
 
 def cluster_cut_off(rig: Rig, watch: Watch) -> Outcome:
@@ -189,6 +202,7 @@ FAULTS: Final[Mapping[str, Callable[[Rig, Watch], Outcome]]] = {
     for each in (
         hub_killed,
         hub_stalled,
+        kafka_away,
         cluster_cut_off,
         decider_gone,
         leader_killed,
@@ -205,11 +219,16 @@ FAULTS: Final[Mapping[str, Callable[[Rig, Watch], Outcome]]] = {
 def resumed(rig: Rig, *names: str) -> float:
     """Let parts go on that stood still; a part that ends itself then is started again, as its Deployment would."""
     begun = rig.signal(signal.SIGCONT, *names)
+    restarted(rig, *names)
+    return begun
+
+
+def restarted(rig: Rig, *names: str) -> None:
+    """Start those again that end themselves within some seconds."""
     time.sleep(3)
     for name in names:
         if rig.hub.parts[name].ended:
             rig.hub.parts[name].start()
-    return begun
 
 
 def _restart_api_server(rig: Rig) -> None:
@@ -223,10 +242,8 @@ def run(name: str, rig: Rig) -> Result:
     rig.demand(REPLICAS)
     rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge", 300)
     rig.until_at(REPLICAS, 180)
-    # As if the hub had been in charge for long: else each run would have to prove life for twice as long as the last.
-    long_ago = json.dumps({"spec": {"acquireTime": "2026-01-01T00:00:00.000000Z"}})
-    rig.site.plane.kubectl("patch", "lease", LEASE, "-n", HOME, "--type", "merge", "-p", long_ago)
-    watch = Watch(rig)
+    rig.as_if_steady()
+    watch, generation = Watch(rig), rig.generation()
     somebody, back = FAULTS[name](rig, watch)
     rig.demand(REPLICAS)
     clusters = rig.hub.items("get", "clusters", codes=(0, 1))
@@ -237,6 +254,7 @@ def run(name: str, rig: Rig) -> Result:
         until_somebody=None if somebody is None else round(somebody, 1),
         until_hub=None if back is None else round(back, 1),
         state=clusters[0]["state"] if clusters else "",
+        changes=rig.generation() - generation,
     )
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from fleethpa.simulator.broker import EmbeddedBroker
 from reconciler.clusters.agentmanifests import AgentPlace, agent_manifests
 from reconciler.core.objectbodies import STAND_IN_LABEL
 from reconciler.standin.objects import LEASE
@@ -41,12 +44,46 @@ def at(event: Json) -> float:
     return datetime.fromisoformat(event["stageTimestamp"]).timestamp()
 
 
+class BrokerProcess(EmbeddedBroker):
+    """The embedded broker as a process of its own, which can be stopped for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._address = ""
+
+    @property
+    def bootstrap(self) -> str:
+        """Its address, as host:port."""
+        return self._address
+
+    def start(self) -> str:
+        """Start it and give its address."""
+        command = [sys.executable, "-m", "fleethpa.simulator.broker"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._address = json.loads(self._process.stdout.readline())["bootstrap"]
+        return self._address
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """End it, also where it stands still."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
 @dataclass
 class Rig:
     """The cluster, the hub, and when things were done to them."""
 
     site: Site
     hub: Hub
+    broker: BrokerProcess
     names: tuple[str, ...]
     kubeconfig: Path
 
@@ -83,6 +120,12 @@ class Rig:
                     signal_process(pid, number)
         return time.time()
 
+    def as_if_steady(self) -> None:
+        """As if the hub, where it is in charge, had been so for long: else it must prove life for longer each time."""
+        if self.holder().startswith("hub/"):
+            long_ago = json.dumps({"spec": {"acquireTime": "2026-01-01T00:00:00.000000Z"}})
+            self.site.plane.kubectl("patch", "lease", LEASE, "-n", HOME, "--type", "merge", "-p", long_ago)
+
     def leader(self) -> str:
         """The replica that leads, by what it last reported of itself."""
         return next((name for name in AGENTS if self._leads(name)), AGENTS[0])
@@ -100,6 +143,13 @@ class Rig:
             "get", "lease", LEASE, "-n", HOME, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}"
         )
         return found.strip()
+
+    def generation(self) -> int:
+        """How often the cluster changed hands; 0 while the Lease is gone."""
+        found = self.site.plane.kubectl(
+            "get", "lease", LEASE, "-n", HOME, "--ignore-not-found", "-o", "jsonpath={.spec.leaseTransitions}"
+        )
+        return int(found or 0)
 
     def natives(self) -> dict[str, Json]:
         """The native HPAs of the stand-in."""
@@ -208,13 +258,14 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         token = folder / "token"
         token.write_text("")
         config = write_kubeconfig(folder / "kubeconfig", {token: site})
-        hub = stack.enter_context(Hub(folder / "hub", config))
+        broker = BrokerProcess()
+        hub = stack.enter_context(Hub(folder / "hub", config, broker))
         hub.start("ingest")
         hub.run("topics", "engine", "1", "--reason", "first start", "--yes", "--wait", "30s")
         register(hub, AgentSet(cluster=CLUSTER, incarnation=TOPICS.incarnation))
         site.plane.apply([each for each in agent_manifests(AgentPlace(TOPICS, "none")) if each["kind"] != "Deployment"])
         token.write_text(site.plane.kubectl("create", "token", ACCOUNT, "-n", HOME, "--duration", "24h"))
-        rig = Rig(site, hub, names, config)
+        rig = Rig(site, hub, broker, names, config)
         rig.demand(2)
         site.plane.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         site.plane.apply([deployment(name) for name in names])
