@@ -1,6 +1,6 @@
 """What the stand-in reads and writes in its cluster: the Lease, native HPAs, scales, ConfigMaps with the specs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from reconciler.standin.objects import (
     scaled_to_zero,
     store_bodies,
     stored,
+    with_unreported,
 )
 from reconciler.standin.protocol import (
     CloseNative,
@@ -32,6 +33,7 @@ from reconciler.standin.protocol import (
     OpenNative,
     SetHolder,
 )
+from schemas.hands import HandsChanged
 from schemas.kubernetes.jsontypes import Json, JsonView
 
 _TIMEOUT_S = WRITE_TIMEOUT_S + 1.0
@@ -62,22 +64,24 @@ class ClusterStore:
         """The Lease; None: there is none."""
         return await self._found(f"{self._leases}/{LEASE}")
 
-    async def create_lease(self, request: CreateLease, proof_ms: int) -> Json:
-        """Create the Lease."""
-        return await self._post(self._leases, self._lease(request, now_text(), proof_ms))
+    async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
+        """Create the Lease. `changes`: those that are not in the log yet, this one included."""
+        return await self._post(self._leases, self._lease(request, now_text(), proof_ms, changes))
 
-    async def set_holder(self, request: SetHolder, proof_ms: int) -> Json:
+    async def set_holder(self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
         """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
-        body = self._lease(request, now_text(), proof_ms)
+        body = self._lease(request, now_text(), proof_ms, changes)
         body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
         return await self._put(f"{self._leases}/{LEASE}", body)
 
-    async def renew(self, lease: JsonView) -> Json:
-        """Renew the Lease as it was read."""
-        body = {**lease, "spec": {**lease["spec"], "renewTime": now_text()}}
+    async def renew(self, lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
+        """Renew the Lease as it was read; `changes`: those that are not in the log yet."""
+        body = {**with_unreported(lease, changes), "spec": {**lease["spec"], "renewTime": now_text()}}
         return await self._put(f"{self._leases}/{LEASE}", body)
 
-    def _lease(self, request: CreateLease | SetHolder, now: str, proof_ms: int) -> Json:
+    def _lease(
+        self, request: CreateLease | SetHolder, now: str, proof_ms: int, changes: Sequence[HandsChanged]
+    ) -> Json:
         return lease_body(
             self._home,
             request.holder,
@@ -86,6 +90,7 @@ class ClusterStore:
             acquired=now,
             proof_ms=proof_ms,
             grace_ms=self._grace_ms(),
+            changes=changes,
         )
 
     async def has_fence(self) -> bool:

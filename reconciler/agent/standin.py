@@ -19,7 +19,7 @@ from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
-from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen
+from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen, unreported
 from reconciler.standin.protocol import (
     CLOSING,
     HUB,
@@ -119,6 +119,7 @@ class StandIn:
         self._has_fence = False
         self._remembered = 0
         self._unsent: list[HandsChanged] = []
+        self._sent: set[_Change] = set()
 
     # --- what others tell and ask -------------------------------------------------------------------------------------
 
@@ -199,6 +200,8 @@ class StandIn:
         """First the Lease, then the native HPAs: so a list that follows a settled Lease holds all that may exist."""
         self._raw_lease = await self._store.lease()
         self._lease = None if self._raw_lease is None else lease_seen(self._raw_lease)
+        if self._raw_lease is not None:
+            self._note_unreported(self._raw_lease)
         if self._lease is not None:
             self._remembered = max(self._remembered, self._lease.generation)
         is_hub = self._lease is not None and self._lease.is_hub
@@ -207,6 +210,16 @@ class StandIn:
             return
         self._natives = await self._store.natives()
         self._listed_s = self._clock_s()
+
+    def _note_unreported(self, lease: Json) -> None:
+        """Changes that another leader could not report, or whose request had no answer."""
+        known = self._sent | {_change(each) for each in self._unsent}
+        self._unsent += [each for each in unreported(lease) if _change(each) not in known]
+        self._unsent.sort(key=lambda each: each.generation)
+
+    def _is_reported(self, lease: Json) -> bool:
+        """Whether the Lease names a change that is in the log by now."""
+        return any(_change(each) in self._sent for each in unreported(lease))
 
     def _work_out(self) -> dict[HpaKey, KeptSpec]:
         """What is to be kept, and the specs that native HPAs are to have now."""
@@ -250,20 +263,27 @@ class StandIn:
         try:
             match step:
                 case Renew():
-                    if self._raw_lease is not None and self._clock_s() - self._renewed_s >= RENEW_EVERY_S:
-                        await self._store.renew(self._raw_lease)
-                        self._renewed_s = self._clock_s()
+                    await self._renew()
                 case CreateLease():
-                    await self._store.create_lease(step, PROOF_MS)
-                    self._changed(step.holder, step.generation)
+                    change = self._next_change(step)
+                    await self._store.create_lease(step, PROOF_MS, [*self._unsent, change])
+                    self._changed(change)
                 case SetHolder():
-                    await self._store.set_holder(step, self._next_proof_ms(step))
-                    self._changed(step.holder, step.generation)
+                    change = self._next_change(step)
+                    await self._store.set_holder(step, self._next_proof_ms(step), [*self._unsent, change])
+                    self._changed(change)
         except ApiError as error:
             return "" if error.status in (404, 409) else f"the Lease cannot be written: {error}"
         except ClusterError as error:
             return f"the Lease cannot be written: {error}"
         return ""
+
+    async def _renew(self) -> None:
+        lease = self._raw_lease
+        is_due = self._clock_s() - self._renewed_s >= RENEW_EVERY_S
+        if lease is not None and (is_due or self._is_reported(lease)):
+            await self._store.renew(lease, self._unsent)
+            self._renewed_s = self._clock_s()
 
     def _next_proof_ms(self, step: SetHolder) -> int:
         """How long the hub must show life before the next hand-back; decided at each take-over from the hub."""
@@ -273,21 +293,22 @@ class StandIn:
         in_charge_ms = None if acquired_ms is None else max(0, self._around.now_ms() - acquired_ms)
         return next_proof_ms(self._proof_ms() if self._lease.generation > 2 else None, in_charge_ms)
 
-    def _changed(self, holder: str, generation: int) -> None:
-        log.warning(
-            "the cluster changed hands",
-            extra={"cluster": self._around.cluster, "holder": holder, "generation": generation},
-        )
-        natives = list(self._left.values()) if holder.startswith(HUB) else []
-        change = HandsChanged(
+    def _next_change(self, step: CreateLease | SetHolder) -> HandsChanged:
+        return HandsChanged(
             cluster=self._around.cluster,
-            holder=holder,
-            generation=generation,
+            holder=step.holder,
+            generation=step.generation,
             time=self._around.now_ms(),
             before="" if self._lease is None else self._lease.holder,
-            natives=natives,
+            natives=list(self._left.values()) if step.holder.startswith(HUB) else [],
         )
-        if holder.startswith(HUB):
+
+    def _changed(self, change: HandsChanged) -> None:
+        log.warning(
+            "the cluster changed hands",
+            extra={"cluster": change.cluster, "holder": change.holder, "generation": change.generation},
+        )
+        if change.holder.startswith(HUB):
             self._left.clear()
         self._unsent.append(change)
 
@@ -295,8 +316,10 @@ class StandIn:
         """Add each change of hands to the log, later where Kafka is away."""
         while True:
             if self._unsent:
-                await self._around.publish(self._unsent[0])
-                del self._unsent[0]
+                change = self._unsent[0]
+                await self._around.publish(change)
+                self._sent.add(_change(change))
+                self._unsent = [each for each in self._unsent if _change(each) != _change(change)]
             else:
                 await asyncio.sleep(LOOK_EVERY_S / 4)
 
@@ -370,6 +393,14 @@ class StandIn:
         else:
             self._refused.pop(kept.key, None)
         self._tried[kept.key] = kept
+
+
+_Change = tuple[int, int, str]
+
+
+def _change(change: HandsChanged) -> _Change:
+    """What tells one change from all others, whether its native HPAs are named or were left out."""
+    return change.generation, change.time, change.holder
 
 
 class StandIns:

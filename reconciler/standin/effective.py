@@ -49,6 +49,7 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     Args:
         spec: of the central HPA, autoscaling/v2.
         floor: policy `floor`: no native HPA, but so many replicas at least; None: another policy.
+        peaks: policy `floor=peak-24h`: the highest count in each of the last 24 hours, by hours since 1970.
         paused_up, paused_down: until when (Unix ms) changes in this direction are paused, 0 for ever; None: they are
             not.
         partition: of the log, in which it is decided.
@@ -59,6 +60,7 @@ class KeptSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     name: str
     spec: Json
     floor: int | None = None
+    peaks: dict[int, int] = {}
     paused_up: int | None = None
     paused_down: int | None = None
     partition: int = 0
@@ -103,7 +105,7 @@ class Keeper:
         self._stored = dict(stored)
         self._decisions: dict[HpaKey, Decision] = {}
         self._urgency: dict[HpaKey, float] = {}
-        self._peaks: dict[HpaKey, dict[int, int]] = {}
+        self._peaks = {key: dict(each.peaks) for key, each in stored.items() if each.peaks}
 
     def decided(self, decision: Decision, now_ms: int) -> None:
         """Take a full decision in."""
@@ -149,26 +151,25 @@ class Keeper:
         if decision is not None:
             partition = decision.input.partition
             position = f"{partition}@{decision.input.offset}"
+        peaks = self._peaks.get(key, {}) if policy.kind == "floor" and policy.floor is None else {}
         up, down = (_paused(key, pauses, direction) for direction in ("scaleUp", "scaleDown"))
         return KeptSpec(
             namespace=key.namespace,
             name=key.name,
             spec=dict(hpa["spec"]),
-            floor=self._floor(key, policy, stored),
+            floor=_floor(policy, peaks),
+            peaks=dict(peaks),
             paused_up=up,
             paused_down=down,
             partition=partition,
             position=position,
         )
 
-    def _floor(self, key: HpaKey, policy: Policy, stored: KeptSpec | None) -> int | None:
-        if policy.kind != "floor":
-            return None
-        if policy.floor is not None:
-            return policy.floor
-        seen = self._peaks.get(key, {}).values()
-        before = stored.floor if stored is not None and len(seen) < _PEAK_HOURS else None
-        return max(*seen, before or 0, 0)
+
+def _floor(policy: Policy, peaks: Mapping[int, int]) -> int | None:
+    if policy.kind != "floor":
+        return None
+    return max(peaks.values(), default=0) if policy.floor is None else policy.floor
 
 
 def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: str) -> int | None:

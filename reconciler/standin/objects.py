@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from reconciler.core.objectbodies import STAND_IN_LABEL
 from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
 from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
+from schemas.hands import HandsChanged
 from schemas.kubernetes.jsontypes import Json, JsonView
 
 LEASE: Final = "fleethpa-hub"
@@ -17,6 +19,11 @@ GENERATION_LABEL: Final = "fleethpa.io/generation"
 SPEC_ANNOTATION: Final = "fleethpa.io/spec"
 PROTOCOL_ANNOTATION: Final = "fleethpa.io/protocol"
 PROOF_ANNOTATION: Final = "fleethpa.io/proof-ms"
+UNREPORTED_ANNOTATION: Final = "fleethpa.io/unreported"
+"""Of the Lease: changes of hands that are not in the log yet. They are written with the change itself, so that none is
+lost with the agent that made it."""
+UNREPORTED_BYTES: Final = 100_000
+"""All annotations of an object may have 256 kB."""
 STORE_LABEL: Final = "fleethpa.io/stand-in-specs"
 SHARD_BYTES: Final = 700_000
 _BOTH = ("scaleUp", "scaleDown")
@@ -43,9 +50,20 @@ def _protocol(text: str) -> int:
 
 
 def lease_body(
-    namespace: str, holder: str, generation: int, now: str, *, acquired: str, proof_ms: int, grace_ms: int
+    namespace: str,
+    holder: str,
+    generation: int,
+    now: str,
+    *,
+    acquired: str,
+    proof_ms: int,
+    grace_ms: int,
+    changes: Sequence[HandsChanged] = (),
 ) -> Json:
-    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds."""
+    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds; `changes` are not in the log yet."""
+    annotations = {PROTOCOL_ANNOTATION: str(PROTOCOL), PROOF_ANNOTATION: str(proof_ms)}
+    if changes:
+        annotations[UNREPORTED_ANNOTATION] = unreported_text(changes)
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -53,7 +71,7 @@ def lease_body(
             "name": LEASE,
             "namespace": namespace,
             "labels": {"app.kubernetes.io/name": "fleethpa"},
-            "annotations": {PROTOCOL_ANNOTATION: str(PROTOCOL), PROOF_ANNOTATION: str(proof_ms)},
+            "annotations": annotations,
         },
         "spec": {
             "holderIdentity": holder,
@@ -63,6 +81,38 @@ def lease_body(
             "renewTime": now,
         },
     }
+
+
+def unreported(lease: JsonView) -> list[HandsChanged]:
+    """The changes of hands that the Lease says are not in the log yet; what is unreadable is passed over."""
+    text = (lease["metadata"].get("annotations") or {}).get(UNREPORTED_ANNOTATION, "[]")
+    try:
+        return msgspec.json.decode(text, type=list[HandsChanged])
+    except (msgspec.DecodeError, UnicodeError):
+        return []
+
+
+def unreported_text(changes: Sequence[HandsChanged]) -> str:
+    """The annotation for changes, oldest first. Where they are too long, the oldest lose what is said of their native
+    HPAs, then the oldest are left out.
+    """
+    kept = list(changes)
+    for place, each in enumerate(kept):
+        if len(text := msgspec.json.encode(kept)) <= UNREPORTED_BYTES:
+            return text.decode()
+        kept[place] = structs.replace(each, natives=[])
+    while len(text := msgspec.json.encode(kept)) > UNREPORTED_BYTES:
+        del kept[0]
+    return text.decode()
+
+
+def with_unreported(lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
+    """The Lease with these changes as the ones that are not in the log yet."""
+    annotations = dict(lease["metadata"].get("annotations") or {})
+    annotations.pop(UNREPORTED_ANNOTATION, None)
+    if changes:
+        annotations[UNREPORTED_ANNOTATION] = unreported_text(changes)
+    return {**lease, "metadata": {**lease["metadata"], "annotations": annotations}}
 
 
 # --- native HPAs ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from reconciler.standin.effective import (
 from reconciler.standin.objects import (
     GENERATION_LABEL,
     SHARD_BYTES,
+    UNREPORTED_ANNOTATION,
+    UNREPORTED_BYTES,
     closed_body,
     is_scaled_to_zero,
     lease_body,
@@ -29,11 +31,15 @@ from reconciler.standin.objects import (
     scaled_to_zero,
     store_bodies,
     stored,
+    unreported,
+    unreported_text,
+    with_unreported,
 )
-from reconciler.standin.protocol import PROTOCOL, HpaKey
+from reconciler.standin.protocol import PROTOCOL, STAND_IN, HpaKey
 from schemas.agents import KnownPause
 from schemas.autoscalers import Mode, Origin
 from schemas.decisions import Decision, InputPosition, MetricDecision
+from schemas.hands import HandsChanged, LeftNative
 from schemas.kubernetes.validation import validate_create
 
 Json = dict[str, Any]
@@ -134,6 +140,66 @@ def test_the_most_urgent_come_first() -> None:
 def test_floors() -> None:
     assert _kept(decision(replicas=4), policy="floor=12")[WEB].floor == 12
     assert _kept(decision(replicas=4), decision(replicas=7), decision(), policy="floor=peak-24h")[WEB].floor == 7
+
+
+def test_the_peaks_of_a_day_survive_a_restart_and_end_after_it() -> None:
+    hour_ms, hpas = 3_600_000, {("shop", "web"): hpa("floor=peak-24h")}
+    keeper = Keeper({})
+    for hour, replicas in ((0, 9), (1, 5), (2, 6)):
+        keeper.decided(decision(replicas=replicas), hour * hour_ms)
+    kept = keeper.kept(hpas, (), is_frozen=False)
+    assert (kept[WEB].floor, kept[WEB].peaks) == (9, {0: 9, 1: 5, 2: 6})
+    again = Keeper(stored(store_bodies(kept, "home")))
+    assert again.kept(hpas, (), is_frozen=False)[WEB].floor == 9
+    again.decided(decision(replicas=4), 23 * hour_ms)
+    assert again.kept(hpas, (), is_frozen=False)[WEB].floor == 9
+    again.decided(decision(replicas=4), 24 * hour_ms)
+    assert again.kept(hpas, (), is_frozen=False)[WEB].floor == 6
+
+
+def test_peaks_are_kept_where_they_count_only() -> None:
+    assert _kept(decision(), policy="floor=3")[WEB].peaks == {}
+    assert _kept(decision())[WEB].peaks == {}
+
+
+def _change(generation: int, natives: int = 0) -> HandsChanged:
+    left = [LeftNative(namespace="shop", name=f"web-{number}", last_scale=number) for number in range(natives)]
+    return HandsChanged(cluster="east", holder=STAND_IN, generation=generation, time=generation * 7, natives=left)
+
+
+def _lease(*changes: HandsChanged) -> Json:
+    body = lease_body("home", STAND_IN, 3, "t", acquired="t", proof_ms=60_000, grace_ms=30_000, changes=changes)
+    body["metadata"]["resourceVersion"] = "5"
+    return body
+
+
+def test_the_lease_names_the_changes_that_are_not_in_the_log_yet() -> None:
+    changes = [_change(2, natives=3), _change(3)]
+    lease = _lease(*changes)
+    assert unreported(lease) == changes
+    assert unreported(with_unreported(lease, changes[1:])) == changes[1:]
+    done = with_unreported(lease, [])
+    assert (unreported(done), done["metadata"]["annotations"]) == ([], _lease()["metadata"]["annotations"])
+    lease["metadata"]["annotations"][UNREPORTED_ANNOTATION] = '[{"kind":'
+    assert unreported(lease) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        pytest.param([_change(2, 4_000), _change(3, 100)], [(2, 0), (3, 100)], id="the oldest says nothing of HPAs"),
+        pytest.param([_change(2, 4_000), _change(3, 4_000)], [(2, 0), (3, 0)], id="nor do the others"),
+    ],
+)
+def test_an_annotation_stays_small(changes: list[HandsChanged], named: list[tuple[int, int]]) -> None:
+    assert len(unreported_text(changes)) <= UNREPORTED_BYTES
+    assert [(each.generation, len(each.natives)) for each in unreported(_lease(*changes))] == named
+
+
+def test_the_newest_of_very_many_changes_are_named() -> None:
+    found = unreported(_lease(*(_change(generation) for generation in range(1, 3_000))))
+    assert found[-1].generation == 2_999
+    assert 500 < len(found) < 2_999
 
 
 PAUSE = KnownPause(kind="scaleDown", namespace="shop", name="web", until=50_000)

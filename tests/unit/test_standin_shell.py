@@ -17,7 +17,7 @@ from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.standin.effective import frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, PROOF_MS, Judge
-from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION
+from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, unreported
 from schemas.decisions import Decision, InputPosition
 from schemas.hands import HandsChanged
 from schemas.kubernetes.gotimes import rfc3339_seconds
@@ -393,6 +393,32 @@ def test_changes_of_hands_are_reported_with_rising_generations() -> None:
     assert [each.holder for each in found] == ["closing", HUB, "stand-in", "closing", HUB]
     assert [each.generation for each in found] == [1, 2, 3, 4, 5]
     assert sorted(each.name for each in found[-1].natives) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("trouble", [0.0, 0.2])
+def test_changes_that_a_lost_agent_could_not_report_are_reported_by_the_next(trouble: float) -> None:
+    world = World(8, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        world.cluster.trouble = trouble  # an answer that is lost, too, hides a change from the agent that made it
+        world.is_hub_alive = False
+        await world.run(90)
+        del world.agents["a"]  # nothing of what it did is in the log
+        world.cluster.trouble = 0.0
+        world.agents["b"] = world._agent("b")
+        await world.run(2)
+        reporting = asyncio.ensure_future(world.agents["b"]._report())
+        while len(world.changes) < world.cluster.objects[LEASE]["spec"]["leaseTransitions"]:
+            await asyncio.sleep(0)
+        await world.run(2)
+        reporting.cancel()
+
+    asyncio.run(story())
+    assert [each.generation for each in world.changes] == list(range(1, len(world.changes) + 1))
+    assert world.changes[-1].holder == world.holder == "stand-in"
+    assert unreported(world.cluster.objects[LEASE]) == []
 
 
 def test_nothing_is_done_under_a_newer_protocol() -> None:
