@@ -37,6 +37,8 @@ HUB = "hub/model/1"
 KEY = HpaKey("shop", "web")
 SPEC = "spec"
 NOT_ADMITTED = -1
+_UIDS = 1_000
+"""More than any generation: see `_order_of`."""
 
 
 class Lease(NamedTuple):
@@ -167,7 +169,8 @@ def canonical(state: State, rules: Rules) -> State:
 
     The two agents are alike, late requests have no order, versions of the target are compared for equality only. With
     every mechanism in force, what can no longer have an effect is forgotten: requests that are bound to a version that
-    is gone (versions never come back), and looks from which nothing else can follow.
+    is gone (versions never come back), and looks from which nothing else can follow. Uids and versions are numbered
+    anew, as they are compared for equality only, and where no Lease can be deleted any more, generations are, too.
     """
     one, other = state.agents
     if rules.is_whole:
@@ -175,6 +178,10 @@ def canonical(state: State, rules: Rules) -> State:
         state = state._replace(hub=hub)
         if state.late:
             state = state._replace(late=tuple(sent for sent in state.late if not _is_dead(state, sent)))
+        state = _natives_numbered(state._replace(agents=(one, other)))
+        if not state.faults and state.lease is not None:
+            state = _generations_numbered(state)
+        one, other = state.agents
     if one != other and _order(other) < _order(one):
         one, other = other, one
     state = state._replace(agents=(one, other))
@@ -224,6 +231,92 @@ def _order(actor: Actor) -> tuple[object, ...]:
 
 def _late_order(sent: Sent) -> tuple[object, ...]:
     return (*sent._replace(before=None, admitted=0)[:5], sent.before or (), sent.admitted)
+
+
+def _natives_numbered(state: State) -> State:
+    """Uids and versions of native HPAs as small numbers, the versions in their order: the next is above all known."""
+    known: dict[int, set[int]] = {}
+    if state.native is not None:
+        known[state.native.uid] = {state.native.version, state.native.spec}
+    if state.known is not None:
+        known.setdefault(state.known[0], set()).add(state.known[1])
+    for actor in (state.hub, *state.agents):
+        if actor.native is not None:
+            known.setdefault(actor.native.uid, set()).add(actor.native.version)
+    for sent in state.late:
+        if sent.uid:
+            known.setdefault(sent.uid, set()).add(sent.version)
+    if not known:
+        return state
+    uids = {uid: number for number, uid in enumerate(known, 1)}
+    versions = {
+        (uid, version): number for uid, found in known.items() for number, version in enumerate(sorted(found), 1)
+    }
+
+    def seen(actor: Actor) -> Actor:
+        native = actor.native
+        if native is None:
+            return actor
+        # Nobody who looks knows at which version the spec changed.
+        return actor._replace(
+            native=native._replace(uid=uids[native.uid], version=versions[native.uid, native.version], spec=0)
+        )
+
+    native = state.native
+    if native is not None:
+        version, spec = versions[native.uid, native.version], versions[native.uid, native.spec]
+        native = native._replace(uid=uids[native.uid], version=version, spec=spec)
+    return state._replace(
+        native=native,
+        known=None if state.known is None else (uids[state.known[0]], versions[state.known[:2]], state.known[2]),
+        hub=seen(state.hub),
+        agents=(seen(state.agents[0]), seen(state.agents[1])),
+        late=tuple(
+            sent._replace(uid=uids[sent.uid], version=versions[sent.uid, sent.version]) if sent.uid else sent
+            for sent in state.late
+        ),
+    )
+
+
+def _generations_numbered(state: State) -> State:
+    """Generations from 1 on, each as far above the least as it was: they are compared, and the next is one more.
+
+    Only while there is a Lease that will never be deleted: for one that is created anew, what is remembered counts.
+    """
+    leases = [state.lease, state.fence, *(actor.lease for actor in (state.hub, *state.agents))]
+    leases += [sent.before for sent in state.late]
+    natives = [state.native, *(actor.native for actor in (state.hub, *state.agents))]
+    found = [each.generation for each in (*leases, *natives) if each is not None]
+    found += [sent.generation for sent in state.late if sent.generation]
+    found += [sent.admitted % _UIDS for sent in state.late if sent.admitted > 0]
+    over = min(found) - 1
+    if not over and not any(actor.remembered for actor in (state.hub, *state.agents)):
+        return state
+
+    def lease(given: Lease | None) -> Lease | None:
+        return given and given._replace(generation=given.generation - over)
+
+    def native(given: Native | None) -> Native | None:
+        return given and given._replace(generation=given.generation - over)
+
+    def seen(actor: Actor) -> Actor:
+        return actor._replace(lease=lease(actor.lease), native=native(actor.native), remembered=0)
+
+    return state._replace(
+        lease=lease(state.lease),
+        fence=lease(state.fence),
+        native=native(state.native),
+        hub=seen(state.hub),
+        agents=(seen(state.agents[0]), seen(state.agents[1])),
+        late=tuple(
+            sent._replace(
+                generation=sent.generation and sent.generation - over,
+                before=lease(sent.before),
+                admitted=sent.admitted - over if sent.admitted > 0 else sent.admitted,
+            )
+            for sent in state.late
+        ),
+    )
 
 
 def _scales_numbered(state: State) -> State:
@@ -426,7 +519,7 @@ def _may_settle(state: State, lease: Lease) -> bool:
 
 def _order_of(lease: Lease | None) -> int:
     """A number that rises with each change of hands, also where a Lease that was created anew repeats a generation."""
-    return 0 if lease is None else lease.uid * 1_000 + lease.generation
+    return 0 if lease is None else lease.uid * _UIDS + lease.generation
 
 
 def _judged(state: State, rules: Rules, agent: Actor, *, is_stuck: bool = False) -> Judgement:
