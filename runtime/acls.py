@@ -55,7 +55,8 @@ ACLS: Mapping[Component, tuple[Acl, ...]] = {
         Acl("group", f"{topics.OBSERVER_GROUPS}router", ("READ",)),
     ),
     "breaker": (
-        *_topics((topics.DECISIONS, topics.SETTINGS, topics.LOG), "READ"),
+        *_topics((topics.DECISIONS, topics.SETTINGS), "READ"),
+        *_topics((topics.LOG, topics.CHANGELOG), "DESCRIBE"),
         *_topics((topics.BREAKER,), "READ", "WRITE"),
     ),
     "reader": _topics((topics.LOG, topics.DECISIONS, topics.CHANGELOG, topics.REJECTED), "READ"),

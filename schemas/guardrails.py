@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from schemas.kubernetes.gotimes import parse_duration_ms
+from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
 
 API_VERSION = "fleethpa.io/v1"
 SHORTEST_MS = 60_000
@@ -19,7 +19,8 @@ class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     `scope` `cluster` looks at each cluster alone. `fleet` looks at all of them: at least 3 must remove replicas, and no
     cluster counts for more than `clusterWeightPercent` of the whole; it trips for the clusters that are above the
     percentage themselves. Fewer than `leastRemoved` replicas never trip. `pause`: for how long scale-downs of these
-    clusters would be held; the third trip of a rule and cluster within an hour waits for a person.
+    clusters are held; the third trip of a rule and cluster within an hour waits for a person. Without `act` the rule
+    is only reported; with it too, before `actFrom` (RFC 3339; empty: from the start).
     """
 
     name: str
@@ -29,6 +30,8 @@ class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     least_removed: int = 10
     cluster_weight_percent: int = 40
     pause: str = "15m"
+    act: bool = False
+    act_from: str = ""
 
     @property
     def window_ms(self) -> int:
@@ -39,6 +42,10 @@ class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     def pause_ms(self) -> int:
         """Length of the pause."""
         return parse_duration_ms(self.pause)
+
+    def acts_at(self, now_ms: int) -> bool:
+        """Whether a trip at this time pauses."""
+        return self.act and (not self.act_from or now_ms >= parse_time_ms(self.act_from))
 
 
 class Guardrails(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -70,6 +77,8 @@ def problems(guardrails: Guardrails) -> list[str]:
             found.append(f"{place}.leastRemoved: {rule.least_removed} must be at least 1")
         for field, text in (("window", rule.window), ("pause", rule.pause)):
             found += _span_problem(f"{place}.{field}", text)
+        if rule.act_from:
+            found += _moment_problem(f"{place}.actFrom", rule)
     return found
 
 
@@ -79,6 +88,14 @@ def _span_problem(place: str, text: str) -> list[str]:
     except ValueError as error:
         return [f"{place}: {error}"]
     return [] if SHORTEST_MS <= length_ms <= LONGEST_MS else [f"{place}: {text} must be from 1m to 1h"]
+
+
+def _moment_problem(place: str, rule: Guardrail) -> list[str]:
+    try:
+        parse_time_ms(rule.act_from)
+    except ValueError:
+        return [f"{place}: {rule.act_from[:40]!r} must be a time such as 2026-12-06T08:00:00Z"]
+    return [] if rule.act else [f"{place}: it has no effect without act: true"]
 
 
 def _camel(field: str) -> str:

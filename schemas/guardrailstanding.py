@@ -41,6 +41,10 @@ class GuardrailStanding:
         """A person ended what guardrails paused until then."""
         self._resumed_ms[body.cluster] = max(time_ms, self._resumed_ms.get(body.cluster, 0))
 
+    def knows_resume_after(self, cluster: str, time_ms: int) -> bool:
+        """Whether a person ended the pauses of a cluster at this time or later."""
+        return time_ms <= max(self._resumed_ms.get(cluster, 0), self._resumed_ms.get(EVERY_CLUSTER, 0))
+
     def in_force(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
         """The pauses in force, of one cluster or (None) of all, by cluster and name."""
         return [
@@ -50,5 +54,4 @@ class GuardrailStanding:
         ]
 
     def _is_ended(self, pause: StandingPause, now_ms: int) -> bool:
-        resumed_ms = max(self._resumed_ms.get(pause.cluster, 0), self._resumed_ms.get(EVERY_CLUSTER, 0))
-        return pause.since_ms <= resumed_ms or 0 < pause.until_ms <= now_ms
+        return self.knows_resume_after(pause.cluster, pause.since_ms) or 0 < pause.until_ms <= now_ms

@@ -142,7 +142,7 @@ def run_scheduler(session: Session, /, **options: Any) -> int:
 @_common
 @command_options()
 def run_breaker(session: Session, /, **options: Any) -> int:
-    """Follow the decisions and report when a guardrail trips (`fleethpa guardrails`). It changes nothing."""
+    """Follow the decisions and report when a guardrail trips; those with `act: true` pause scale-downs."""
     return _run(session, options["log_level"], {"breaker": breaker_part(session, **options)})
 
 

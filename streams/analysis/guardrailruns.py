@@ -5,19 +5,21 @@ wants to remove replicas. Times are log time in Unix milliseconds.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from schemas.guardrails import Guardrail
+from schemas.guardrailpauses import BreakerCommand
+from schemas.guardrails import SHORTEST_MS, Guardrail
 from schemas.kubernetes.gotimes import parse_time_ms
 
 LEAST_CLUSTERS = 3
 """A rule of the fleet counts only where so many clusters remove replicas."""
 TRIPS_UNTIL_A_PERSON = 3
 _HOUR_MS = 3_600_000
+_NEVER_MS = 2**62
 _PERCENT = 100
 
 
@@ -59,6 +61,7 @@ class _SeenDecision(Struct):
     mode: str = "shadow"
     current_replicas: int = msgspec.field(default=0, name="currentReplicas")
     wants: int | None = None
+    engine: int = 1
 
 
 _DECISION = msgspec.json.Decoder(_SeenDecision)
@@ -70,6 +73,8 @@ class EventReader:
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
+        self.engine = 1
+        """The engine of the newest full evaluation."""
 
     def take(self, value: bytes) -> GuardedEvent | None:
         """Read a decision record; None: nothing has changed with it. A short one changes nothing."""
@@ -78,6 +83,7 @@ class EventReader:
         seen = _DECISION.decode(value)
         if seen.kind != "evaluation":
             return None
+        self.engine = seen.engine
         hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
         size = seen.current_replicas if seen.mode == "enforce" else 0
         removed = max(0, size - seen.wants) if seen.wants is not None else 0
@@ -114,6 +120,11 @@ class _Window:
         while len(self._largest) > 1 and self._largest[0][0] <= oldest_ms:
             self._largest.popleft()
 
+    def forget(self, until_ms: int) -> None:
+        """What was removed until then counts no more."""
+        while self._removals and self._removals[0][0] <= until_ms:
+            self.removed -= self._removals.popleft()[1]
+
     @property
     def base(self) -> int:
         return self._largest[0][1] if self._largest else 0
@@ -142,9 +153,19 @@ class _Pause:
 
 
 class GuardrailRun:
-    """The rules over a stream of events in order of time."""
+    """The rules over a stream of events in order of time.
 
-    def __init__(self, rules: Sequence[Guardrail]) -> None:
+    Args:
+        acts: whether a trip of a rule at a time pauses its cluster. One that does not is given once per length of its
+            pause, and removals go on counting; one that waits for a person does until `resumed`. None: of recorded
+            events, where every trip counts as a pause of its length.
+    """
+
+    def __init__(self, rules: Sequence[Guardrail], acts: Callable[[Guardrail, int], bool] | None = None) -> None:
+        self._acts = acts
+        self._quiet_ms: dict[tuple[str, str], int] = {}
+        """(rule, cluster) -> until when a trip that was only reported is not reported again."""
+        self._resumed_ms: dict[str, int] = {}
         self._rules = rules
         self._lengths = [(rule, rule.window_ms, rule.pause_ms) for rule in rules]
         self._sizes: dict[str, int] = {}
@@ -156,6 +177,12 @@ class GuardrailRun:
 
     def take(self, event: GuardedEvent) -> list[Trip]:
         """Take the next event; give the trips that it causes, without what their pauses will hold."""
+        if not self.watch(event):
+            return []
+        return [trip for rule, _, pause_ms in self._lengths for trip in self._look(rule, pause_ms, event)]
+
+    def watch(self, event: GuardedEvent) -> int:
+        """Take the next event without a look at the rules; give the replicas that it removes beside all pauses."""
         before = self._totals.get(event.cluster, 0)
         total = before + event.replicas - self._sizes.get(event.hpa, 0)
         self._sizes[event.hpa], self._totals[event.cluster] = event.replicas, total
@@ -171,16 +198,48 @@ class GuardrailRun:
             if window is None:
                 window = self._windows[rule.name, event.cluster] = _Window(length_ms)
             window.add(event.time_ms, before, total, removed)
-        if not removed:
-            return []
-        return [trip for rule, _, pause_ms in self._lengths for trip in self._look(rule, pause_ms, event)]
+        return removed
+
+    def began(self, body: BreakerCommand, time_ms: int) -> None:
+        """Another run paused a cluster: an earlier one of this process, or one beside it."""
+        known = self._trips.setdefault((body.guardrail, body.cluster), [])
+        if any(abs(time_ms - at_ms) < SHORTEST_MS for at_ms in known):
+            return
+        known.append(time_ms)
+        if time_ms <= self._resumed_ms.get(body.cluster, 0):
+            return
+        trip = Trip(
+            time=time_ms,
+            rule=body.guardrail,
+            cluster=body.cluster,
+            removed=body.removed,
+            replicas=body.replicas,
+            until=body.until or None,
+        )
+        self._pauses[body.cluster] = _Pause(trip, body.until or _NEVER_MS)
+
+    def resumed(self, cluster: str, time_ms: int) -> None:
+        """Somebody ended what guardrails paused in a cluster: what was removed there until then counts no more."""
+        self._resumed_ms[cluster] = max(time_ms, self._resumed_ms.get(cluster, 0))
+        pause = self._pauses.get(cluster)
+        if pause is not None and pause.trip.time <= time_ms:
+            del self._pauses[cluster]
+        for (_, name), window in self._windows.items():
+            if name == cluster:
+                window.forget(time_ms)
+
+    def clusters(self) -> list[str]:
+        """The clusters of which something is known."""
+        return sorted(self._totals.keys() | self._pauses.keys())
 
     def _look(self, rule: Guardrail, pause_ms: int, event: GuardedEvent) -> list[Trip]:
         clusters = [event.cluster] if rule.scope == "cluster" else self._over_in_fleet(rule, event.time_ms)
         return [
             self._trip(rule, cluster, pause_ms, event.time_ms)
             for cluster in clusters
-            if cluster not in self._pauses and _is_over(rule, self._windows[rule.name, cluster])
+            if cluster not in self._pauses
+            and event.time_ms >= self._quiet_ms.get((rule.name, cluster), 0)
+            and _is_over(rule, self._windows[rule.name, cluster])
         ]
 
     def _over_in_fleet(self, rule: Guardrail, now_ms: int) -> list[str]:
@@ -212,7 +271,12 @@ class GuardrailRun:
             replicas=window.base,
             until=None if waits else now_ms + pause_ms,
         )
-        self._pauses[cluster] = _Pause(trip, now_ms + pause_ms)
+        if self._acts is None:
+            self._pauses[cluster] = _Pause(trip, now_ms + pause_ms)
+        elif self._acts(rule, now_ms):
+            self._pauses[cluster] = _Pause(trip, trip.until or _NEVER_MS)
+        else:
+            self._quiet_ms[rule.name, cluster] = now_ms + pause_ms
         return trip
 
     def finish(self) -> list[Trip]:

@@ -2,16 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from msgspec import structs
 
 from fleethpa.cli.common.breakerpart import Breaker, BreakerConfig
 from fleethpa.cli.common.configuration import Config
+from schemas.entries import Body
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail, Guardrails, problems
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
@@ -125,6 +128,9 @@ def test_a_run_gives_its_trips_as_they_happen() -> None:
         pytest.param({"pause": "2h"}, "rules[0].pause: 2h must be from 1m to 1h", id="too long"),
         pytest.param({"name": ""}, "rules[0].name", id="no name"),
         pytest.param({"leastRemoved": 0}, "rules[0].leastRemoved: 0 must be at least 1", id="none at all"),
+        pytest.param({"name": "x" * 64}, "rules[0].name", id="a name that no entry can hold"),
+        pytest.param({"act": True, "actFrom": "tomorrow"}, "rules[0].actFrom: 'tomorrow' must be a time", id="no time"),
+        pytest.param({"actFrom": "2026-12-06T08:00:00Z"}, "rules[0].actFrom: it has no effect", id="without act"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_said_with_its_place(changes: dict[str, Any], text: str) -> None:
@@ -204,3 +210,112 @@ def test_the_breaker_reports_what_trips_from_its_start_on(
     sample = breaker.health.registry.get_sample_value("fleethpa_breaker_trips_total", {"rule": "wave", "cluster": "eu"})
     assert sample == tripped
     assert ("fleethpa pause -C eu --scale-in --for 15m" in caplog.text) == bool(tripped)
+
+
+ACTS = Guardrail(name="wave", removed_percent=80, least_removed=1, act=True)
+
+
+class _Followed:
+    """What a breaker publishes of a wave of removals in cluster `eu`, after what it heard before."""
+
+    def __init__(self, *rules: Guardrail, heard: Sequence[tuple[int, Body]] = (), **world: Any) -> None:
+        self.world = World("api", "web", **world)
+        self.world.poll(0)
+        self.now_ms = self.world.log.now_ms
+        self.published: list[BreakerCommand] = []
+        self.breaker = Breaker(BreakerConfig(config=Config(), rules=rules, clock=lambda: self.now_ms))
+        for ago_ms, body in heard:
+            assert isinstance(body, BreakerCommand | GuardrailResume)
+            self.breaker.heard(body, self.now_ms - ago_ms)
+        values = [made.value for made in self.world.log.decisions]
+        asyncio.run(self.breaker.follow(_Arriving(values, 0), self.publish))
+
+    async def publish(self, body: BreakerCommand) -> None:
+        self.published.append(body)
+
+    def metric(self, name: str, rule: str = "wave") -> float | None:
+        return self.breaker.health.registry.get_sample_value(name, {"rule": rule, "cluster": "eu"})
+
+
+def paused(ago_ms: int, **changes: Any) -> tuple[int, Body]:
+    return ago_ms, BreakerCommand(**({"command": "pause", "cluster": "eu", "guardrail": "wave"} | changes))
+
+
+def test_a_rule_that_acts_pauses_the_cluster() -> None:
+    done = _Followed(ACTS)
+    until_ms = done.now_ms + 15 * MINUTE
+    assert done.published == [
+        BreakerCommand(
+            command="pause",
+            cluster="eu",
+            guardrail="wave",
+            until=until_ms,
+            removed=18,
+            replicas=20,
+            window_ms=5 * MINUTE,
+        )
+    ]
+    done.breaker.heard(done.published[0], done.now_ms)
+    assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == until_ms / 1000
+    done.breaker.heard(GuardrailResume(cluster="*"), done.now_ms + 1)
+    assert done.metric("fleethpa_breaker_paused_until_timestamp_seconds") == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "world", "guardrails"),
+    [
+        pytest.param([structs.replace(ACTS, act=False)], {}, [], id="one that only reports"),
+        pytest.param([structs.replace(ACTS, act_from="2099-01-01T00:00:00Z")], {}, [], id="one that acts later"),
+        pytest.param([structs.replace(ACTS, act_from="2020-01-01T00:00:00Z")], {}, ["wave"], id="one whose day came"),
+        pytest.param([ACTS], {"engine": None}, [], id="under an engine that does not know pauses"),
+        pytest.param(
+            [Guardrail(name="early", removed_percent=1, least_removed=1), ACTS],
+            {},
+            ["wave"],
+            id="one that reports hides none",
+        ),
+    ],
+)
+def test_which_rules_pause(rules: list[Guardrail], world: dict[str, Any], guardrails: list[str]) -> None:
+    done = _Followed(*rules, **world)
+    assert [body.guardrail for body in done.published] == guardrails
+    assert {rule.name: done.metric("fleethpa_breaker_trips_total", rule.name) for rule in rules} == {
+        rule.name: 1.0 for rule in rules
+    }
+    assert bool(done.metric("fleethpa_breaker_trips_not_paused_total")) == ("engine" in world)
+
+
+@pytest.mark.parametrize(
+    ("heard", "waits"),
+    [
+        pytest.param([paused(50 * MINUTE, until=1), paused(20 * MINUTE, until=1)], True, id="two within the hour"),
+        pytest.param([paused(70 * MINUTE, until=1), paused(20 * MINUTE, until=1)], False, id="one of them before"),
+        pytest.param([paused(50 * MINUTE, until=1), paused(20 * MINUTE, until=1, cluster="us")], False, id="elsewhere"),
+        pytest.param([paused(50 * MINUTE, until=1), paused(50 * MINUTE - SECOND, until=1)], False, id="twice the same"),
+    ],
+)
+def test_a_breaker_that_starts_again_knows_the_trips_of_the_hour(heard: list[tuple[int, Body]], waits: bool) -> None:
+    assert [not body.until for body in _Followed(ACTS, heard=heard).published] == [waits]
+
+
+def test_what_a_breaker_beside_it_paused_is_not_paused_again() -> None:
+    assert _Followed(ACTS, heard=[paused(SECOND, until=2**50)]).published == []
+
+
+def test_pauses_of_rules_that_no_longer_act_are_ended_but_for_those_that_wait_for_a_person() -> None:
+    heard = [paused(MINUTE, until=2**50, guardrail="gone"), paused(MINUTE, guardrail="waits")]
+    report = structs.replace(ACTS, act=False)
+    assert _Followed(report, heard=heard).published == [
+        BreakerCommand(command="resume", cluster="eu", guardrail="gone")
+    ]
+
+
+def test_what_was_removed_before_a_person_resumed_counts_no_more() -> None:
+    rule = structs.replace(ACTS, removed_percent=25)
+    run = GuardrailRun([rule], Guardrail.acts_at)
+    for event in sizes("eu", 10) + wave("eu", 4, 7):
+        run.take(event)
+    assert run.take(removal(MINUTE + 10, "eu", 4, 8)) == [], "held by the pause"
+    run.resumed("eu", MINUTE + 20)
+    assert run.take(removal(MINUTE + 30, "eu", 4, 8)) == []
+    assert [trip.removed for trip in run.take(removal(MINUTE + 40, "eu", 5, 20))] == [28]

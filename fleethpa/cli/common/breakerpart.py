@@ -1,7 +1,9 @@
-"""The breaker in report-only mode: guardrails over decisions as they come; a trip is a metric and a line of the log.
+"""The breaker: guardrails over decisions as they come. A trip is a metric and a line of the log, and a pause of
+scale-downs where the rule acts.
 
-It changes nothing. After a start it reads the decisions of the last hour, so that its windows and the trips within
-that hour are known, and reports only what trips from then on.
+After a start it reads the decisions of the last hour, so that its windows are known, and what it paused and persons
+ended, from the topics that say so; it trips only for what comes from then on. It keeps nothing: whatever goes wrong, it
+connects and reads again.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -21,7 +23,13 @@ from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.sources import open_past
 from runtime.healthserver import PartHealth
 from schemas.codec import WireError
+from schemas.decisions import BRAKES_SINCE
+from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail
+from schemas.guardrailstanding import GuardrailStanding
+from schemas.keys import EVERY_CLUSTER
+from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.topics import BREAKER
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchiveError
@@ -30,7 +38,10 @@ from streams.history.past import Past
 log = logging.getLogger(__name__)
 LOOK_BACK_MS: Final = 3_600_000
 _AGAIN_S: Final = 5.0
+_FOR_EVER_S: Final = float("inf")
 _UNREADABLE: Final = (CommandError, ArchiveError, WireError, OSError, TimeoutError)
+Publish = Callable[[BreakerCommand], Awaitable[None]]
+"""Publishes an entry of the breaker; returns when the brokers have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +73,18 @@ class BreakerMetrics:
             "Log time of the newest change that was read",
             registry=registry,
         )
+        self.paused_until = Gauge(
+            "fleethpa_breaker_paused_until_timestamp_seconds",
+            "When the pause of a guardrail ends by itself (+Inf: a person must end it; 0: it was ended)",
+            ["rule", "cluster"],
+            registry=registry,
+        )
+        self.not_paused = Counter(
+            "fleethpa_breaker_trips_not_paused_total",
+            "Trips of rules that act, without a pause, since the engine in force does not know pauses",
+            ["rule", "cluster"],
+            registry=registry,
+        )
 
 
 class Breaker:
@@ -69,8 +92,16 @@ class Breaker:
 
     def __init__(self, config: BreakerConfig) -> None:
         self._config = config
+        self._rules = {rule.name: rule for rule in config.rules}
         self.health = PartHealth("read")
         self._metrics = BreakerMetrics(self.health.registry)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._run = GuardrailRun(self._config.rules, Guardrail.acts_at)
+        self._standing = GuardrailStanding()
+        self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
+        """What was heard before the last hour of decisions was read, with its time; None: it has been."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until `stop` is set. Brokers that are away are waited for."""
@@ -81,26 +112,101 @@ class Breaker:
                     await asyncio.wait_for(stop.wait(), _AGAIN_S)
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
-        following: asyncio.Task[None] | None = None
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            async with open_past("kafka", self._config.config) as past:
-                following = asyncio.create_task(self.follow(past))
-                await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if following.done():
-                    following.result()
-        except _UNREADABLE as error:
-            self.health.note("brokers", str(error))
-            log.warning("the decisions cannot be read now: %s", error)
-        finally:
-            for task in (following, stopping):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+        from aiokafka.errors import KafkaError
 
-    async def follow(self, past: Past) -> None:
-        """Read the last hour, then report the trips of what comes, without end (of an archive: until its end)."""
-        run, readers = GuardrailRun(self._config.rules), dict[int, EventReader]()
+        stopping = asyncio.create_task(stop.wait())
+        tasks: list[asyncio.Future[Any]] = [stopping]
+        self._begin()
+        try:
+            async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
+                if any(rule.act for rule in self._config.rules):
+                    tasks += await self._hearing()
+                tasks.append(asyncio.create_task(self.follow(past, publish)))
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        except (*_UNREADABLE, KafkaError) as error:
+            self.health.note("brokers", str(error) or type(error).__name__)
+            log.warning("the decisions cannot be followed now: %s", error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _publisher(self) -> AsyncIterator[Publish]:
+        from runtime import kafkaclients
+        from runtime.publicrecords import Publisher
+
+        async with AsyncExitStack() as stack:
+            publisher: Publisher | None = None
+
+            async def publish(body: BreakerCommand) -> None:
+                nonlocal publisher
+                if publisher is None:
+                    producer = kafkaclients.strict_producer(self._config.config.kafka(), linger_ms=0)
+                    await stack.enter_async_context(kafkaclients.started(producer))
+                    publisher = Publisher(producer)
+                await publisher.send(BREAKER, "", "", [body], self._config.clock())
+
+            yield publish
+
+    async def _hearing(self) -> list[asyncio.Future[Any]]:
+        """Follow what guardrails paused and persons ended; returns when all of it so far has been heard."""
+        from runtime.settingsfollower import follow_entries
+
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
+        tasks: list[asyncio.Future[Any]] = [
+            asyncio.create_task(follow_entries(kafka, BreakerCommand, self.heard, known[0].set)),
+            asyncio.create_task(follow_entries(kafka, GuardrailResume, self.heard, known[1].set)),
+        ]
+        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
+        try:
+            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+        finally:
+            waiting.cancel()
+        return tasks
+
+    def heard(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+        """A breaker paused or resumed a cluster, or a person ended its pauses, as a record of this time says."""
+        if isinstance(body, BreakerCommand):
+            self._standing.take(body, time_ms)
+        else:
+            self._standing.resume(body, time_ms)
+        if self._early is not None:
+            self._early.append((time_ms, body))
+        else:
+            self._take_word(body, time_ms)
+            self._show_pauses()
+
+    def _take_word(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
+        if isinstance(body, BreakerCommand) and body.command == "pause":
+            self._run.began(body, time_ms)
+            return
+        for cluster in self._run.clusters() if body.cluster == EVERY_CLUSTER else [body.cluster]:
+            self._run.resumed(cluster, time_ms)
+
+    def _show_pauses(self) -> None:
+        standing = {(each.guardrail, each.cluster): each for each in self._standing.in_force(self._config.clock())}
+        known = {tuple(sample.labels.values()) for sample in next(iter(self._metrics.paused_until.collect())).samples}
+        for labels in known | standing.keys():
+            pause = standing.get((labels[0], labels[1]))
+            until_s = 0.0 if pause is None else pause.until_ms / 1000 or _FOR_EVER_S
+            self._metrics.paused_until.labels(*labels).set(until_s)
+
+    async def follow(self, past: Past, publish: Publish | None = None) -> None:
+        """Read the last hour, then look at what comes, without end (of an archive: until its end).
+
+        `publish`: None: trips are only reported.
+        """
+        readers = dict[int, EventReader]()
         events: list[GuardedEvent] = []
         positions: dict[int, int] = {}
         for number in range(await past.partitions()):
@@ -112,25 +218,68 @@ class Breaker:
                     positions[number] = record.offset + 1
                     if (event := readers[number].take(record.value)) is not None:
                         events.append(event)
-        for event in sorted(events):
-            run.take(event)
+        self._catch_up(events)
+        await self._end_what_no_rule_pauses(publish)
         self.health.ready("read")
         self.health.note("brokers", None)
         async with aclosing(past.arriving(positions)) as arriving:
             async for number, record in arriving:
                 if (event := readers[number].take(record.value)) is not None:
                     self._metrics.newest.set(event.time_ms / 1000)
-                    for trip in run.take(event):
-                        self._report(trip)
+                    for trip in self._run.take(event):
+                        await self._tripped(trip, readers[number].engine, publish)
 
-    def _report(self, trip: Trip) -> None:
+    def _catch_up(self, events: list[GuardedEvent]) -> None:
+        """Bring the run to the present by what happened in the last hour, in order of time."""
+        since_ms = self._config.clock() - LOOK_BACK_MS
+        words = sorted(self._early or (), key=lambda each: each[0])
+        self._early = None
+        for event in sorted(events):
+            while words and words[0][0] <= event.time_ms:
+                time_ms, body = words.pop(0)
+                if time_ms >= since_ms:
+                    self._take_word(body, time_ms)
+            self._run.watch(event)
+        for time_ms, body in words:
+            if time_ms >= since_ms:
+                self._take_word(body, time_ms)
+        self._show_pauses()
+
+    async def _end_what_no_rule_pauses(self, publish: Publish | None) -> None:
+        """End the pauses of rules that are gone or no longer act. One that waits for a person stays."""
+        now_ms = self._config.clock()
+        for pause in self._standing.in_force(now_ms):
+            rule = self._rules.get(pause.guardrail)
+            if publish is None or not pause.until_ms or (rule is not None and rule.acts_at(now_ms)):
+                continue
+            log.warning("guardrail %s no longer acts: its pause of cluster %s is ended", *pause[1::-1])
+            await publish(BreakerCommand(command="resume", cluster=pause.cluster, guardrail=pause.guardrail))
+
+    async def _tripped(self, trip: Trip, engine: int, publish: Publish | None) -> None:
+        rule = self._rules[trip.rule]
         self._metrics.trips.labels(trip.rule, trip.cluster).inc()
         self._metrics.tripped.labels(trip.rule, trip.cluster).set(trip.time / 1000)
-        log.warning(
-            "guardrail %s: %d of %d replicas of cluster %s removed; to hold scale-downs there: "
-            "fleethpa pause -C %s --scale-in --for 15m --reason 'guardrail %s'",
-            *(trip.rule, trip.removed, trip.replicas, trip.cluster, trip.cluster, trip.rule),
-        )
+        what = f"guardrail {trip.rule}: {trip.removed} of {trip.replicas} replicas of cluster {trip.cluster} removed"
+        by_hand = f"fleethpa pause -C {trip.cluster} --scale-in --for {rule.pause} --reason 'guardrail {trip.rule}'"
+        if publish is None or not rule.acts_at(trip.time):
+            log.warning("%s; to hold scale-downs there: %s", what, by_hand)
+        elif engine < BRAKES_SINCE:
+            self._metrics.not_paused.labels(trip.rule, trip.cluster).inc()
+            log.error("%s; not paused, engine %d does not know it: fleethpa topics engine 2; %s", what, engine, by_hand)
+        else:
+            await publish(
+                BreakerCommand(
+                    command="pause",
+                    cluster=trip.cluster,
+                    guardrail=trip.rule,
+                    until=trip.until or 0,
+                    removed=trip.removed,
+                    replicas=trip.replicas,
+                    window_ms=rule.window_ms,
+                )
+            )
+            until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
+            log.warning("%s; scale-downs there are paused %s", what, until)
 
 
 async def run_breaker(
