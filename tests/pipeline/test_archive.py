@@ -137,7 +137,7 @@ async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
             wanted = before + rng.randrange(1, max(2, at - before))
             while _size(root) < wanted or (not kills and not any((root / "checkpoints").glob("*.json"))):
                 assert process.returncode is None, (await process.stderr.read()).decode() if process.stderr else ""
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
             process.send_signal(signal.SIGKILL)
             await process.wait()
             kills += 1

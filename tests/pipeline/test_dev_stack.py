@@ -105,9 +105,11 @@ class Terminal:
 
 def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.2
     while not true():
         assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
-        time.sleep(0.3)  # between two looks at another process; nothing waits for the time itself
+        time.sleep(pause_s)  # between two looks at another process; nothing waits for the time itself
+        pause_s = min(pause_s * 1.5, 1.0)  # a look starts a process: the later, the less often
 
 
 @pytest.fixture(scope="module")
@@ -244,8 +246,11 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
 
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
     before = {item["id"] for item in _decisions(terminal)}
-    os.kill(terminal.runtime()["processes"]["decider"], signal.SIGKILL)
-    until(lambda: len({item["id"] for item in _decisions(terminal)} - before) >= 5, "new decisions after the kill", 60)
+    with terminal.following("decisions", "-A", "--follow", "-o", "name") as lines:
+        os.kill(terminal.runtime()["processes"]["decider"], signal.SIGKILL)
+        after = set[str]()
+        while len(after) < 5:
+            after |= {next(lines).strip().partition("/")[2]} - before
     for partition in range(4):
         seqs = [item["seq"] for item in _decisions(terminal) if item["position"]["partition"] == partition]
         assert seqs == list(range(1, len(seqs) + 1)), f"gaps or repeats in partition {partition}"

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ PLAIN = ("kubernetes/hub.yaml",)
 Document = dict[str, Any]
 
 
+@cache
 def documents(name: str) -> list[Document]:
     """The documents of a file in compose/."""
     return [document for document in yaml.safe_load_all((COMPOSE / name).read_text()) if document]
@@ -99,9 +101,12 @@ def test_the_page_in_a_cluster_asks_for_a_token_and_knows_its_name() -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_permissions_are_those_that_the_command_prints(name: str) -> None:
-    granted = [document for document in documents(name) if document["kind"].startswith("ClusterRole")]
-    for document in granted:
-        document["metadata"]["labels"] = {"app.kubernetes.io/name": "fleethpa"}
+    labels = {"app.kubernetes.io/name": "fleethpa"}
+    granted = [
+        document | {"metadata": document["metadata"] | {"labels": labels}}
+        for document in documents(name)
+        if document["kind"].startswith("ClusterRole")
+    ]
     assert granted == manifests(enforce=True)
 
 

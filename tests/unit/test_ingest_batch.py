@@ -1,6 +1,7 @@
 """Log records: each entry in its partition, none too large, and what is rejected kept with its reason."""
 
 import hashlib
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -74,27 +75,24 @@ def point(number: int) -> Point:
     return Point(type="External", metric="m", milli=number, time=1_000, labels={"text": "x" * 300})
 
 
+def many_samples() -> Samples:
+    return Samples(points=[point(n) for n in range(5_000)])
+
+
+def many_answers() -> Answers:
+    return Answers(items=[answer(n, 500) for n in range(60)], session="s")
+
+
+def answer(number: int, pods: int) -> MetricAnswer:
+    usages = [PodUsage(f"pod-{number}-{i}", 1, 1, [("app", {"cpu": 5})]) for i in range(pods)]
+    return MetricAnswer(api="resource", selector=f"app={number}", usages=usages)
+
+
 @pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(Samples(points=[point(n) for n in range(5_000)]), id="pushed samples"),
-        pytest.param(
-            Answers(
-                items=[
-                    MetricAnswer(
-                        api="resource",
-                        selector=f"app={n}",
-                        usages=[PodUsage(f"pod-{n}-{i}", 1, 1, [("app", {"cpu": 5})]) for i in range(500)],
-                    )
-                    for n in range(60)
-                ],
-                session="s",
-            ),
-            id="answers",
-        ),
-    ],
+    "large", [pytest.param(many_samples, id="pushed samples"), pytest.param(many_answers, id="answers")]
 )
-def test_what_is_too_large_and_can_be_cut_is_cut_in_order(body: Samples | Answers) -> None:
+def test_what_is_too_large_and_can_be_cut_is_cut_in_order(large: Callable[[], Samples | Answers]) -> None:
+    body = large()
     assert len(encode(body)) > topics.MAX_LOG_RECORD_BYTES
     made = batches(entries(Piece("east", "shop", body)))
     assert all(len(batch.value) <= topics.MAX_LOG_RECORD_BYTES for batch in made)

@@ -85,7 +85,7 @@ def bomb() -> str:
         pytest.param("k: \0", "character 0 at position 3 is not allowed", id="a control character"),
         pytest.param("a: &a [*a]", f"line 1: nested deeper than {MAX_DEPTH} levels", id="a loop"),
         pytest.param("[" * 1000, "nested too deep", id="nested without end"),
-        pytest.param(bomb(), "more than 1000000 values", id="aliases of aliases"),
+        pytest.param(bomb(), "more than 1000000 values", id="aliases of aliases", marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, error: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,12 +15,17 @@ from schemas.weekly import Weekly, parse_weekly
 from streams.analysis.candidate import Candidate, candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.timedspecs import Forecast, Scheduled, TimedRule
+from streams.state.probe import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, live, spec
 
 UTC = ZoneInfo("UTC")
 BERLIN = ZoneInfo("Europe/Berlin")
 SEASON_MS = 1_200_000
-RECORDED = live(SineLoad(400.0, 300.0, 1_200), candidate(HPA, spec(50)), 3_600, lambda _: None, step_s=5)
+
+
+@cache
+def recorded() -> list[EvaluationInputs]:
+    return live(SineLoad(400.0, 300.0, 1_200), candidate(HPA, spec(50)), 3_600, lambda _: None, step_s=5)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +101,12 @@ def test_times_are_those_of_the_zone_in_summer_and_winter() -> None:
 
 def test_a_schedule_without_rules_is_its_base_in_the_closed_loop() -> None:
     base = candidate(HPA, spec(80))
-    assert ClosedLoop(Scheduled(base, [], UTC), 30_000).run(RECORDED) == ClosedLoop(base, 30_000).run(RECORDED)
+    assert ClosedLoop(Scheduled(base, [], UTC), 30_000).run(recorded()) == ClosedLoop(base, 30_000).run(recorded())
 
 
 def test_a_rule_raises_the_replicas_while_it_holds() -> None:
     made = Scheduled(candidate(HPA, spec(80)), [rule("daily 00:20-00:40", 15)], UTC)
-    moments = ClosedLoop(made, 30_000).run(RECORDED)  # the recording begins at midnight
+    moments = ClosedLoop(made, 30_000).run(recorded())  # the recording begins at midnight
 
     held = [each.replicas for each in moments if 1_230 <= each.time_ms // 1000 % 86_400 < 2_400]
     assert min(held) == 15
@@ -109,22 +115,22 @@ def test_a_rule_raises_the_replicas_while_it_holds() -> None:
 
 def test_a_forecast_is_the_load_of_a_season_ago_and_only_what_was_known() -> None:
     base = candidate(HPA, spec(50))
-    made = Forecast(base, RECORDED, SEASON_MS, 60_000)
-    first = RECORDED[0].now_ms
+    made = Forecast(base, recorded(), SEASON_MS, 60_000)
+    first = recorded()[0].now_ms
 
     assert made.floor(first) == 2  # nothing is known a season before
     assert max(made.floor(first + SEASON_MS + step * 15_000) for step in range(80)) >= 13  # the peak of the sine
     for cut in (100, 160, 200):
-        known = Forecast(base, RECORDED[:cut], SEASON_MS, 60_000)
-        assert known.floor(RECORDED[cut].now_ms) == made.floor(RECORDED[cut].now_ms)
+        known = Forecast(base, recorded()[:cut], SEASON_MS, 60_000)
+        assert known.floor(recorded()[cut].now_ms) == made.floor(recorded()[cut].now_ms)
 
 
 def test_a_forecast_starts_pods_before_the_load_comes() -> None:
     slow = 240_000
     base = candidate(HPA, spec(90))
-    plain = ClosedLoop(base, slow).run(RECORDED)
-    early = ClosedLoop(Forecast(base, RECORDED, SEASON_MS, slow + 15_000), slow).run(RECORDED)
-    begin = len(RECORDED) // 2
+    plain = ClosedLoop(base, slow).run(recorded())
+    early = ClosedLoop(Forecast(base, recorded(), SEASON_MS, slow + 15_000), slow).run(recorded())
+    begin = len(recorded()) // 2
 
     def lacking(moments: list[object]) -> int:
         return sum(each.need > each.ready for each in moments[begin:])  # type: ignore[attr-defined]
