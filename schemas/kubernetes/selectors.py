@@ -20,6 +20,8 @@ EXISTS, DOES_NOT_EXIST = "exists", "!"
 _OPERATOR_OF_EXPRESSION = {"In": "in", "NotIn": "notin", "Exists": EXISTS, "DoesNotExist": DOES_NOT_EXIST}
 _PRINTED_OPERATORS = {"in": " in ", "notin": " notin ", "gt": ">", "lt": "<"}
 _INTEGER = re.compile("[+-]?[0-9]+")
+_SHORT = "[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PLAIN = re.compile(f"{_SHORT}={_SHORT}")
 _I64 = 2**63
 
 
@@ -115,7 +117,15 @@ def parse_selector(text: str) -> Selector:
     Raises:
         SelectorError: with upstream's text.
     """
-    return Selector(_Parser(text).parse())
+    return Selector(_plain(text) or _Parser(text).parse())
+
+
+def _plain(text: str) -> list[Requirement] | None:
+    """Read `key=value` and nothing else, as nearly every selector is; None: only the parser can read it."""
+    if not _PLAIN.fullmatch(text):
+        return None
+    key, _, value = text.partition("=")
+    return [Requirement(key, "=", (value,))]
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> Selector:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.kubernetes.selectors import (
+    Requirement,
     SelectorError,
     format_label_selector,
     label_selector,
@@ -150,6 +151,18 @@ def test_equalities_match_what_holds_them(wanted: dict[str, str], more: dict[str
     assert selector.matches(more) == (wanted.items() <= more.items())
     assert str(parse_selector(str(selector))) == str(selector)
     assert str(label_selector({"matchLabels": wanted})) == str(selector)
+
+
+@given(st.from_regex(r"[a.A0/-]{1,70}=[a.A0_-]{0,70}", fullmatch=True))
+def test_an_equality_is_read_as_it_is_among_blanks(text: str) -> None:
+    def read(text: str) -> str | tuple[Requirement, ...] | None:
+        try:
+            return parse_selector(text).requirements
+        except SelectorError as error:
+            return str(error)
+
+    # Only what has no blanks is read without the parser.
+    assert read(text) == read(f" {text}")
 
 
 @given(st.text(alphabet="ab!=<>(), \tin", max_size=12))

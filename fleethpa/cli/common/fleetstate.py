@@ -187,7 +187,8 @@ def _object(row: HpaRow) -> Json:
 
 def _paused(hpa: HpaId, pauses: Pauses, now_ms: int) -> str:
     for scope in (str(hpa), hpa.namespace_key, hpa.cluster, ALL):
-        if text := _pause_in_force(pauses.get(scope, {}), scope if scope != str(hpa) else "", now_ms):
+        known = pauses.get(scope)
+        if known and (text := _pause_in_force(known, scope if scope != str(hpa) else "", now_ms)):
             return text
     return ""
 

@@ -5,7 +5,7 @@ An average over 0 pods is the smallest integer. The status keeps it, as upstream
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from schemas.kubernetes.jsontypes import Json
 
@@ -20,15 +20,12 @@ def possible(hpa: Json) -> Json:
     """The HPA for people to read: a current metric with a value that cannot be has none."""
     status = hpa.get("status") or {}
     metrics = status.get("currentMetrics") or []
-    shown = [_known(metric) for metric in metrics]
-    return hpa if shown == metrics else hpa | {"status": status | {"currentMetrics": shown}}
+    if not any(_is_impossible(source) for metric in metrics for source in metric.values()):
+        return hpa
+    shown = [{name: source for name, source in metric.items() if not _is_impossible(source)} for metric in metrics]
+    return hpa | {"status": status | {"currentMetrics": shown}}
 
 
-def _known(metric: Json) -> Json:
-    sources = {name: value for name, value in metric.items() if isinstance(value, dict)}
-    wrong = [name for name, source in sources.items() if _is_impossible(source.get("current") or {})]
-    return {name: value for name, value in metric.items() if name not in wrong}
-
-
-def _is_impossible(current: Json) -> bool:
-    return any(current.get(name) == value for name, value in _IMPOSSIBLE.items())
+def _is_impossible(source: Any) -> bool:
+    current = source.get("current") if isinstance(source, dict) else None
+    return current is not None and any(current.get(name) == value for name, value in _IMPOSSIBLE.items())

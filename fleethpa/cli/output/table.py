@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -49,25 +50,20 @@ def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None) -> list[
     """Align the cells of rows in columns; the last cell of a row is not padded."""
     widths = widths or Widths()
     widths.widen(rows)
-    return [GAP.join(cell.ljust(widths.of(i)) for i, cell in enumerate(row)).rstrip() for row in rows]
+    return [GAP.join(map(str.ljust, row, widths.known)).rstrip() for row in rows]
 
 
 class Widths:
     """Widths of columns that only grow, so that what is printed later stays under what was printed before."""
 
     def __init__(self) -> None:
-        self._known: list[int] = []
+        self.known: list[int] = []
+        """The width of each column, from the first."""
 
-    def widen(self, rows: Sequence[Sequence[str]]) -> None:
+    def widen(self, rows: Iterable[Sequence[str]]) -> None:
         """Make room for the cells of rows."""
-        for row in rows:
-            self._known += [0] * (len(row) - len(self._known))
-            for place, cell in enumerate(row):
-                self._known[place] = max(self._known[place], len(cell))
-
-    def of(self, place: int) -> int:
-        """The width of a column."""
-        return self._known[place]
+        longest = [max(map(len, cells)) for cells in zip_longest(*rows, fillvalue="")]
+        self.known = [max(pair) for pair in zip_longest(self.known, longest, fillvalue=0)]
 
 
 def table(
