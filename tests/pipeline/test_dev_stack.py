@@ -79,7 +79,8 @@ class Terminal:
             try:
                 yield process.stdout
                 process.send_signal(signal.SIGINT)
-                assert process.wait(10) == 130
+                process.communicate(timeout=30)  # it ends once it has written what it has begun
+                assert process.returncode == 130
             finally:
                 process.kill()
 
@@ -246,11 +247,11 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
 
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
     before = {item["id"] for item in _decisions(terminal)}
-    with terminal.following("decisions", "-A", "--follow", "-o", "name") as lines:
+    with terminal.following("decisions", "-A", "--follow", "-o", "jsonl") as lines:
         os.kill(terminal.runtime()["processes"]["decider"], signal.SIGKILL)
         after = set[str]()
         while len(after) < 5:
-            after |= {next(lines).strip().partition("/")[2]} - before
+            after |= {json.loads(next(lines))["id"]} - before
     for partition in range(4):
         seqs = [item["seq"] for item in _decisions(terminal) if item["position"]["partition"] == partition]
         assert seqs == list(range(1, len(seqs) + 1)), f"gaps or repeats in partition {partition}"
