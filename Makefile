@@ -73,7 +73,7 @@ bench: setup  ## Speed and memory: evaluations, folding, the whole pipeline
 HPAS ?= 2000
 CLUSTERS ?= 20
 BROKER ?= kafka
-bench-fleet: setup  ## The whole way with a generated fleet (HPAS, CLUSTERS, BROKER=embedded): CPU, memory, latency, a load step
+bench-fleet: setup  ## All processes together with a generated fleet (HPAS, CLUSTERS, BROKER=embedded): CPU, memory, latency, a load step
 	$(BIN)/python -m tests.bench.fleet --hpas $(HPAS) --clusters $(CLUSTERS) --broker $(BROKER)
 
 bench-policies: setup  ## Specs that people deploy by habit over recorded loads, with the scores of the literature

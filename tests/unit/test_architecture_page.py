@@ -38,8 +38,8 @@ def test_every_name_beside_a_file_is_defined_there() -> None:
             assert re.search(rf"\b(class|def) {each}\b", text), f"{file} defines no {each}"
 
 
-def test_the_way_of_a_sample_has_at_most_fifteen_steps() -> None:
-    steps = re.findall(r"^\d+\. ", _section("The way of one sample"), re.MULTILINE)
+def test_the_path_of_a_sample_has_at_most_fifteen_steps() -> None:
+    steps = re.findall(r"^\d+\. ", _section("The path of one sample"), re.MULTILINE)
     assert 0 < len(steps) <= MOST_STEPS
 
 
