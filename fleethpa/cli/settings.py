@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from fleethpa.cli.common.finding import nearest_cluster, no_such_cluster
 from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.foresight import Present, concerns
 from fleethpa.cli.common.session import Session, command_options, output_option
+from fleethpa.cli.common.settingfiles import settings_in
 from fleethpa.cli.common.settingwords import Changes, needed_engine, parse_changes, remarks, written_settings
 from fleethpa.cli.common.writing import PlannedRecord, confirm, dry_run, show, write_all, write_options
 from fleethpa.cli.output.formats import one
@@ -27,12 +29,22 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("cluster")
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]…")
+@click.option(
+    "-f", "--filename", "file", metavar="FILE", type=click.Path(path_type=Path), help="NAME: VALUE pairs (YAML)."
+)
 @click.option("--remove", is_flag=True, help="Remove all settings of the cluster.")
 @write_options
 @output_option(formats=("table", "json", "yaml"))
 @command_options()
 def settings(
-    session: Session, /, cluster: str, changes: tuple[str, ...], remove: bool, output: str, **written: Any
+    session: Session,
+    /,
+    cluster: str,
+    changes: tuple[str, ...],
+    file: Path | None,
+    remove: bool,
+    output: str,
+    **written: Any,
 ) -> int:
     """Show or change the settings of CLUSTER; '*' names the defaults of all clusters.
 
@@ -43,6 +55,7 @@ def settings(
     removal-budget, addition-budget (of the whole cluster, such as 30%/10m), removal-budget.NAMESPACE,
     addition-budget.NAMESPACE (NAMESPACE '*': each one without a budget of its own), namespace.NAME, source.TYPE.
     """
+    changes = (*(settings_in(file) if file is not None else ()), *changes)
     if remove and changes:
         raise usage("--remove excludes changes", cause="--remove removes all settings.")
     if not (remove or changes):

@@ -27,6 +27,7 @@ EVERYTHING: Final = (
     "strimzi.topics=true",
     "strimzi.users=true",
     "scheduler.enabled=true",
+    "breaker.enabled=true",
     "archive.claim=archive",
     "archive.keySecret=audit",
     "page.allowedHosts={fleet.example.com}",

@@ -445,6 +445,41 @@ def test_where_no_guardrail_pauses_anything_nothing_is_written(run: Cli, broker:
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: Fleet, broker: Broker) -> None:
+    file = str(EXAMPLES / "production-settings.yaml")
+    early = run("settings", "*", "-f", file)
+    assert (early.exit_code, broker.written) == (2, [])
+    assert "fleethpa topics engine 2" in early.stderr
+    fleet.append(EngineSet(engine=2), key=WHOLE_PARTITION_KEY)
+    assert run("settings", "*", "-f", file, "sync-period=5s", "--reason", "brakes").exit_code == 0
+    [(cluster, _, body)] = broker.written
+    assert isinstance(body, SettingsSet)
+    assert (cluster, body.settings) == (
+        "*",
+        ClusterSettings(
+            removal_budget="30%/10m", removal_budgets={"*": "30%/10m"}, partial_view=True, sync_period_ms=5_000
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("- a", "has no settings", id="a list"),
+        pytest.param("max-step: [1]", "max-step has no value", id="a list as value"),
+        pytest.param("{", "cannot be read", id="no YAML"),
+        pytest.param("maxstep: 1", "maxstep", id="an unknown name"),
+    ],
+)
+def test_a_file_that_has_no_settings_is_refused(run: Cli, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "settings.yaml").write_text(text)
+    refused = run("settings", "*", "-f", str(tmp_path / "settings.yaml"))
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
 
 def test_settings_are_read_by_name() -> None:
     changes = ("sync-period=5s", "tolerance=0.05", "frozen=true", "namespace.shop=off", "source.Pods=samples")

@@ -158,6 +158,14 @@ def written(**changes: Any) -> str:
     return "guardrails.yaml"
 
 
+def test_the_rules_that_are_shipped_report_and_are_those_of_the_chart(run: Cli) -> None:
+    root = Path(__file__).parents[2]
+    rules = yaml.safe_load((root / "examples/guardrails.yaml").read_text())["rules"]
+    chart = yaml.safe_load((root / "compose/helm/fleethpa/values.yaml").read_text())["breaker"]
+    assert (chart["enabled"], chart["rules"]) == (False, rules)
+    assert not any("act" in rule for rule in rules)
+
+
 def test_lint(run: Cli) -> None:
     example = Path(__file__).parents[2] / "examples" / "guardrails.yaml"
     assert run("guardrails", "lint", str(example)).exit_code == 0
