@@ -94,6 +94,24 @@ class Rig:
         for name in self.names:
             self.site.backend.demands[NAMESPACE, name] = Demand(cpu_milli=replicas * _CPU_MILLI, memory_mib=100)
 
+    def enforce(self, utilization: int = 50, most: int = 8) -> None:
+        """Apply and enforce the central HPAs, with this target and so many replicas at most."""
+        central = [hpa(name, resource("cpu", averageUtilization=utilization), high=most) for name in self.names]
+        file = self.hub.folder / "central.yaml"
+        file.write_text(yaml.safe_dump_all(central))
+        self.hub.run("apply", "-f", str(file), "-C", CLUSTER, "--mode", "enforce", "--yes", "--wait", "60s")
+
+    def brake(self) -> None:
+        """Switch the brakes on that the production profile has."""
+        self.hub.run("topics", "engine", "2", "--reason", "brakes", "--yes", "--wait", "30s")
+        brakes = ("removal-budget=30%/10m", "partial-view=true")
+        self.hub.run("settings", CLUSTER, *brakes, "--yes", "--wait", "30s")
+
+    def unbrake(self) -> None:
+        """Switch them off."""
+        brakes = ("removal-budget=off", "partial-view=false")
+        self.hub.run("settings", CLUSTER, *brakes, "--yes", "--wait", "30s")
+
     def start_agents(self, names: Sequence[str] = AGENTS) -> None:
         """Start replicas of the agent."""
         for name in names:
@@ -273,10 +291,7 @@ def standin_rig(folder: Path, binaries: Path, hpas: int = 2) -> Iterator[Rig]:
         hub.start("decider", "--session-timeout", "6")
         hub.start("router")
         rig.start_agents()
-        central = [hpa(name, resource("cpu", averageUtilization=50)) for name in names]
-        file = folder / "central.yaml"
-        file.write_text(yaml.safe_dump_all(central))
-        hub.run("apply", "-f", str(file), "-C", CLUSTER, "--mode", "enforce", "--yes", "--wait", "60s")
+        rig.enforce()
         rig.until(lambda: rig.holder().startswith("hub/"), "the hub is in charge")
         rig.demand(3)
         rig.until_at(3, 180.0)

@@ -1,6 +1,7 @@
 """`python -m tests.standin_model --faults 4`: explore the protocol of the stand-in, and print what was looked at."""
 
 import argparse
+import gc
 import sys
 import time
 
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, help="end after so many states")
     parser.add_argument("--without", choices=sorted(MUTATIONS), help="switch a mechanism off")
     arguments = parser.parse_args()
+    gc.disable()  # millions of tuples, none of which is part of a cycle
     begun = time.monotonic()
 
     def progress(found: Found) -> None:

@@ -15,6 +15,7 @@ from tests.standin_model.world import (
     is_somebody_due,
     moves,
     quiet_round,
+    what_lasts,
 )
 
 ROUNDS = 16
@@ -99,10 +100,14 @@ class _Recovery:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._good: set[State] = set()
+        self._looked_at: set[tuple[object, ...]] = set()
 
     def check(self, state: State) -> None:
         if not is_somebody_due(state):
             return
+        if (lasting := what_lasts(state)) in self._looked_at:
+            return
+        self._looked_at.add(lasting)
         state, passed = at_rest(state, self._rules), list[State]()
         for _ in range(ROUNDS):
             if state in self._good:

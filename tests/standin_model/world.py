@@ -172,19 +172,18 @@ def canonical(state: State, rules: Rules) -> State:
     is gone (versions never come back), and looks from which nothing else can follow. Uids and versions are numbered
     anew, as they are compared for equality only, and where no Lease can be deleted any more, generations are, too.
     """
-    one, other = state.agents
     if rules.is_whole:
-        one, other, hub = (_without_dead(state, each) for each in (one, other, state.hub))
-        state = state._replace(hub=hub)
-        if state.late:
-            state = state._replace(late=tuple(sent for sent in state.late if not _is_dead(state, sent)))
-        state = _natives_numbered(state._replace(agents=(one, other)))
+        one, other = state.agents
+        hub, agents = _without_dead(state, state.hub), (_without_dead(state, one), _without_dead(state, other))
+        late = tuple([sent for sent in state.late if not _is_dead(state, sent)]) if state.late else ()
+        if hub is not state.hub or agents != state.agents or len(late) != len(state.late):
+            state = state._replace(hub=hub, agents=agents, late=late)
+        state = _natives_numbered(state)
         if not state.faults and state.lease is not None:
             state = _generations_numbered(state)
-        one, other = state.agents
+    one, other = state.agents
     if one != other and _order(other) < _order(one):
-        one, other = other, one
-    state = state._replace(agents=(one, other))
+        state = state._replace(agents=(other, one))
     if len(state.late) > 1:
         state = state._replace(late=tuple(sorted(state.late, key=_late_order)))
     return _scales_numbered(state) if state.scale else state
@@ -246,7 +245,7 @@ def _natives_numbered(state: State) -> State:
     for sent in state.late:
         if sent.uid:
             known.setdefault(sent.uid, set()).add(sent.version)
-    if not known:
+    if known.keys() <= {1} and known.get(1, _FIRST) in (_FIRST, _FIRST_TWO) and not _knows_spec(state):
         return state
     uids = {uid: number for number, uid in enumerate(known, 1)}
     versions = {
@@ -278,11 +277,23 @@ def _natives_numbered(state: State) -> State:
     )
 
 
+_FIRST, _FIRST_TWO = {1}, {1, 2}
+
+
+def _knows_spec(state: State) -> bool:
+    return any(each.native is not None and each.native.spec for each in (state.hub, *state.agents))
+
+
 def _generations_numbered(state: State) -> State:
     """Generations from 1 on, each as far above the least as it was: they are compared, and the next is one more.
 
     Only while there is a Lease that will never be deleted: for one that is created anew, what is remembered counts.
     """
+    one, other, hub = *state.agents, state.hub
+    if not (one.remembered or other.remembered or hub.remembered):
+        for each in (one.lease, other.lease, hub.lease, state.native, state.fence, state.lease):
+            if each is not None and each.generation == 1:
+                return state
     leases = [state.lease, state.fence, *(actor.lease for actor in (state.hub, *state.agents))]
     leases += [sent.before for sent in state.late]
     natives = [state.native, *(actor.native for actor in (state.hub, *state.agents))]
@@ -657,6 +668,13 @@ def is_in_charge(state: State) -> bool:
         return _is_hub(state.lease) and state.fence == state.lease and state.native is None
     native = state.native
     return _is_stand_in(state.lease) and native is not None and not native.is_closed
+
+
+def what_lasts(state: State) -> tuple[object, ...]:
+    """All of a state that `at_rest` looks at."""
+    one, other = state.agents
+    alive = (one.is_alive, one.remembered, other.is_alive, other.remembered, state.hub.is_alive, state.has_signs)
+    return (state.lease, state.native, state.deleted, state.scale, *alive)
 
 
 def at_rest(state: State, rules: Rules) -> State:
