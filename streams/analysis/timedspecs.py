@@ -20,19 +20,10 @@ from streams.hpa.autoscaler import Autoscaler
 from streams.state.probe import EvaluationInputs
 
 
-class TimedRule(Struct, frozen=True):
-    """A spec for some times of the week."""
+class _Timed:
+    """A spec that changes with the time: what no rule changes is the base's."""
 
-    times: Weekly
-    tried: Candidate
-
-
-class Scheduled:
-    """A spec with rules: at each moment the last rule that holds, else the base."""
-
-    def __init__(self, base: Candidate, rules: Sequence[TimedRule], zone: ZoneInfo) -> None:
-        self.base, self.rules, self.zone = base, tuple(rules), zone
-        self._known: tuple[int, Candidate] | None = None
+    base: Candidate
 
     @property
     def hpa(self) -> HpaId:
@@ -46,8 +37,28 @@ class Scheduled:
 
     @property
     def asked(self) -> tuple[bytes, ...]:
-        """What its metrics ask for; rules do not change that."""
+        """What its metrics ask for; that does not change."""
         return self.base.asked
+
+    @property
+    def targets(self) -> frozenset[tuple[str, int]]:
+        """Names and targets of metrics, at any time."""
+        return self.base.targets
+
+
+class TimedRule(Struct, frozen=True):
+    """A spec for some times of the week."""
+
+    times: Weekly
+    tried: Candidate
+
+
+class Scheduled(_Timed):
+    """A spec with rules: at each moment the last rule that holds, else the base."""
+
+    def __init__(self, base: Candidate, rules: Sequence[TimedRule], zone: ZoneInfo) -> None:
+        self.base, self.rules, self.zone = base, tuple(rules), zone
+        self._known: tuple[int, Candidate] | None = None
 
     @property
     def targets(self) -> frozenset[tuple[str, int]]:
@@ -71,7 +82,7 @@ class Scheduled:
         return self.at(inputs.now_ms).on(inputs)
 
 
-class Forecast:
+class Forecast(_Timed):
     """A spec whose minReplicas is what the load of one season ago needed from now until a new pod is ready.
 
     The seasonal-naive forecast: the load repeats itself. It reads only what was recorded before each moment; where
@@ -88,26 +99,6 @@ class Forecast:
                 self._times.append(each.now_ms)
                 self._needs.append(known)
         self._specs: dict[int, Candidate] = {base.autoscaler.min_replicas: base}
-
-    @property
-    def hpa(self) -> HpaId:
-        """Whose candidate it is."""
-        return self.base.hpa
-
-    @property
-    def autoscaler(self) -> Autoscaler:
-        """The base's."""
-        return self.base.autoscaler
-
-    @property
-    def asked(self) -> tuple[bytes, ...]:
-        """What its metrics ask for."""
-        return self.base.asked
-
-    @property
-    def targets(self) -> frozenset[tuple[str, int]]:
-        """Names and targets of metrics."""
-        return self.base.targets
 
     def floor(self, now_ms: int) -> int:
         """minReplicas of a moment."""

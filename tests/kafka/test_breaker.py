@@ -24,7 +24,7 @@ async def test_a_breaker_pauses_with_its_least_permissions(
 ) -> None:
     for part in PARTS:
         await grant(secured.admin, part, f"User:{part}")
-    files = {part: secured.properties(tmp_path / f"{part}.properties", *scram(part)) for part in PARTS}
+    files: dict[str, Path] = {part: secured.properties(tmp_path / f"{part}.properties", *scram(part)) for part in PARTS}
     wave = await run_wave(
         secured.admin, tmp_path, hpas=10, first=3, signed_in=lambda part: ("--kafka-config", str(files[part]))
     )
