@@ -14,8 +14,8 @@ from schemas.autoscalers import Mode, Origin
 from schemas.kubernetes.quantity import format_milli
 from schemas.scales import Target
 
-ENGINE = 2
-"""Rises only when some log would give other bytes. 2: brakes (docs/brakes.md)."""
+ENGINE = 3
+"""Rises only when some log would give other bytes. 2: brakes (docs/brakes.md). 3: the setting `evaluateOn`."""
 BRAKES_SINCE = 2
 """The first engine with budgets and other brakes."""
 _FIRST_ENGINE = 1

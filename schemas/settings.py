@@ -19,6 +19,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     replicas decisions may remove or add within a sliding window, such as `30%/10m`, in the whole cluster;
     `removalBudgets`, `additionBudgets`: the same by namespace, `*`: each namespace that has none of its own.
     `partialView` (from engine 2 on): hold scale-downs in a namespace whose pods or metrics vanish or fall together.
+    `evaluateOn` (from engine 3 on): `sample` evaluates an HPA also when a pushed sample moves its metric past the
+    tolerance, not only once per sync period (`period`); `evaluateFloorMs`: so long after the one before at the soonest.
     """
 
     sync_period_ms: int | None = None
@@ -41,6 +43,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     addition_budget: str | None = None
     addition_budgets: dict[str, str] | None = None
     partial_view: bool | None = None
+    evaluate_on: Literal["period", "sample"] | None = None
+    evaluate_floor_ms: int | None = None
 
 
 class SettingsSet(
@@ -69,6 +73,8 @@ SINCE_ENGINE: Final[dict[str, int]] = {
     "addition_budget": 2,
     "addition_budgets": 2,
     "partial_view": 2,
+    "evaluate_on": 3,
+    "evaluate_floor_ms": 3,
 }
 """Field of `ClusterSettings` -> the first engine that knows it; others are known to all. Under an older engine a
 setting is passed over by every worker alike, whatever its release."""

@@ -255,6 +255,7 @@ _SETTING_MINIMA = {
     "sample_age_limit_ms": 1,
     "max_step": 1,
     "status_every_ms": 0,
+    "evaluate_floor_ms": 100,
 }
 
 

@@ -12,6 +12,7 @@ from streams.state.budget import NO_BUDGETS, Budgets
 
 DEFAULT_SYNC_PERIOD_MS = 15_000
 DEFAULT_SAMPLE_AGE_LIMIT_MS = 120_000
+DEFAULT_SAMPLE_FLOOR_MS = 1_000
 
 
 class Effective(Struct, frozen=True):
@@ -31,6 +32,10 @@ class Effective(Struct, frozen=True):
     hold_on_overflow: bool
     budgets: Budgets = NO_BUDGETS
     partial_view: bool = False
+    sample_floor_ms: int | None = None
+    """An HPA is evaluated also when a pushed sample moves its metric, this long after the evaluation before or later;
+    None: once per sync period only.
+    """
 
 
 def known_to(engine: int, settings: ClusterSettings) -> ClusterSettings:
@@ -61,6 +66,7 @@ def effective(known: dict[str, ClusterSettings], cluster: str) -> Effective:
         max_step=own.max_step if own.max_step and own.max_step > 0 else None,
         hold_on_overflow=True if own.hold_on_overflow is None else own.hold_on_overflow,
         partial_view=bool(own.partial_view),
+        sample_floor_ms=_or(own.evaluate_floor_ms, DEFAULT_SAMPLE_FLOOR_MS) if own.evaluate_on == "sample" else None,
         budgets=Budgets(
             _budget(own.removal_budget, whole_cluster=True),
             _budgets(shared.removal_budgets, particular.removal_budgets),

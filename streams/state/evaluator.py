@@ -25,6 +25,7 @@ from streams.state.logerrors import StateError
 from streams.state.membership import is_selector
 from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
+from streams.state.onsample import ratios_of
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, ProbeGuards
@@ -114,6 +115,8 @@ class Evaluator:
             if wanted is None:
                 row.status = result.status
         self._remember(observation, draft)
+        row.early_ms = 0
+        row.ratios = [] if self.settings.sample_floor_ms is None else ratios_of(evaluation)
         if wanted is not None:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)

@@ -117,6 +117,7 @@ class EntryFold(Folding):
             else:
                 namespace.put_sample(key, name, row)
                 self.state.notify(namespace, key)
+                self.state.note_sample(namespace, key, name)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ class Hpa:
         if changed:
             row.author, row.change_reason = entry.author, entry.reason
             row.next_due_ms, row.evaluated_ms = now_ms, 0
+            row.early_ms, row.ratios = 0, []
             row.due_again = row.pending is not None
         return changed
 

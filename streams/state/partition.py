@@ -190,6 +190,7 @@ class Partition:
                 if record is not None:
                     decisions.append(record)
         state.ready_or_due.clear()
+        state.sampled.clear()
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
         return decisions

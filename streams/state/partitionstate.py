@@ -12,7 +12,7 @@ from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
 from streams.state.probe import Probe
-from streams.state.rows import HpaRow, MetricKey, PartitionRow
+from streams.state.rows import HpaRow, MetricKey, PartitionRow, SeriesKey
 from streams.state.schedule import Schedule
 from streams.state.timing import note_arrival
 
@@ -39,6 +39,10 @@ class State:
         """Removals and additions of this partition's HPAs; empty while no budget is set."""
         self.views: set[str] = set()
         """Namespaces of which this record changes what is seen, where a partial view is looked for."""
+        self.sampled: dict[tuple[str, SeriesKey], set[str]] = {}
+        """(namespace, metric) -> pods or label sets of which this record brings a sample, where one may bring an
+        evaluation.
+        """
         self._parked: dict[str, set[HpaId]] = {}
         """By namespace, the HPAs that were due and not evaluated since their mode is off."""
         self._settings: dict[str, Effective] = {}
@@ -143,6 +147,15 @@ class State:
         if arrival is not known:
             namespace.put_arrival(key, arrival)
             self.ready_or_due |= namespace.watchers.get(key, _NOBODY)
+
+    def note_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
+        """A pushed sample arrived: where settings say so, HPAs whose metric it moves are evaluated."""
+        names = self.sampled.get((namespace.key, key))
+        if names is not None:
+            names.add(name)
+        elif key in namespace.watchers and self.settings(namespace.cluster).sample_floor_ms is not None:
+            self.sampled[namespace.key, key] = {name}
+            self.ready_or_due |= namespace.watchers[key]
 
     def add(self, name: HpaId, hpa: Hpa) -> None:
         """Add a restored HPA."""

@@ -167,6 +167,10 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Log offset at which the object was last seen with them."""
     failures: int = 0
     """Evaluations in a row that found no metrics; counted only for an HPA with a fallback."""
+    early_ms: int = 0
+    """A pushed sample moved a metric: the HPA is evaluated at this time, before `next_due_ms`; 0: none did."""
+    ratios: list[float | None] = []
+    """Per metric, usage over target as of the last evaluation; kept only where samples may bring an evaluation."""
 
     @property
     def id(self) -> HpaId:

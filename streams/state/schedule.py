@@ -28,7 +28,7 @@ class Schedule:
         elif row.pending is not None:
             self.at(hpa, row.pending.expires_ms + OUTCOME_WAIT_MS)
         else:
-            self.at(hpa, row.next_due_ms)
+            self.at(hpa, min(row.next_due_ms, row.early_ms) if row.early_ms else row.next_due_ms)
 
     def at(self, hpa: Hpa, time_ms: int) -> None:
         """Plan the visit of `hpa` at `time_ms`, not earlier."""

@@ -84,6 +84,13 @@ def turn(
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
 
 
+def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:
+    """Give when answers are expected next, after an evaluation that did not wait for them: as before, unless that is
+    less than half a period away.
+    """
+    return due_ms if due_ms - now_ms >= period_ms // 2 else _next_due(due_ms, now_ms, period_ms)
+
+
 def _is_regular(arrival: Arrival, period_ms: int) -> bool:
     """Tell whether an answer follows the one before it by a period at least, so that the next may be expected."""
     return arrival.started_ms - arrival.before_ms >= period_ms - slack_ms(period_ms)

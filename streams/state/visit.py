@@ -8,8 +8,9 @@ from streams.state.guards import asked_mode
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.namespace import Namespace
+from streams.state.onsample import note_samples
 from streams.state.partitionstate import State
-from streams.state.timing import Turn, recent, turn
+from streams.state.timing import Turn, due_after_early, recent, turn
 
 
 def look_at(state: State, hpa: Hpa) -> list[Draft]:
@@ -19,6 +20,8 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
         hpa.outcome = None
         state.schedule.plan(hpa)
         return []
+    if state.sampled:
+        note_samples(state, namespace, hpa)
     drafts = []
     if hpa.row.pending is not None:
         drafts.extend(end_write(state, hpa, hpa.row.pending))
@@ -48,17 +51,28 @@ def _take_turn(state: State, namespace: Namespace, hpa: Hpa) -> list[Draft]:
         if row.budget:
             leave_budget(state, hpa)
         return []
-    its = next_turn(state, namespace, hpa, settings)
+    its = _or_early(next_turn(state, namespace, hpa, settings), hpa, state.now_ms, settings)
     drafts = []
     if its.evaluate:
         drafts.append(Evaluator(state, namespace, hpa, settings).run())
+        hpa.dirty = True
     if its.due_ms != row.next_due_ms:
         row.next_due_ms, hpa.dirty = its.due_ms, True
     if its.evaluate:
         state.schedule.plan(hpa)
     else:
-        state.schedule.at(hpa, its.look_ms)
+        state.schedule.at(hpa, min(its.look_ms, row.early_ms) if row.early_ms else its.look_ms)
     return drafts
+
+
+def _or_early(its: Turn, hpa: Hpa, now_ms: int, settings: Effective) -> Turn:
+    """Evaluate now, too, if a sample has moved a metric; an evaluation at its own time takes the place of that one."""
+    row = hpa.row
+    if row.early_ms and settings.sample_floor_ms is None:
+        row.early_ms, hpa.dirty = 0, True
+    if its.evaluate or not 0 < row.early_ms <= now_ms:
+        return its
+    return Turn(True, due_after_early(its.due_ms, now_ms, settings.sync_period_ms), now_ms)
 
 
 def next_turn(state: State, namespace: Namespace, hpa: Hpa, settings: Effective) -> Turn:

@@ -20,7 +20,8 @@ from schemas.entries import VERSION, Entry, LogRecord
 from schemas.settings import EngineSet
 from streams.decider.exits import Exit
 from tests.decider_process import Decider, first_difference, load_log, read_decisions, wait_for_decisions
-from tests.playback import fold, make_log
+from tests.playback import TimedRecord, fold, make_log
+from tests.pushed_kit import moving_samples
 
 NUMBERS = range(PARTITIONS)
 
@@ -50,6 +51,22 @@ async def test_a_decider_killed_at_marked_steps_decides_what_an_undisturbed_fold
         assert await asyncio.to_thread(running.terminate) == 0, running.tail()
     assert first_difference(want, got) == ""
     assert [len(got[number].records) for number in NUMBERS] == [len(want[number]) for number in NUMBERS]
+
+
+async def test_a_decider_killed_while_samples_bring_evaluations_decides_the_same(
+    broker: KafkaSettings, tmp_path: Path
+) -> None:
+    logs = {number: moving_samples(seed=number, records=400, number=number) for number in NUMBERS}
+    log = {
+        number: [TimedRecord(each.timestamp_ms, each.value) for each in made.records] for number, made in logs.items()
+    }
+    want = fold(log)
+    await load_log(broker, log)
+    with decider(broker, tmp_path, "--playback", crash_at="checkpoint-row:4*2") as doomed:
+        assert await asyncio.to_thread(doomed.process.wait, 60) == -9, doomed.tail()
+    with decider(broker, tmp_path, "--playback") as running:
+        got = await wait_for_decisions(broker, want, [running])
+    assert first_difference(want, got) == ""
 
 
 async def test_ticks_pass_time_and_health_and_metrics_tell(broker: KafkaSettings, tmp_path: Path) -> None:

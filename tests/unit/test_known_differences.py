@@ -18,6 +18,7 @@ from schemas.samples import Answers, MetricAnswer
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet
 from streams.hpa.gofloat import ceil32, int64
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
+from tests.pushed_kit import Pushed
 
 Json = dict[str, Any]
 SECOND = 1_000
@@ -219,6 +220,12 @@ def test_differs_pushed() -> None:
     (made,) = log.add(after_ms=3 * SECOND)
 
     assert "no sample pushed within the last 20s" in made["error"]
+
+
+def test_differs_early() -> None:
+    pushed = Pushed(evaluate_on="sample").settled()
+
+    assert [len(pushed.push(milli, 2 * SECOND)) for milli in (50, 100)] == [0, 1]
 
 
 def test_differs_amd64() -> None:

@@ -87,6 +87,8 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "removal-budget": ("removal_budget", _budget(whole_cluster=True)),
     "addition-budget": ("addition_budget", _budget(whole_cluster=True)),
     "partial-view": ("partial_view", _flag),
+    "evaluate-on": ("evaluate_on", _choice("period", "sample")),
+    "evaluate-floor": ("evaluate_floor_ms", _span(100)),
 }
 """Setting as written: its field and how its value is read. Beside these: `namespace.NAME=MODE`, `source.TYPE=…` and the
 budgets of namespaces, `removal-budget.NAME=…`, where NAME may be `*`.
