@@ -38,6 +38,8 @@ class ShadowWorld:
     Args:
         native_spec: changes to the spec that the native controller really follows: one that behaves otherwise.
         native_sees: what the native controller reads for a usage.
+        native_away: seconds in which the native controller does not sync.
+        noise: by which share usages differ from pod to pod and from moment to moment.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class ShadowWorld:
         *,
         native_spec: dict[str, Any] | None = None,
         native_sees: Callable[[int], int] = lambda milli: milli,
+        native_away: range = range(0),
+        noise: float = 0.02,
     ) -> None:
         self.log = LogBuilder()
-        profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=0.02)
+        profile = PodProfile(schedule_ms=1_000, ready_ms=14_000, noise=noise)
         self.workload = SimulatedWorkload("web", START_MS, 4, load or SineLoad(400, 250, 1_800), profile)
         self.native = compile_autoscaler(make_hpa(**(SPEC | (native_spec or {}))))
-        self.native_sees = native_sees
+        self.native_sees, self.native_away = native_sees, native_away
         self.history, self.status = EMPTY_HISTORY, dict[str, Any]()
         self.hand: dict[int, int] = {}
         """Second -> replicas that somebody sets with kubectl."""
@@ -67,7 +71,7 @@ class ShadowWorld:
             if second in self.hand:
                 self.workload.replicas, self.manager = self.hand[second], "kubectl-scale"
                 self._tell_scale()
-            if second % 15 == 4 and self.workload.samples:
+            if second % 15 == 4 and self.workload.samples and second not in self.native_away:
                 self._native_sync()
             if second % 15 == 9 and self.workload.samples:
                 self._observe()

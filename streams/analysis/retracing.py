@@ -33,7 +33,7 @@ class Retraced(Struct, frozen=True, kw_only=True):
 
     `inputs`: right before it. `used`: with the sample that explains it and the controller's memory. `kind`: None where
     the results are equal, else the class of what sets them apart, and `why`. `shown`: the log holds the sample whose
-    values its status shows, which `values` names.
+    values its status shows, which `values` names. `status`: what it wrote.
     """
 
     inputs: EvaluationInputs
@@ -47,6 +47,7 @@ class Retraced(Struct, frozen=True, kw_only=True):
     why: str
     shown: bool
     values: str
+    status: dict[str, Any]
 
     @property
     def time_ms(self) -> int:
@@ -111,7 +112,7 @@ class _NativeMemory:
         inputs = _at_scale(sync.inputs, structs.replace(scale, spec_replicas=current))
         self._begin(inputs)
         here = answer(inputs)
-        if here.final == native and _shows(here, sync.status):
+        if here.final == native and shows(here, sync.status):
             found = _Explained(self._with_memory(inputs), None, "", shown=True)
         else:
             candidates = [inputs, *_with_other_samples(inputs, _around(events, index))]
@@ -129,6 +130,7 @@ class _NativeMemory:
             why=found.why,
             shown=found.shown,
             values=_values_text(inputs, sync.status),
+            status=sync.status,
         )
 
     def _begin(self, inputs: EvaluationInputs) -> None:
@@ -146,7 +148,7 @@ class _NativeMemory:
             at_ms += step_ms
 
     def _explain(self, candidates: list[EvaluationInputs], status: dict[str, Any], native: int) -> _Explained:
-        same = [each for each in candidates if _shows(answer(each), status)]
+        same = [each for each in candidates if shows(answer(each), status)]
         remembering = [self._with_memory(each) for each in same]
         for each, own in zip(same, remembering, strict=True):
             if answer(each).final == native:
@@ -209,7 +211,7 @@ def _by_limit(remembering: list[EvaluationInputs], status: dict[str, Any], nativ
     return None
 
 
-def _shows(made: Answer, status: dict[str, Any]) -> bool:
+def shows(made: Answer, status: dict[str, Any]) -> bool:
     """Tell whether the evaluation's status shows the metric values of a status."""
     pending, result = made.evaluation.pending, made.evaluation.result
     shown = pending.current_metrics if pending is not None else result and result.status.get("currentMetrics")

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from schemas.chain import uid_of
 from schemas.keys import HpaId
 from streams.analysis.answer import Answer, answer
-from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace
+from streams.analysis.retracing import SLACK_PERIODS, Class, Retraced, retrace, shows
 from streams.analysis.unlimited import without
 from streams.history.evaluationinputs import Evaluated, HpaEvent
 from streams.history.nativetraces import NativeSync
@@ -190,6 +190,7 @@ class _Comparison:
     def _explain(self, inputs: EvaluationInputs, made: Answer, current: int) -> tuple[Class, str]:
         for found in (
             self._by_sync(inputs),
+            self._by_late_sync(inputs, made),
             self._by_last_status(inputs, current),
             _by_limit(inputs, made, current),
             _by_condition(inputs),
@@ -214,6 +215,25 @@ class _Comparison:
         if nearest.kind in (None, "timing"):
             return "timing", f"{sync} is fleethpa's answer there too"
         return nearest.kind, f"{sync}: {nearest.why}"
+
+    def _by_late_sync(self, inputs: EvaluationInputs, made: Answer) -> tuple[Class, str] | None:
+        """The native controller was late: its next status, and not the one before, shows the values of this evaluation.
+
+        Had it synced with them in between, it would have written them.
+        """
+        after = bisect_right(self.times_ms, inputs.now_ms)
+        late = self.syncs[after] if after < len(self.syncs) else None
+        if late is None or late.uid != uid_of(inputs.decision) or not late.proven:
+            return None
+        if shows(made, inputs.status) or not shows(made, late.status):
+            return None
+        when = f"{(late.time_ms - inputs.now_ms) / 1000:.1f}s later"
+        did = f"{late.current} → {late.native}" if late.rescaled else f"stays at {late.native}"
+        return (
+            "timing",
+            f"the native controller had not synced since: its next status, {when}, shows the same values "
+            f"({late.values}: {did}), and is fleethpa's answer there",
+        )
 
     def _by_last_status(self, inputs: EvaluationInputs, current: int) -> tuple[Class, str] | None:
         """A status that does not change is not written: the native controller still has the values of its last one."""

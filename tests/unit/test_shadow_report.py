@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.loadcurve import SineLoad
+from fleethpa.simulator.loadcurve import SineLoad, StepLoad
 from schemas.keys import HpaId
 from streams.analysis.shadowreport import ShadowReport, shadow_report
 from streams.history.evaluationinputs import events
@@ -63,6 +63,21 @@ def test_each_difference_has_its_class(world: dict[str, Any], kind: str) -> None
     assert kind == "semantics" or not made.counts["semantics"], made.counts
     assert not made.ready
     assert made.reasons
+
+
+def test_a_native_controller_that_was_late_is_a_matter_of_timing() -> None:
+    """However late it was: its next status shows the values that fleethpa saw, so it had not synced since then."""
+    world = ShadowWorld(StepLoad(200, 400, 600), native_away=range(598, 690), noise=0.0)
+    made = report(world.run(14))
+    late = [each for each in made.differences if "had not synced" in each.why]
+    assert len(late) >= 3
+    assert made.counts["semantics"] == 0, made.differences
+
+
+def test_a_native_controller_that_saw_the_same_and_did_nothing_is_not_excused() -> None:
+    """Its status has the values of fleethpa's sample all the time: it was not late, it decided otherwise."""
+    world = ShadowWorld(StepLoad(200, 400, 600), native_spec={"behavior": {"scaleUp": {"tolerance": "5"}}}, noise=0.0)
+    assert report(world.run(14)).counts["semantics"] > 0
 
 
 def test_little_evidence_is_not_enough() -> None:
