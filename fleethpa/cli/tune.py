@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     "--within",
     "limits",
     metavar="SPEC",
-    help="What a proposal must keep to: 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'.",
+    help="What a proposal must keep to: 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'; "
+    "also tolerance and scaleUpPercent.",
 )
 @click.option("--resume", metavar="FILE", help="Keep what is found in this file, and go on from what it has.")
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
@@ -65,7 +66,7 @@ def tune(
     html: str | None,
     output: str,
 ) -> int:
-    """Propose specs: target, scale-down window and policies, minReplicas and maxReplicas, from the recorded past.
+    """Propose specs from the recorded past: target, windows, policies, tolerances, minReplicas and maxReplicas.
 
     They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere, and a
     proposal that is not better than the deployed spec on both parts is not made. balanced: fewer replica-hours with

@@ -21,6 +21,7 @@ from streams.hpa.normalize import scale_down_limit, scale_up_limit
 from streams.hpa.scaleevents import store_scale_event
 
 _NEAR = 1e-9
+_NEVER_MS = 1 << 62
 
 
 class LoadSeries(Struct, frozen=True):
@@ -71,7 +72,7 @@ class SpecOutcome(Struct, frozen=True, kw_only=True):
 
     `overload_share`: share of that time in which the ready pods were beyond their capacity. `overload`: mean of what
     was missing, in units of the demand (under-provisioning accuracy on undivided pods). `worst`: highest ratio of the
-    load to the capacity of the ready pods.
+    load to the capacity of the ready pods. `blocks`: that and the overload of equal stretches of time, where asked for.
     """
 
     replica_hours: float
@@ -81,6 +82,14 @@ class SpecOutcome(Struct, frozen=True, kw_only=True):
     scale_events: int
     at_max_share: float
     hours: float
+    blocks: tuple["Block", ...] = ()
+
+
+class Block(Struct, frozen=True):
+    """A stretch of time: how long pods were beyond their capacity, and the highest ratio of the load to it."""
+
+    over_ms: float
+    worst: float
 
 
 def play(  # noqa: C901 - the search lives in this loop: calls within it would double its time
@@ -90,6 +99,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     capacity: float,
     growth: float = 1.0,
     told: list[Moment] | None = None,
+    block_ms: int = 0,
 ) -> SpecOutcome:
     """Let a spec live through a load.
 
@@ -100,6 +110,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         capacity: what a pod carries, as a multiple of the deployed target.
         growth: the load is multiplied with this.
         told: is filled with a moment per entry; `need` is at the deployed target.
+        block_ms: how long each of the outcome's blocks is; 0: none are made.
     """
     spec = knobs.autoscaler
     up, down = spec.scale_up, spec.scale_down
@@ -118,8 +129,10 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
     lowest: deque[tuple[int, int]] = deque()
     history: History = EMPTY_HISTORY
     ran = known = over = lacking = at_max = 0.0
-    worst = 0.0
+    worst = block_over = block_worst = 0.0
     events = 0
+    blocks: list[Block] = []
+    block_end_ms = series.times_ms[0] + block_ms if block_ms and series.times_ms else _NEVER_MS
     for now_ms, span_ms, tuned, other in zip(
         series.times_ms, series.spans_ms, series.tuned, series.others, strict=True
     ):
@@ -140,11 +153,17 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
             told.append(Moment(now_ms, replicas, ready, deployed, replicas >= most))
         asked = deployed / capacity
         if now_ms >= settled_ms:
+            if now_ms >= block_end_ms:
+                blocks.append(Block(over - block_over, block_worst))
+                block_over, block_worst = over, 0.0
+                block_end_ms += block_ms * ((now_ms - block_end_ms) // block_ms + 1)
             if asked > ready + _NEAR:
                 over += span_ms
                 lacking += (asked - ready) / asked * span_ms
-            if ready and asked > worst * ready:
-                worst = asked / ready
+            if ready and asked > block_worst * ready:
+                block_worst = asked / ready
+                if block_worst > worst:
+                    worst = block_worst
         if replicas == 0 and least > 0:
             continue
         own = tuned / factor
@@ -188,6 +207,8 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         else:
             ready -= _stopped(starting, -change)
         replicas = wanted
+    if block_ms:
+        blocks.append(Block(over - block_over, block_worst))
     time_ms = known or 1.0
     return SpecOutcome(
         replica_hours=ran / 3_600_000,
@@ -197,6 +218,7 @@ def play(  # noqa: C901 - the search lives in this loop: calls within it would d
         scale_events=events,
         at_max_share=at_max / time_ms,
         hours=known / 3_600_000,
+        blocks=tuple(blocks),
     )
 
 
@@ -229,9 +251,11 @@ def _stopped(starting: deque[tuple[int, int]], count: int) -> int:
     return count
 
 
-def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -> SpecOutcome:
+def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float, block_ms: int = 0) -> SpecOutcome:
     """The same sums over moments that another model gave for this load."""
-    ran = known = over = lacking = at_max = worst = 0.0
+    ran = known = over = lacking = at_max = worst = block_over = block_worst = 0.0
+    blocks: list[Block] = []
+    block_end_ms = series.times_ms[0] + block_ms if block_ms and series.times_ms else _NEVER_MS
     for moment, span_ms, tuned, other in zip(moments, series.spans_ms, series.tuned, series.others, strict=True):
         if tuned is None:
             continue
@@ -241,11 +265,18 @@ def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -
         at_max += span_ms if moment.at_max else 0
         if moment.time_ms < series.settled_ms:
             continue
+        if moment.time_ms >= block_end_ms:
+            blocks.append(Block(over - block_over, block_worst))
+            block_over, block_worst = over, 0.0
+            block_end_ms += block_ms * ((moment.time_ms - block_end_ms) // block_ms + 1)
         if asked > moment.ready + _NEAR:
             over += span_ms
             lacking += (asked - moment.ready) / asked * span_ms
         if moment.ready:
-            worst = max(worst, asked / moment.ready)
+            block_worst = max(block_worst, asked / moment.ready)
+            worst = max(worst, block_worst)
+    if block_ms:
+        blocks.append(Block(over - block_over, block_worst))
     time_ms = known or 1.0
     return SpecOutcome(
         replica_hours=ran / 3_600_000,
@@ -255,6 +286,7 @@ def outcome_of(series: LoadSeries, moments: Sequence[Moment], capacity: float) -
         scale_events=sum(a.replicas != b.replicas for a, b in pairwise(moments)),
         at_max_share=at_max / time_ms,
         hours=known / 3_600_000,
+        blocks=tuple(blocks),
     )
 
 

@@ -29,6 +29,7 @@ from streams.analysis.podstartup import StartUp
 from streams.analysis.recordedload import metric_load, needed
 from streams.analysis.scores import Scores, scores
 from streams.analysis.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play, series_spans_ms
+from streams.analysis.tailrisk import as_safe, block_ms, worst_reach
 from streams.hpa import autoscaler as kinds
 from streams.hpa.metrics import tolerance_band
 from streams.hpa.observation import ExternalSamples, PodSamples, Scale
@@ -59,6 +60,13 @@ _MORE_RESERVE = 0.97
 """Highest load per pod that a finalist may have, as a share of that of the one before it."""
 _STEPS_BACK = (1, 2, 4, 7)
 _LINES_REFINED = 4
+_LINES_VARIED = 2
+_PRICE_OF_CHANGE = 0.005
+"""What each rule of scale-up or tolerance that a spec changes must save at least, as a share of the replica-hours."""
+_STEPS_WALKED = 4
+_SLOW_UP_S = 60
+_FAST_UP_PERCENT = 300
+_FAST_UP = {"type": "Percent", "value": _FAST_UP_PERCENT, "periodSeconds": 15}
 _SLOW_DOWN = [{"type": "Percent", "value": 10, "periodSeconds": 60}]
 _DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
 
@@ -69,13 +77,16 @@ class RefusedError(Exception):
 
 class Within(Struct, frozen=True, kw_only=True):
     """What a proposal must keep to, both ends included; None: open. Targets are percent of the request, or of the
-    deployed target for a metric that is no utilization. Windows are those of scaleDown, in seconds.
+    deployed target for a metric that is no utilization. Windows are those of scaleDown, in seconds. Tolerances, and
+    the percentage of a scale-up policy, are those that a proposal adds.
     """
 
     target: tuple[float | None, float | None] = (None, None)
     min_replicas: tuple[float | None, float | None] = (None, None)
     max_replicas: tuple[float | None, float | None] = (None, None)
     window: tuple[float | None, float | None] = (None, None)
+    tolerance: tuple[float | None, float | None] = (None, None)
+    scale_up_percent: tuple[float | None, float | None] = (None, None)
 
 
 class Side(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -152,12 +163,26 @@ class _World(Struct):
     may_lower_min: bool
 
 
-class _Tried(Struct, frozen=True):
+class _Tried(Struct):
+    """A spec in the compact loop. `changes`: rules of scale-up and tolerances that it sets. `grown`: under more load;
+    None: it was not asked for, as the load that was recorded is too much already.
+    """
+
     spec: dict[str, Any]
     target: float
     window_s: int
+    changes: int
     plain: SpecOutcome
-    grown: SpecOutcome
+    grown: SpecOutcome | None = None
+    allowed: bool | None = None
+
+
+class _Evidence(NamedTuple):
+    """A spec in the closed loop: on the first part, on the rest, and on both with their blocks."""
+
+    first: Side
+    rest: Side
+    whole: SpecOutcome
 
 
 def tune(
@@ -174,16 +199,24 @@ def tune(
     world = _world(hpa, recorded)
     search = _Search(world, objective, within or Within())
     finalists = search.finalists()
-    sides = _sides(world, world.deployed)
+    sides = _evidence(world, world.deployed)
+    expected = worst_reach(sides.whole)
+    if expected > 1.0 and objective != "cost":
+        world.bounds.append(
+            f"the recorded peaks differ so much that peaks of {expected:.2f} times what the pods carry have to be "
+            "expected under the deployed spec: nothing is proposed that has to expect higher ones"
+        )
     found, why = search.base, search.no_better
     withdrawn = 0
     proposed = sides
     for tried in finalists:
-        own = _sides(world, candidate(hpa, tried.spec))
-        if not search.holds(own[0], sides[0]):
+        own = _evidence(world, candidate(hpa, tried.spec))
+        if not search.holds(own.first, sides.first):
             why = "what the search found did not hold in the closed loop on the part that it was chosen on"
-        elif not search.holds(own[1], sides[1]):
+        elif not search.holds(own.rest, sides.rest):
             why = "what the search found was worse than the deployed spec on the part that it had not seen"
+        elif objective != "cost" and not as_safe(own.whole, sides.whole):
+            why = "what the search found has to expect higher peaks of load per pod than the deployed spec"
         else:
             found, proposed, why = tried, own, ""
             break
@@ -204,8 +237,8 @@ def tune(
         capacity=_capacity_text(world),
         cycle_ms=cycle_ms(world.series.times_ms, world.series.tuned),
         start_up=world.start_up,
-        chosen_on=(sides[0], proposed[0]),
-        unseen=(sides[1], proposed[1]),
+        chosen_on=(sides.first, proposed.first),
+        unseen=(sides.rest, proposed.rest),
         curve=search.curve(),
         deployed_point=_point(search.base),
         proposed_point=_point(found),
@@ -388,6 +421,21 @@ class _Line(NamedTuple):
     fewest: int
     largest: int
     policies: list[dict[str, Any]] | None
+    varied: "_Varied"
+
+
+class _Varied(NamedTuple):
+    """Rules of scale-up, and tolerances in thousandths. None, False: as deployed."""
+
+    up_window_s: int | None = None
+    faster_up: bool = False
+    up_tolerance: int | None = None
+    down_tolerance: int | None = None
+
+    @property
+    def changes(self) -> int:
+        """How many of them are not as deployed."""
+        return sum(each is not None and each is not False for each in self)
 
 
 class _Search:
@@ -406,6 +454,7 @@ class _Search:
         self.least, self.most = world.deployed.autoscaler.min_replicas, world.deployed.autoscaler.max_replicas
         self.base = self._played(world.deployed.spec, self.deployed_target, self.window_s)
         self.no_better = "no spec that was tried is better within the objective"
+        self.lines: list[tuple[int, _Line]] = []
 
     def finalists(self) -> list[_Tried]:
         """What may be proposed, best first; each of them in the compact loop not worse than the deployed spec.
@@ -413,6 +462,7 @@ class _Search:
         Where a spec is not confirmed, a larger peak came than it had reserve for: each next one has more reserve.
         """
         self._grid(self._targets(), self._windows(), self._least(), self._most())
+        self._vary(self._targets())
         found: list[_Tried] = []
         for each in sorted((each for each in self.tried.values() if self._is_better(each)), key=self._rank):
             if not found or each.plain.worst <= found[-1].plain.worst * _MORE_RESERVE:
@@ -429,7 +479,7 @@ class _Search:
                             continue  # a long window already holds what slow steps would
                         if policies is not None and policies == self._own_policies():
                             continue
-                        line = _Line(window_s, fewest, largest, policies)
+                        line = _Line(window_s, fewest, largest, policies, _Varied())
                         end = self._end(targets, line)
                         if end is not None:
                             ends.append((self._try(targets[end], line), end, line))
@@ -440,6 +490,50 @@ class _Search:
                 at = end + back if self.objective == "safety" else end - back
                 if 0 <= at < len(targets):
                     self._try(targets[at], line)
+        self.lines = [(end, line) for _, end, line in ends[:_LINES_VARIED]]
+
+    def _vary(self, targets: list[float]) -> None:
+        """The best lines with other rules of scale-up and other tolerances."""
+        for near, line in self.lines:
+            for varied in self._variations():
+                self._walk(targets, line._replace(varied=varied), near)
+
+    def _walk(self, targets: list[float], line: _Line, near: int) -> None:
+        """Try targets from `near` on, upwards while they are allowed, else downwards until one is."""
+        at = near
+        if self._good(targets, at, line):
+            while at + 1 < len(targets) and at < near + _STEPS_WALKED and self._good(targets, at + 1, line):
+                at += 1
+            return
+        while at > max(0, near - _STEPS_WALKED) and not self._good(targets, at, line):
+            at -= 1
+
+    def _good(self, targets: list[float], at: int, line: _Line) -> bool:
+        tried = self._try(targets[at], line)
+        if self.objective == "safety":  # lower targets cost more
+            return tried.plain.replica_hours > self.base.plain.replica_hours
+        return self._allowed(tried)
+
+    def _variations(self) -> list[_Varied]:
+        """Scale-up is never slower than deployed, but for the objective cost."""
+        eager = [_Varied(up_tolerance=0), _Varied(down_tolerance=50), _Varied(up_tolerance=0, down_tolerance=50)]
+        found = [
+            each
+            for each in eager
+            if _inside([t / 1000 for t in each[2:] if t is not None], self.within.tolerance)
+            == [t / 1000 for t in each[2:] if t is not None]
+        ]
+        up = self.world.deployed.autoscaler.scale_up
+        window_ms = (up.window_ms or 0) if up is not None else 0
+        if window_ms:
+            found.append(_Varied(up_window_s=0))
+        if self.objective == "cost" and window_ms < _SLOW_UP_S * 1_000:
+            found.append(_Varied(up_window_s=_SLOW_UP_S))
+        rules = (self.world.deployed.spec.get("behavior") or {}).get("scaleUp") or {}
+        most = rules.get("selectPolicy", "Max") == "Max" and _FAST_UP not in (rules.get("policies") or [])
+        if most and _inside([_FAST_UP_PERCENT], self.within.scale_up_percent):
+            found += [each._replace(faster_up=True) for each in (_Varied(), *found)]
+        return found
 
     def _end(self, targets: list[float], line: _Line) -> int | None:
         """The end of what is allowed among rising targets, by halving: cost falls and overload rises with them."""
@@ -500,9 +594,9 @@ class _Search:
         return _inside(sorted(found), self.within.max_replicas)
 
     def _try(self, target: float, line: _Line) -> _Tried:
-        key = (target, line.window_s, line.fewest, line.largest, None if line.policies is None else repr(line.policies))
+        key = (target, line._replace(policies=None), None if line.policies is None else repr(line.policies))
         if key not in self.tried:
-            self.tried[key] = self._played(self._spec(target, line), target, line.window_s)
+            self.tried[key] = self._played(self._spec(target, line), target, line.window_s, line.varied.changes)
         return self.tried[key]
 
     def _spec(self, target: float, line: _Line) -> dict[str, Any]:
@@ -515,6 +609,18 @@ class _Search:
             spec.setdefault("behavior", {}).setdefault("scaleDown", {})["stabilizationWindowSeconds"] = line.window_s
         if line.policies is not None:
             spec.setdefault("behavior", {}).setdefault("scaleDown", {})["policies"] = copy.deepcopy(line.policies)
+        varied = line.varied
+        if varied.changes:
+            behavior = spec.setdefault("behavior", {})
+            up, down = behavior.setdefault("scaleUp", {}), behavior.setdefault("scaleDown", {})
+            set_defaults_v2({"spec": spec})
+            if varied.up_window_s is not None:
+                up["stabilizationWindowSeconds"] = varied.up_window_s
+            if varied.faster_up:
+                up["policies"] = [*up["policies"], dict(_FAST_UP)]
+            for rules, tolerance in ((up, varied.up_tolerance), (down, varied.down_tolerance)):
+                if tolerance is not None:
+                    rules["tolerance"] = f"{tolerance}m" if tolerance else "0"
         set_defaults_v2({"spec": spec})
         return spec
 
@@ -524,20 +630,32 @@ class _Search:
             return round(target)
         return max(1, round(self.world.deployed.autoscaler.metrics[self.world.index].target * target / 100))
 
-    def _played(self, spec: dict[str, Any], target: float, window_s: int) -> _Tried:
+    def _played(self, spec: dict[str, Any], target: float, window_s: int, changes: int = 0) -> _Tried:
+        return _Tried(spec, target, window_s, changes, self._play(spec, target, 1.0))
+
+    def _play(self, spec: dict[str, Any], target: float, growth: float) -> SpecOutcome:
         world = self.world
         tried = candidate(world.hpa, spec)
         knobs = Knobs(tried.autoscaler, world.inputs[-1].settings, target / self.deployed_target)
-        plain = play(world.first, knobs, world.start_up.ms, world.capacity)
-        grown = play(world.first, knobs, world.start_up.ms, world.capacity, world.margin)
-        return _Tried(spec, target, window_s, plain, grown)
+        length_ms = block_ms(world.first.times_ms)
+        return play(world.first, knobs, world.start_up.ms, world.capacity, growth, block_ms=length_ms)
+
+    def _grown(self, tried: _Tried) -> SpecOutcome:
+        """The spec under more load than was recorded."""
+        if tried.grown is None:
+            tried.grown = self._play(tried.spec, tried.target, self.world.margin)
+        return tried.grown
 
     # what is better
 
     def _allowed(self, tried: _Tried) -> bool:
         """Not more overload than the deployed spec has, as recorded and with the margin."""
         base = self.base
-        return self._calm(tried.plain, base.plain) and self._calm(tried.grown, base.grown)
+        if tried.allowed is None:
+            as_safe_as = self.objective == "cost" or as_safe(tried.plain, base.plain)
+            calm = as_safe_as and self._calm(tried.plain, base.plain)
+            tried.allowed = calm and self._calm(self._grown(tried), self._grown(base))
+        return tried.allowed
 
     def _calm(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
         share = _COST_SHARE if self.objective == "cost" else _EVEN
@@ -547,14 +665,16 @@ class _Search:
     def _is_better(self, tried: _Tried) -> bool:
         own, was = tried.plain, self.base.plain
         if self.objective == "safety":
-            fewer = own.overload + tried.grown.overload < (was.overload + self.base.grown.overload) * 0.95 - _EVEN
+            before = was.overload + self._grown(self.base).overload
+            fewer = own.overload + self._grown(tried).overload < before * 0.95 - _EVEN
             return fewer and self._allowed(tried) and own.replica_hours <= was.replica_hours
         return self._allowed(tried) and own.replica_hours < was.replica_hours * (1 - LEAST_GAIN)
 
     def _rank(self, tried: _Tried) -> tuple[float, ...]:
-        hours = (tried.plain.replica_hours, float(tried.plain.scale_events), tried.target, float(tried.window_s))
+        price = tried.plain.replica_hours * (1 + _PRICE_OF_CHANGE * tried.changes)
+        hours = (price, float(tried.plain.scale_events), tried.target, float(tried.window_s))
         if self.objective == "safety":
-            return (tried.plain.overload + tried.grown.overload, *hours)
+            return (tried.plain.overload + self._grown(tried).overload, *hours)
         return hours
 
     def holds(self, own: Side, was: Side) -> bool:
@@ -602,10 +722,14 @@ def _point(tried: _Tried) -> CurvePoint:
 # --- the evidence -----------------------------------------------------------------------------------------------------
 
 
-def _sides(world: _World, tried: Candidate) -> tuple[Side, Side]:
-    """A spec in the closed loop over the whole recording: the first part, and the rest."""
+def _evidence(world: _World, tried: Candidate) -> _Evidence:
+    """A spec in the closed loop over the whole recording."""
     moments = ClosedLoop(tried, world.start_up.ms).run(world.inputs)
-    return _side(world, tried, moments, 0, world.split), _side(world, tried, moments, world.split, len(moments))
+    return _Evidence(
+        first=_side(world, tried, moments, 0, world.split),
+        rest=_side(world, tried, moments, world.split, len(moments)),
+        whole=outcome_of(world.series, moments, world.capacity, block_ms(world.series.times_ms)),
+    )
 
 
 def _side(world: _World, tried: Candidate, moments: list[Moment], begin: int, end: int) -> Side:

@@ -151,6 +151,9 @@ def test_wrong_use_is_answered(ask: Any, arguments: tuple[str, ...], code: int, 
 def test_within_reads_open_and_closed_ranges() -> None:
     found = parse_within("target=40..80, minReplicas=2..,maxReplicas=..30,window=300")
     assert found == Within(target=(40, 80), min_replicas=(2, None), max_replicas=(None, 30), window=(300, 300))
+    assert parse_within("tolerance=0.1..,scaleUpPercent=..100") == Within(
+        tolerance=(0.1, None), scale_up_percent=(None, 100)
+    )
     assert parse_within(None) == Within()
     with pytest.raises(CommandError):
         parse_within("target=..")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, SineLoad, StepLoad
+from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, PointsLoad, SineLoad, StepLoad
 from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
@@ -40,12 +40,13 @@ def test_a_cautious_spec_gets_a_cheaper_one_with_no_more_overload_on_both_parts(
         assert own.overload_share <= was.overload_share
         assert own.overload <= was.overload
     assert found.unseen[1].replica_hours < 0.8 * found.unseen[0].replica_hours
-    assert found.deployed_point in found.curve or found.proposed_point in found.curve
+    assert found.curve[0].replica_hours < found.deployed_point.replica_hours
     assert any("less than two days" in text for text in found.bounds)
 
 
 def test_the_proposal_is_a_valid_spec_that_changes_only_what_is_tuned(wave: list[EvaluationInputs]) -> None:
-    found = tune(HPA, wave)
+    """Scale-up stays as deployed where `within` leaves no room for other rules."""
+    found = tune(HPA, wave, within=Within(tolerance=(0.1, None), scale_up_percent=(None, 100)))
     body = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -88,6 +89,38 @@ def test_cost_is_never_dearer_than_balanced_and_safety_never_dearer_than_deploye
     for was, own in (hot.chosen_on, hot.unseen):
         assert own.replica_hours <= was.replica_hours * 1.000001
         assert own.overload <= was.overload + 1e-9
+
+
+def test_scale_up_is_as_fast_as_deployed_and_within_keeps_other_rules_out() -> None:
+    """Where the deployed scale-up waits, a proposal may wait no longer; 300 % per 15 s and tolerances are kept out."""
+    late = spec(40, 2, 40, up={"stabilizationWindowSeconds": 120})
+    found = tune(HPA, recorded(WAVE, late), within=Within(tolerance=(0.1, None), scale_up_percent=(None, 100)))
+
+    assert found.changed
+    up = found.spec["behavior"]["scaleUp"]
+    assert up["stabilizationWindowSeconds"] in (0, 120)
+    assert up["policies"] == late["behavior"]["scaleUp"]["policies"]
+    assert "tolerance" not in up
+    assert "tolerance" not in found.spec["behavior"]["scaleDown"]
+
+
+def test_variations_are_valid_specs_that_are_never_slower_to_scale_up(wave: list[EvaluationInputs]) -> None:
+    plain, kept = tune(HPA, wave), tune(HPA, wave, within=Within(tolerance=(0.1, None), scale_up_percent=(None, 100)))
+
+    assert plain.tried > kept.tried  # tolerances and a further scale-up policy were tried
+    assert plain.chosen_on[1].replica_hours <= kept.chosen_on[1].replica_hours * 1.005
+
+
+def test_spikes_that_grow_bound_the_proposal_and_the_report_says_so() -> None:
+    """Four spikes, each higher than the one before: how high the next one is nobody knows."""
+    spikes = [(0.0, 300.0)]
+    for number, height in enumerate((450, 550, 700, 900)):
+        begin = 1_000.0 + 1_400 * number
+        spikes += [(begin, 300.0), (begin + 1, height), (begin + 60, height), (begin + 61, 300.0)]
+    found = tune(HPA, recorded(PointsLoad(tuple(spikes)), spec(50, 2, 40), 6_600))
+
+    assert any("peaks differ so much" in text for text in found.bounds)
+    assert found.proposed_point.target <= 50
 
 
 def test_a_recording_at_max_replicas_is_refused() -> None:

@@ -13,6 +13,8 @@ _FIELDS: Final = {
     "minReplicas": "min_replicas",
     "maxReplicas": "max_replicas",
     "window": "window",
+    "tolerance": "tolerance",
+    "scaleUpPercent": "scale_up_percent",
 }
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?|({_NUMBER})", re.ASCII)
