@@ -23,14 +23,16 @@ import aiohttp
 import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from runtime.kafkaclients import reader, running_producer
 from schemas import topics
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.entries import VERSION, PublicRecord
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.decisions import ENGINE
+from schemas.entries import VERSION, Body, PublicRecord
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from tests.bench.fleetworld import kubeconfig
 from tests.kafka.broker import KafkaBroker
 
@@ -56,6 +58,8 @@ class Plan:
     seconds: float
     start_s: float
     step: int
+    push_s: float = 0.0
+    """Metrics are pushed so often, and a sample may bring an evaluation; 0: they come from metrics APIs."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class FleetRun:
             await self._until_led()
         partitions = plan.partitions if broker is not None else 4
         fleet = ("--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods))
+        fleet += ("--push-seconds", str(plan.push_s))
         self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
         self.port = int(await self._line("fleet"))
         config = self.folder / "kubeconfig"
@@ -146,8 +151,10 @@ class FleetRun:
 
     async def _enforce(self) -> None:
         settings = ClusterSettings(default_mode="enforce", native_controller="absent")
-        body = SettingsSet(cluster="*", settings=settings)
-        record = encode(PublicRecord(v=VERSION, time=int(time.time() * 1000), entries=[body]))
+        if self.plan.push_s:
+            settings = structs.replace(settings, sources={"Resource": "samples"}, evaluate_on="sample")
+        bodies: list[Body] = [EngineSet(engine=ENGINE), SettingsSet(cluster="*", settings=settings)]
+        record = encode(PublicRecord(v=VERSION, time=int(time.time() * 1000), entries=bodies))
         async with running_producer(KafkaSettings(bootstrap_servers=self.address)) as producer:
             await producer.send_and_wait(topics.SETTINGS, record, key=b"*", partition=0)
 
@@ -273,11 +280,12 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     if found["restarts"]:
         yield f"  started again             {found['restarts']}: the machine was too slow for time-outs, or the broker"
     if found["step"]:
-        count, *figures = found["step"]["last_write_ms"]
-        yield (
-            f"  load step on {found['step']['stepped']} HPAs: {count} written, last write p50 / p99 / max "
-            f"{' / '.join(map(str, figures)) or '-'} ms after it"
-        )
+        for which in ("first", "last"):
+            count, *figures = found["step"][f"{which}_write_ms"]
+            yield (
+                f"  load step on {found['step']['stepped']} HPAs: {count} written, {which} write p50 / p99 / max "
+                f"{' / '.join(map(str, figures)) or '-'} ms after it"
+            )
     yield (
         f"  bytes per evaluation      decisions {found['decision_bytes']}, "
         f"API servers {found['api_bytes_per_evaluation']}"
@@ -312,6 +320,12 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
     parser.add_argument("--seconds", type=float, default=60.0, help="measured stretch")
     parser.add_argument("--start-seconds", type=float, default=240.0, help="how long the fleet may take to start")
     parser.add_argument("--step", type=int, default=1_000, help="HPAs whose load rises at once; 0: no step")
+    parser.add_argument(
+        "--push-seconds",
+        type=float,
+        default=0.0,
+        help="push metrics so often, with evaluate-on=sample",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report to this file")
     parser.add_argument("--compare", action="store_true", help=f"with {STORED.name}; differences never fail the run")
     given = parser.parse_args(arguments)
@@ -325,6 +339,7 @@ def plan_of(arguments: list[str]) -> tuple[Plan, argparse.Namespace]:
         given.seconds,
         given.start_seconds,
         min(given.step, given.hpas // 2),
+        given.push_seconds,
     )
     return plan, given
 

@@ -18,9 +18,11 @@ from urllib.parse import parse_qs, unquote
 import orjson
 from aiokafka import TopicPartition
 
-from runtime.kafkaclients import reader
+from runtime.kafkaclients import reader, running_producer
+from runtime.publicrecords import Publisher
 from schemas import topics
 from schemas.connection import KafkaSettings
+from schemas.samples import Point, Samples
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 HPAS_PER_NAMESPACE = 10
@@ -30,6 +32,7 @@ CHURN_PER_HOUR = 0.02
 ROLLING_SHARE, ROLLING_S = 0.05, 300
 """So large a share of the workloads is rolled out anew, one pod after the other, in each such time."""
 STEP_FACTOR = 2.5
+PUSH_TURNS = 10
 
 
 def rfc3339(time_ms: int) -> str:
@@ -177,11 +180,15 @@ class World:
         self.watches: dict[tuple[str, str], list[asyncio.Transport]] = {}
         self.version = 1
         self.stats = Stats()
+        self.is_pushed = False
+        """Metrics count as they are pushed; what the metrics APIs answer is not used."""
         self.stepped: dict[int, int] = {}
         """Workload -> its replicas when the step began."""
         self.step_ms = 0
         self.step_writes: dict[int, int] = {}
         """Workload -> time of its last write since the step."""
+        self.first_writes: dict[int, int] = {}
+        """Workload -> time of its first write since the step."""
         self.pending_ready: list[tuple[int, Workload, str]] = []
         for index in range(hpas):
             place = index // HPAS_PER_NAMESPACE
@@ -254,6 +261,7 @@ class World:
         self.stats.write(now_ms, self.stats.answered_ms.get(f"{one.cluster}/{one.namespace}"))
         if one.index in self.stepped:
             self.step_writes[one.index] = now_ms
+            self.first_writes.setdefault(one.index, now_ms)
         one.replicas = replicas
         while len(one.pods) < replicas:
             self._add_pod(one, now_ms)
@@ -266,31 +274,47 @@ class World:
     def step(self, count: int) -> None:
         """Raise the load of so many workloads at once."""
         chosen = self.random.sample(self.all, min(count, len(self.all)))
-        self.step_ms, self.step_writes = int(time.time() * 1000), {}
+        self.step_ms, self.step_writes, self.first_writes = int(time.time() * 1000), {}, {}
         self.stepped = {one.index: one.replicas for one in chosen}
         for one in chosen:
             one.demand *= STEP_FACTOR
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
+    def spread(self, one: Workload, now_ms: int) -> tuple[list[str], float]:
+        """The ready pods of a workload, and the load of each, in milli cores."""
+        ready = [name for name, started in one.pods.items() if now_ms - started >= READY_AFTER_MS]
+        load = self.trace[((now_ms - self.begun_ms) // 1000 + one.phase) % len(self.trace)]
+        return ready, one.demand * load / max(1, len(ready))
+
+    def samples(self, cluster: str, namespace: str) -> Samples:
+        """The same load as pushed samples."""
+        now_ms = int(time.time() * 1000)
+        self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
+        return Samples(
+            points=[
+                Point(type="Resource", metric="cpu", pod=name, milli=round(milli), time=now_ms)
+                for one in self.by_namespace[cluster, namespace]
+                for ready, milli in (self.spread(one, now_ms),)
+                for name in ready
+            ]
+        )
+
     def usage(self, cluster: str, namespace: str) -> bytes:
         """PodMetrics of a namespace: the load of each workload, spread over its ready pods."""
         now_ms = int(time.time() * 1000)
-        second, stamp = (now_ms - self.begun_ms) // 1000, rfc3339(now_ms)
-        items = []
+        stamp, items = rfc3339(now_ms), []
         for one in self.by_namespace.get((cluster, namespace), ()):
-            ready = [name for name, started in one.pods.items() if now_ms - started >= READY_AFTER_MS]
-            if not ready:
-                continue
-            load = self.trace[(second + one.phase) % len(self.trace)]
-            micro = round(one.demand * load / len(ready) * 1_000_000)
+            ready, milli = self.spread(one, now_ms)
+            micro = round(milli * 1_000_000)
             labels = f'{{"app":"{one.name}","pod-template-hash":"6f7d9c"}}'
             head = f'"namespace":"{namespace}","labels":{labels}}},"timestamp":"{stamp}"'
             tail = (
                 f',"window":"15s","containers":[{{"name":"main","usage":{{"cpu":"{micro}n","memory":"204800Ki"}}}}]}}'
             )
             items += [f'{{"metadata":{{"name":"{name}",{head}{tail}' for name in ready]
-        self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
+        if not self.is_pushed:
+            self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
         return (
             '{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":['
             + ",".join(items)
@@ -456,8 +480,10 @@ class Server(asyncio.Protocol):
             case ["step", count]:
                 world.step(int(count))
             case ["stepped"]:
-                later = [when - world.step_ms for when in world.step_writes.values()]
-                return 200, orjson.dumps({"stepped": len(world.stepped), "last_write_ms": quantiles(later)}), "bench"
+                first = quantiles([when - world.step_ms for when in world.first_writes.values()])
+                last = quantiles([when - world.step_ms for when in world.step_writes.values()])
+                found = {"stepped": len(world.stepped), "first_write_ms": first, "last_write_ms": last}
+                return 200, orjson.dumps(found), "bench"
         return 200, b"{}", "bench"
 
     def _watch(self, cluster: str, kind: str) -> None:
@@ -485,12 +511,30 @@ async def read_decisions(world: World, brokers: str, partitions: int) -> None:
                     world.stats.decision(record.key.decode(), dict(record.headers), record.timestamp, size)
 
 
+async def push_samples(world: World, brokers: str, every_s: float) -> None:
+    """Push the load of every pod so often, until cancelled: a tenth of the namespaces at a time."""
+    places = list(world.by_namespace)
+    async with running_producer(KafkaSettings(bootstrap_servers=brokers), compression_type="lz4") as producer:
+        publisher = Publisher(producer, waits_for_room=True)
+        turn, next_s = 0, time.monotonic()
+        while True:
+            await asyncio.gather(
+                *(
+                    publisher.send(topics.SAMPLES, *place, [world.samples(*place)], int(time.time() * 1000))
+                    for place in places[turn % PUSH_TURNS :: PUSH_TURNS]
+                )
+            )
+            turn, next_s = turn + 1, max(next_s + every_s / PUSH_TURNS, time.monotonic())
+            await asyncio.sleep(next_s - time.monotonic())
+
+
 def options(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fleetworld", description=__doc__)
     parser.add_argument("--hpas", type=int, required=True)
     parser.add_argument("--clusters", type=int, required=True)
     parser.add_argument("--pods", type=int, default=5)
+    parser.add_argument("--push-seconds", type=float, default=0.0, help="also push each pod's load so often")
     parser.add_argument("--brokers", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     return parser.parse_args(arguments)
@@ -499,12 +543,15 @@ def options(arguments: list[str]) -> argparse.Namespace:
 async def main(given: argparse.Namespace) -> None:
     """Serve until ended; the port is the one line on stdout."""
     world = World(given.hpas, given.clusters, given.pods)
+    world.is_pushed = given.push_seconds > 0
     server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     async with asyncio.TaskGroup() as group:
         group.create_task(world.live())
         group.create_task(read_decisions(world, given.brokers, given.partitions))
+        if given.push_seconds:
+            group.create_task(push_samples(world, given.brokers, given.push_seconds))
 
 
 def kubeconfig(port: int, clusters: int) -> Iterator[str]:
