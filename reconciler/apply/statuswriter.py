@@ -151,7 +151,8 @@ class StatusWriter:
             # Nothing differs from what was written last, but others may have changed that since.
             live = await self._client.get_object(path)
             body = statusplan.status_update(decision, live)
-        self._written[key] = live if body is None else await self._client.put(f"{path}/status", body)
+        shown = live if body is None else await self._client.put(f"{path}/status", body)
+        self._written[key] = statusplan.without_managed_fields(shown)
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
         target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""

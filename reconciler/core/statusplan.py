@@ -49,6 +49,16 @@ def status_update(decision: Decision, live: JsonView) -> dict[str, Any] | None:
     return {**live, "status": dict(decision.status)}
 
 
+def without_managed_fields(live: dict[str, Any]) -> dict[str, Any]:
+    """An HPA as it is kept for the next write of its status: without its managed fields, which are half of it.
+
+    The API server takes those of the stored object at a write of a subresource, whatever is sent. Source: apimachinery
+    pkg/util/managedfields/internal/fieldmanager.go `decodeLiveOrNew`.
+    """
+    metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
+    return {**live, "metadata": metadata}
+
+
 def same_status(left: Any, right: Any) -> bool:
     """Whether two statuses mean the same: an absent, null and empty field are one, quantities equal by value."""
     if isinstance(left, Mapping) or isinstance(right, Mapping):

@@ -105,6 +105,22 @@ async def test_an_object_is_read_anew_only_where_somebody_else_has_changed_it() 
     assert (client.live["spec"], client.live["status"]) == ({"maxReplicas": 9}, {"currentReplicas": 5})
 
 
+async def test_managed_fields_are_neither_kept_nor_sent_back() -> None:
+    client, sent = Counting(), []
+    put = client.put
+
+    async def answered(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        sent.append(body["metadata"])
+        found = await put(path, body)
+        return found | {"metadata": found["metadata"] | {"managedFields": [{"manager": "fleethpa"}]}}
+
+    client.put = answered  # type: ignore[method-assign]
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    for replicas in (4, 5, 6):
+        await status_writer.write(repeated(replicas))
+    assert sent == [{"uid": "u", "resourceVersion": str(version)} for version in (1, 2, 3)]
+
+
 async def test_statuses_in_which_only_values_differ_wait_for_the_setting_and_news_do_not() -> None:
     client = Counting()
     status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
