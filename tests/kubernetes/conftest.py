@@ -10,8 +10,13 @@ from tests.kubernetes.world import World, two_clusters
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in this folder, and say what is missing."""
+    """Mark everything in this folder, and say what is missing.
+
+    The tests of the two clusters come last, together: these clusters run on until the end, and take their share of the
+    machine from every test that comes after them.
+    """
     missing = building.missing_tools()
+    items.sort(key=lambda item: "world" in getattr(item, "fixturenames", ()))
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kubernetes)
