@@ -90,8 +90,8 @@ def backtest(
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
     Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
-    samples and scale as they were; the candidate only says what it would want. --schedule and --forecast try what an
-    HPA alone cannot do; `fleethpa schedule` puts a schedule to work. Exit 1 where a --fail-if condition is
+    samples and scale as they were; the candidate only recommends, without effect. --schedule and --forecast try what an
+    HPA alone cannot do; `fleethpa schedule` applies a schedule. Exit 1 where a --fail-if condition is
     met, for use in CI.
     """
     policy = _policy(rules, time_zone, forecast, model)

@@ -171,7 +171,10 @@ def rbac(
             raise usage(f"{option} {name!r} is not a name", cause=error)
     _check_custom(custom)
     if stand_in and not enforce:
-        raise usage("--stand-in needs --enforce", cause="What may stand in for the hub may write for it, too.")
+        raise usage(
+            "--stand-in needs --enforce",
+            cause="An agent that stands in for the hub also needs the permissions to write.",
+        )
     if secrets_in or clusterprofiles_in:
         documents = inventory_manifests(
             secrets=secrets_in, profiles=clusterprofiles_in, service_account=service_account, home=home
@@ -220,8 +223,8 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 def add(session: Session, /, name: str, path: str | None, **options: Any) -> int:
     """Register cluster NAME with an agent, create its topics and permissions, and print the agent's manifests.
 
-    From then on only the agent's own topic speaks for the cluster. Apply the manifests in the cluster, after a Secret
-    fleethpa-kafka with the agent's client.properties.
+    From then on only reports on the agent's own topic count for the cluster. Apply the manifests in the cluster,
+    after a Secret fleethpa-kafka with the agent's client.properties.
     """
     _check_names(options["namespaces"], options["home"], options["custom"])
     user = agentclusters.AgentUser(options["principal"].format(name=name))
@@ -277,7 +280,7 @@ def add(session: Session, /, name: str, path: str | None, **options: Any) -> int
 @write_options
 @command_options()
 def remove(session: Session, /, name: str, principal: str, delete_topics: bool, **options: Any) -> int:
-    """End the registration of the agent of cluster NAME: its reports count no more, and its HPAs are held."""
+    """End the registration of the agent of cluster NAME: its reports are refused, and its HPAs keep their replicas."""
     user = agentclusters.AgentUser(principal.format(name=name))
     settings = client_settings(session.config)
 

@@ -35,7 +35,7 @@ def config() -> None:
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
 def view(session: Session, show_origin: bool, output: str) -> None:
-    """Print the settings in force: flag, over environment, over configuration file, over a `fleethpa dev` that runs."""
+    """Print the settings in force: flags come first, then environment, configuration file and `fleethpa dev`."""
     columns: tuple[Column[Setting], ...] = (
         Column("SETTING", lambda each: each.name),
         Column("VALUE", lambda each: each.value or "<none>"),

@@ -55,11 +55,15 @@ def pause(
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @scope_options
-@click.option("--guardrails", is_flag=True, help="End what guardrails paused in these clusters, instead of persons.")
+@click.option(
+    "--guardrails",
+    is_flag=True,
+    help="End the pauses that guardrails made in these clusters, not those that people made.",
+)
 @write_options
 @command_options()
 def resume(session: Session, /, scope: Scope, guardrails: bool, **written: Any) -> int:
-    """End a pause of the same scope. What guardrails paused stays, unless --guardrails says that it shall end."""
+    """End a pause of the same scope. Pauses made by guardrails stay, unless --guardrails is given."""
     if guardrails:
         return _resume_guardrails(session, scope, written)
     command = Command(command="resume", author=session.config.author, reason=written["reason"])

@@ -76,7 +76,7 @@ VERBS: Final = {
     ),
     "delete": ("fleethpa.cli.delete", "delete", "Delete central HPAs."),
     "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPAs into fleethpa."),
-    "release": ("fleethpa.cli.release", "release", "Give HPAs back to their cluster's own controller, for good."),
+    "release": ("fleethpa.cli.release", "release", "Give HPAs back to their cluster's own controller."),
     "pause": ("fleethpa.cli.control", "pause", "Stop writing replicas: an HPA, a namespace, a cluster or --all."),
     "resume": ("fleethpa.cli.control", "resume", "End a pause."),
     "mode": ("fleethpa.cli.control", "mode", "Set off, shadow or enforce."),

@@ -1,4 +1,4 @@
-"""`fleethpa release`: HPAs go back to the native controller of their cluster, for good.
+"""`fleethpa release`: HPAs go back to the native controller of their cluster.
 
 Each HPA takes these steps, up to 20 HPAs at a time; what a crash leaves behind is written beside each:
 
@@ -86,10 +86,10 @@ _ENDED_S: Final = 30.0
 @write_options
 @command_options()
 def release(session: Session, /, place: str, include_held: bool, native_wait: str, **written: Any) -> int:
-    """Give HPAs back to their cluster's own controller: native HPAs from the present specs, the central ones end.
+    """Give HPAs back to their cluster's own controller: create native HPAs of the present specs, end the central ones.
 
     An HPA that fleethpa does not scale now (paused, frozen, shadow or off) is left out, since the native controller
-    would scale it at once; --include-held takes it along. No replica is moved by the change itself. A run that was
+    would scale it at once; --include-held releases it, too. The change itself moves no replica. A run that was
     interrupted is continued by the next one. The way back is fleethpa adopt.
     """
     meant = parse_place(place, "release")

@@ -1,8 +1,8 @@
-"""`fleethpa rollout`: a changed spec goes out in waves of clusters, each judged by recorded decisions.
+"""`fleethpa rollout`: a changed spec is applied in waves of clusters, each judged by recorded decisions.
 
-Where it stands is read off the log: every HPA that was changed carries the plan (`fleethpa.cli.common.rollouts`), and a
-wave is judged by the decisions recorded in its time. So a rollout whose command has ended changes nothing any more, and
-anybody can continue it (`resume`) or take it back (`abort`). A wave that fails takes back all waves so far.
+The state of a rollout is in the log: every HPA that was changed carries the plan (`fleethpa.cli.common.rollouts`), and
+a wave is judged by the decisions recorded since it began. When the command ends early, nothing more changes, and
+anybody can continue the rollout (`resume`) or revert it (`abort`). If a wave fails, all waves so far are reverted.
 """
 
 from __future__ import annotations
@@ -133,15 +133,19 @@ def rollout(
     are percentages; scale_events and direction_flips are per HPA. With a sign they are compared with the same HPAs
     before the wave: 'at_max>+20%', 'scale_events>+2'.
 
-    A rollout that is interrupted changes nothing any more: see `rollout status`, `rollout resume`, `rollout abort`.
+    If the command is interrupted, nothing more changes: see `rollout status`, `rollout resume`, `rollout abort`.
     """
     if context.invoked_subcommand is not None:
         return None
     if not filenames:
-        raise usage("roll out what?", cause="Name manifests.", next_step="fleethpa rollout -f hpa.yaml -C 'prod-*'")
+        raise usage(
+            "no manifest is named",
+            cause="A rollout needs the manifests of the changed HPAs.",
+            next_step="fleethpa rollout -f hpa.yaml -C 'prod-*'",
+        )
     globs = cluster_globs(clusters)
     if not globs:
-        raise usage("roll out to which clusters?", cause="The waves are made of them.", next_step="add -C 'prod-*'")
+        raise usage("no cluster is named", cause="The waves consist of clusters.", next_step="add -C 'prod-*'")
     wait_ms = parse_duration_ms(wait, "--wait")
     waves_of(("any",), sizes)  # whether it can be read, before anything else is
     gates = list(conditions or DEFAULT_GATES)
@@ -160,7 +164,7 @@ def rollout(
 @output_option()
 @command_options(reads=True)
 def status(session: Session, /, rollout_id: str | None, no_headers: bool, output: str) -> int:
-    """List rollouts, or show how each wave of one fared."""
+    """List rollouts, or show the waves of one with their results."""
     return session.run(_status(session, rollout_id, no_headers, output))
 
 
@@ -243,7 +247,7 @@ async def _begin(
 def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
     if not plan.unchanged:
         raise not_found(
-            "no central HPA has these names there",
+            "no central HPA with these names exists in these clusters",
             cause="A rollout changes HPAs that live in fleethpa.",
             next_step="fleethpa apply -f …, or fleethpa adopt",
         )
@@ -294,7 +298,7 @@ def rollout_plan(
 
 
 def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
-    """See that no other rollout is at work on these HPAs.
+    """Check that no other rollout is changing these HPAs.
 
     Raises:
         CommandError: one is (exit 1).
@@ -303,7 +307,7 @@ def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
         held = [hpa for hpa in other.running() if hpa in plan.parts]
         if held and other.state(now_ms) in ("watching", "waiting", "reverting"):
             raise CommandError(
-                f"rollout {other.id} by {other.plan.author} is at work on {listed(list(map(str, held)))}",
+                f"rollout {other.id} by {other.plan.author} is changing {listed(list(map(str, held)))}",
                 cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
                 next_step=f"fleethpa rollout status {other.id}   |   fleethpa rollout abort {other.id}",
                 code=ANSWER_IS_NO,
@@ -509,7 +513,7 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
     wave = rollout.wave
     if stopped := _why_stopped(state, rollout.plan, rollout, wave - 1):
         raise CommandError(
-            f"rollout {rollout_id} cannot go on: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
+            f"rollout {rollout_id} cannot continue: {stopped}", next_step=f"fleethpa rollout abort {rollout_id}"
         )
     lacking = [view for view in members(rollout.plan, state, wave) if view.id not in rollout.marks]
     left = [

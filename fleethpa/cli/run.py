@@ -92,7 +92,7 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
     "--incarnation",
     type=click.IntRange(1),
     required=True,
-    help="Which topics are this cluster's; `fleethpa clusters add` gives the number.",
+    help="Number in the names of the cluster's topics, as `fleethpa clusters add` prints it.",
 )
 @click.option("--namespace", "namespaces", multiple=True, help="Watch only this namespace; repeatable.")
 @click.option("--all-pods", is_flag=True, help="Also report the pods of namespaces without HPAs.")
@@ -103,15 +103,21 @@ def run_reconciler(session: Session, /, **options: Any) -> int:
     "--stand-in/--no-stand-in",
     default=True,
     show_default=True,
-    help="Keep native HPAs while the hub is away; needs `fleethpa clusters rbac --stand-in`.",
+    help="Let the cluster's own HPA controller scale while the hub is away; needs `fleethpa clusters rbac --stand-in`.",
 )
-@click.option("--region", default="main", show_default=True, metavar="NAME", help="Of the hub, as the Lease names it.")
+@click.option(
+    "--region",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="The hub's region, as it is written into the Lease.",
+)
 @click.option("--local-clock", is_flag=True, hidden=True, help="The brokers stamp no append time: use this clock.")
 @fixed_options
 @_common
 @command_options()
 def run_agent(session: Session, /, **options: Any) -> int:
-    """Observe and write one cluster from inside it; connects to Kafka only, and nothing connects to it.
+    """Observe and write one cluster from inside it; it connects to Kafka, and nothing connects to it.
 
     Run two replicas: one leads, by a Lease, and the other takes over within 20 s.
     """

@@ -38,7 +38,7 @@ from schemas.kubernetes.jsontypes import Json
 
 @click.group(cls=SuggestingGroup)
 def schedule() -> None:
-    """Settings of central HPAs by the time of the week; `fleethpa run scheduler` applies them when it is time."""
+    """Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes."""
 
 
 @schedule.command()
@@ -50,13 +50,13 @@ def schedule() -> None:
     multiple=True,
     required=True,
     metavar="RULE",
-    help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'; the last one that holds wins.",
+    help="'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'; repeatable, the last one that applies counts.",
 )
 @click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of the times.")
 @write_options
 @command_options()
 def create(session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, **written: Any) -> int:
-    """Give HPAs a schedule, in place of one that they have. What they have now holds when no rule does.
+    """Give HPAs a schedule, replacing an existing one. When no rule applies, they have their present settings.
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """
@@ -79,7 +79,7 @@ def create(session: Session, /, selection: Selection, rules: tuple[str, ...], ti
 @write_options
 @command_options()
 def delete(session: Session, /, selection: Selection, **written: Any) -> int:
-    """Take the schedule from HPAs. They have then what holds when no rule does."""
+    """Remove the schedule of HPAs; they return to the settings that they have when no rule applies."""
 
     def write(view: HpaView) -> PlannedRecord | None:
         try:
@@ -159,7 +159,7 @@ class _Row:
 @output_option()
 @command_options(reads=True)
 def list_schedules(session: Session, /, selection: Selection, output: str) -> None:
-    """List schedules: which rule holds now, and when that changes."""
+    """List schedules: which rule applies now, and when that changes."""
     state = session.run(fleet_now(session))
     views = [view for view in scheduled(state.hpas.values()) if selection.matches(view.id, view.labels)]
     if missing := selection.missing(view.id for view in views):

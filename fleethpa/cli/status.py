@@ -32,7 +32,7 @@ EVERY_S: Final = 1.0
 def status(session: Session, selection: Selection, watch: bool) -> int:
     """Report whether HPAs have what they want: replicas as desired, and nothing that keeps them from being scaled.
 
-    Exit 1 where one has not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
+    Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
     with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.
     """
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     help="What a proposal must keep to: 'target=40..80,minReplicas=2..,maxReplicas=..30,window=60..600'; "
     "also tolerance and scaleUpPercent.",
 )
-@click.option("--resume", metavar="FILE", help="Keep what is found in this file, and go on from what it has.")
+@click.option("--resume", metavar="FILE", help="Save results in this file, and continue from those that it holds.")
 @click.option("--emit-yaml", is_flag=True, help="Print the proposed manifests to stdout, the report to stderr.")
 @click.option("--html", metavar="FILE", help="Write the report as one HTML file.")
 @output_option(formats=("table", "json", "yaml"))
@@ -68,8 +68,8 @@ def tune(
 ) -> int:
     """Propose specs from the recorded past: target, windows, policies, tolerances, minReplicas and maxReplicas.
 
-    They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere, and a
-    proposal that is not better than the deployed spec on both parts is not made. balanced: fewer replica-hours with
+    They are chosen on the first two thirds of the recording and scored on the rest. Nothing is written anywhere. A spec
+    is proposed only if it is better than the deployed one on both parts. balanced: fewer replica-hours with
     no more overload. cost: fewer replica-hours, overload for up to 0.5 % more of the time. safety: less overload with
     no more replica-hours. The same recording gives the same proposal. Several HPAs are tuned on all cores.
     """

@@ -44,8 +44,8 @@ def page(
 ) -> int:
     """Serve a page that shows the fleet, every HPA, every decision and what changed, live or from an archive.
 
-    It reads only. It listens on this machine alone unless --host says otherwise; then it demands a token, or an
-    authenticating proxy that --behind-proxy names. Ctrl-C ends it.
+    It only reads. It listens on 127.0.0.1; another --host requires a token (--token-file) or an authenticating proxy
+    (--behind-proxy). Ctrl-C ends it.
     """
     guard = _guard(host, token_file, behind_proxy, allowed_hosts)
     if session.source == "kafka":

@@ -1,9 +1,8 @@
-"""The agent of one cluster: of its replicas the one that leads observes the cluster and carries out what is decided.
+"""The agent of one cluster: the leading one of its replicas observes the cluster and carries out decisions.
 
-Connections go out only: to Kafka and to the cluster's own API server. Where Kafka is away the agent stays, and reports
-later what it saw. A term begins when this replica gets the Lease
-and ends when it can no longer renew it; each term has a session of its own that carries the term's generation, so that
-the fold turns to it at once.
+It opens all connections itself: to Kafka and to the cluster's own API server. If Kafka cannot be reached, the agent
+keeps running and reports later what it saw. A term begins when this replica gets the Lease and ends when it can no
+longer renew it. Each term is a separate observer session with the term's generation, so that the fold follows it.
 """
 
 import asyncio
@@ -39,14 +38,12 @@ log = logging.getLogger(__name__)
 
 FAREWELL_S = 5.0
 _NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
-_NOTHING_LEARNT = "the settings of this cluster have not come yet: does a router run?"
-_NOT_LEADING = "this replica of the agent leads no longer"
+_NOTHING_LEARNT = "the settings of this cluster have not arrived yet: is a router running?"
+_NOT_LEADING = "this replica of the agent is no longer the leader"
 
 
 class Companion(Protocol):
-    """Something else that the leader does for its whole term, and that may keep the hub's decisions from being carried
-    out.
-    """
+    """Another task of the leader, for its whole term; it may block the carrying out of decisions."""
 
     async def run(self) -> None:
         """Work until cancelled, which happens when the term ends. An error ends the process."""

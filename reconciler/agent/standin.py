@@ -1,7 +1,7 @@
-"""The stand-in of one cluster: watches for signs of life of the hub, and keeps native HPAs while there are none.
+"""The stand-in of one cluster: watches whether the hub works, and keeps native HPAs while it does not.
 
-It runs in the agent that leads and looks at the cluster every second. What to do is decided by `reconciler.standin`;
-here it is carried out. An error of a request is noted, and the next look begins anew.
+It runs in the leading agent and looks at the cluster every second. `reconciler.standin` decides what to do; this module
+does it. The error of a request is noted, and the next look starts from the state that it then finds.
 """
 
 import asyncio

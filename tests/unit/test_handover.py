@@ -294,7 +294,7 @@ def test_release_asks(cluster: Cluster) -> None:
     cluster.fleet.checkpoint()
     result = cluster.cli("release", "east")
     assert (result.exit_code, cluster.effects) == (2, 0)
-    assert "release hands 2 HPAs of east to the native controller of east, for good" in result.stderr
+    assert "release gives 2 HPAs of east back to the native controller of east" in result.stderr
 
 
 def _shadow(cluster: Cluster) -> None:

@@ -306,7 +306,7 @@ def test_two_rollouts_do_not_work_on_one_hpa(waves: Waves) -> None:
         waves.begin()
     other = waves.begin(target=55)
     assert other.exit_code == 1
-    assert "by anna is at work on c00/shop/checkout" in other.stderr
+    assert "by anna is changing c00/shop/checkout" in other.stderr
 
 
 def test_a_complete_rollout_can_still_be_taken_back(waves: Waves) -> None:

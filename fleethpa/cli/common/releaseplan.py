@@ -95,7 +95,7 @@ def _conflict(
     if native is not None and STAND_IN_LABEL in (native["metadata"].get("labels") or {}):
         return CommandError(
             f"{view.id}: the stand-in of cluster {view.id.cluster} scales it now",
-            cause="The agent deletes its own native HPA as soon as it hears of fleethpa again.",
+            cause="The agent deletes its native HPAs once the hub works again.",
             next_step=f"fleethpa get clusters {view.id.cluster}, and release when fleethpa is in charge again",
         )
     others = [hpa for hpa in drivers.get(_target(view.id.namespace, view.spec), []) if hpa != view.id]
@@ -182,7 +182,7 @@ def carried_status(view: HpaView) -> Json:
 def concerns(plan: ReleasePlan, place: Place) -> list[Concern]:
     count = counted(len(plan.released), "HPA")
     found = [
-        Concern(f"release hands {count} of {place} to the native controller of {place.cluster}, for good"),
+        Concern(f"release gives {count} of {place} back to the native controller of {place.cluster}"),
         Concern("each of them is scaled by nobody for some seconds and one sync period of the native controller"),
     ]
     if plan.held:
