@@ -81,7 +81,7 @@ def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
             by = f" by {other.author}" if other.author else ""
             found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
         if bool(one.paused) != bool(other.paused):
-            text = f"paused {other.paused}" if other.paused else "resumed"
+            text = other.paused or "resumed"
             found.append(Mark(time=after.time_ms / 1000, kind="command", text=text))
     return found
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from schemas.codec import encode
 from streams.archive.durable import read_small, sha256_hex, struct_in
 from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Head, SegmentManifest, Tally, head_of
-from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, read_frames
+from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, link, read_frames, record_digest
 
 
 class _Numbered(Struct):
@@ -197,11 +197,11 @@ class PartitionReader:
 
 
 def _as_named(records: Iterable[ArchivedRecord], manifest: SegmentManifest, path: Path) -> Iterator[ArchivedRecord]:
-    tally = Tally(GENESIS)
+    content = GENESIS
     for record in records:
-        tally.add((record,))
+        content = link(content, record_digest(record))
         yield record
-    if tally.content.hex() != manifest.content:
+    if content.hex() != manifest.content:
         raise ArchiveError(f"{path}: the records are not those that its manifest names")
 
 

@@ -5,10 +5,11 @@ and a torn end be cut off, at a frame border. Hashes are over the uncompressed r
 nothing that is checked.
 """
 
-import hashlib
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import sha256 as _sha256
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -76,6 +77,8 @@ _RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]
 _decode = msgspec.msgpack.Decoder(list[_RecordTuple]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
+_NO_HEADERS = _sha256(_encode(())).digest()
+
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding bytes that were tampered with raises."""
 
@@ -85,16 +88,21 @@ GENESIS = bytes(32)
 
 def record_digest(record: ArchivedRecord) -> bytes:
     """SHA-256 over offset, timestamp and the hashes of key, headers and value."""
-    digest = hashlib.sha256(_PLACE.pack(record.offset, record.timestamp_ms))
-    digest.update(hashlib.sha256(record.key).digest())
-    digest.update(hashlib.sha256(_encode(record.headers)).digest())
-    digest.update(hashlib.sha256(record.value).digest())
-    return digest.digest()
+    offset, timestamp_ms, key, headers, value = record
+    named = _sha256(_encode(headers)).digest() if headers else _NO_HEADERS
+    parts = (_PLACE.pack(offset, timestamp_ms), _key_digest(key), named, _sha256(value).digest())
+    return _sha256(b"".join(parts)).digest()
+
+
+@lru_cache(4096)
+def _key_digest(key: bytes) -> bytes:
+    """Of few keys: each names a namespace."""
+    return _sha256(key).digest()
 
 
 def link(head: bytes, digest: bytes) -> bytes:
     """The chain head after a record: SHA-256 over the head before it and the record's digest."""
-    return hashlib.sha256(head + digest).digest()
+    return _sha256(head + digest).digest()
 
 
 def frame(records: Iterable[ArchivedRecord]) -> bytes:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from schemas.guardrailpauses import BreakerCommand
 from schemas.guardrails import Guardrail
 from schemas.samples import Answers
-from streams.analysis.guardrailruns import EventReader, GuardedEvent, run_guardrails
+from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, run_guardrails
 from tests.brakes_kit import MINUTE, SECOND, World
 from tests.partition_kit import START_MS, cpu_answer
 
@@ -57,3 +58,44 @@ def test_half_the_pods_and_then_zeros(capsys: pytest.CaptureFixture[str]) -> Non
     first_zeros_ms = START_MS + 30 * SECOND
     assert {trip.cluster for trip in trips} == set(CLUSTERS)
     assert all(0 <= trip.time - first_zeros_ms <= MINUTE for trip in trips)
+
+
+PAUSE_AFTER_MS = 5 * SECOND
+"""From a trip to its pause in the log; tests/pipeline/test_breaker.py measures what it takes."""
+
+
+def an_hour(world: World, *, guarded: bool) -> tuple[list[int], list[int | None]]:
+    """Zeros for an hour, looked at once a minute, and (`guarded`) a breaker: replicas after each quarter, and trips."""
+    rule = Guardrail(name="wave", removed_percent=25, act=True)
+    run, reader, seen = GuardrailRun([rule], Guardrail.acts_at), EventReader(), 0
+    left: list[int] = []
+    until: list[int | None] = []
+    for minute in range(60):
+        world.period(0)
+        new, seen = world.log.decisions[seen:], len(world.log.decisions)
+        trips = [trip for made in new if (event := reader.take(made.value)) is not None for trip in run.take(event)]
+        world.log.now_ms += PAUSE_AFTER_MS
+        for trip in trips if guarded else []:
+            pause = BreakerCommand(command="pause", cluster="eu", guardrail="wave", until=trip.until or 0)
+            world.log.add(pause)
+            until.append(trip.until)
+        world.log.now_ms += MINUTE - 15 * SECOND - PAUSE_AFTER_MS
+        left += [sum(world.replicas.values())] if minute % 15 == 14 else []
+    return left, until
+
+
+@pytest.mark.slow
+def test_an_hour_of_zeros_with_a_breaker(capsys: pytest.CaptureFixture[str]) -> None:
+    budget = {"removal_budget": "30%/10m"}
+    alone, _ = an_hour(World(*HPAS, replicas=REPLICAS, **budget), guarded=False)
+    braked, until = an_hour(World(*HPAS, replicas=REPLICAS, **budget), guarded=True)
+    whole = len(HPAS) * REPLICAS
+    with capsys.disabled():
+        print(
+            f"\nreplicas of {whole} left after each quarter of an hour: with the budget {alone}, and a breaker {braked}"
+        )
+    assert [each is None for each in until] == [False, False, True], "the third trip waits for a person"
+    assert alone[-1] == len(HPAS)
+    for quarter, left in enumerate(braked, start=1):
+        assert left >= whole * 0.7 ** min(quarter, 3) - 1, "one budget for each pause that ended"
+    assert braked[-1] == braked[-2]

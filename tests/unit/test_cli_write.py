@@ -408,6 +408,16 @@ def test_what_a_guardrail_pauses_is_shown(run: Cli, guarded: Fleet, arguments: l
     assert WAVE in run(*arguments).stdout
 
 
+def test_a_decision_that_a_guardrail_holds_says_so(run: Cli, guarded: Fleet) -> None:
+    for _ in range(26):  # beyond the stabilization window
+        guarded.append(after_ms=15_000)
+        guarded.observe(3, 20)
+    guarded.checkpoint()
+    for arguments in (["explain", "east/shop/checkout"], ["decisions", "east/shop/checkout", "--limited-by", "Paused"]):
+        shown = " ".join(run(*arguments).stdout.split())
+        assert "scale-downs paused by guardrail wave until 2026-11-21T14:14:00Z" in shown, arguments
+
+
 def test_history_shows_guardrails_and_who_ended_their_pauses(run: Cli, guarded: Fleet) -> None:
     guarded.append(GuardrailResume(cluster="*", author="ada", reason="INC-7"), key=WHOLE_PARTITION_KEY)
     shown = run("history", "east/shop/checkout").stdout
