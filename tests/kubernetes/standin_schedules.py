@@ -2,7 +2,8 @@
 
 Each seed gives a schedule of two to four troubles that may overlap, on a real control plane: parts of the hub, the
 agents and the API server are killed or stand still, Kafka or the way between hub and cluster is cut. Before it ends,
-everything runs again. The next schedule begins in whatever state that left, so that hand-backs are disturbed, too.
+everything runs again. The next schedule begins in whatever state that left, so that hand-backs are disturbed, too; with
+`--from-hub` it waits until the hub is in charge.
 
 Looked at: by the API server's audit log, that no two hands ever wrote at the same time; by its objects, that there is
 no native HPA while the hub holds the Lease; that somebody is in charge soon after each schedule; that the hub is in
@@ -158,12 +159,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.standin_schedules", description=__doc__)
     parser.add_argument("--schedules", type=int, default=50, help="how many (default 50)")
     parser.add_argument("--seed", type=int, default=1, help="of the first; the next have the next numbers (default 1)")
+    parser.add_argument("--from-hub", action="store_true", help="begin each when the hub is in charge")
     parser.add_argument("--folder", help="keep what the processes write in this folder")
     arguments = parser.parse_args()
     failed: list[int] = []
     with folder_of(arguments.folder) as folder, standin_rig(Path(folder), built()) as rig:
         generation, played = rig.generation(), 0
         for seed in range(arguments.seed, arguments.seed + arguments.schedules):
+            if arguments.from_hub:
+                rig.until(lambda: rig.holder().startswith("hub/") and not rig.natives(), "the hub is in charge", 600)
             schedule, known = schedule_of(seed), len(rig.conflicts())
             begun = time.monotonic()
             rig.as_if_steady()
