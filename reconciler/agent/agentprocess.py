@@ -118,6 +118,7 @@ class AgentTerm:
             metrics,
             session=self.session,
             sync_period_ms=lambda: self.settings.sync_period_ms(self.client.name, config.sync_period_ms),
+            pushed=lambda: self.settings.pushed(self.client.name),
             note=self.health.note,
             native_news=self._native_news,
             started_ms=self.now_ms(),

@@ -3,7 +3,7 @@
 Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.go; paths as in recorded requests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,17 +24,18 @@ _DEFAULT_WINDOW_MS = 60_000
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def queries(hpas: Iterable[JsonView], selectors: Mapping[Target, str]) -> list[Query]:
+def queries(hpas: Iterable[JsonView], selectors: Mapping[Target, str], pushed: Collection[str] = ()) -> list[Query]:
     """The questions of these HPAs, each once, in the order in which they first occur.
 
     `selectors`: status.selector of the targets whose scale is known. A question that needs an unknown or empty selector
-    is not asked, as upstream does not get that far; nor is one whose own selector cannot be read.
+    is not asked, as upstream does not get that far; nor is one whose own selector cannot be read. `pushed`: metric
+    types of which samples are pushed; nothing is asked about them.
     """
     found: dict[Any, Query] = {}
     for hpa in hpas:
         selector = selectors.get(target_of(hpa), "")
         for metric in hpa["spec"].get("metrics") or ():
-            query = _query(metric, selector)
+            query = None if metric.get("type") in pushed else _query(metric, selector)
             if query is not None:
                 found.setdefault(query_of(query), query)
     return list(found.values())

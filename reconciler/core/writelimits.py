@@ -21,12 +21,14 @@ class GuardSettings:
         self._max_step: dict[str, int] = {}
         self._sync_period_ms: dict[str, int] = {}
         self._status_every_ms: dict[str, int] = {}
+        self._sources: dict[str, dict[str, str]] = {}
         self._native: dict[str, str] = {}
         self._by_name: dict[str, dict[str, Any]] = {
             "frozen": self._frozen,
             "maxStep": self._max_step,
             "syncPeriodMs": self._sync_period_ms,
             "statusEveryMs": self._status_every_ms,
+            "sources": self._sources,
         }
 
     def replace(self, entries: Iterable[SettingsSet]) -> None:
@@ -53,6 +55,8 @@ class GuardSettings:
             self._sync_period_ms[entry.cluster] = entry.settings.sync_period_ms
         if entry.settings.status_every_ms is not None and entry.settings.status_every_ms >= 0:
             self._status_every_ms[entry.cluster] = entry.settings.status_every_ms
+        if entry.settings.sources is not None:
+            self._sources[entry.cluster] = {str(kind): source for kind, source in entry.settings.sources.items()}
 
     def note_native(self, cluster: str, evidence: str) -> None:
         """A native controller runs in a cluster, whatever the settings say: HPAs of origin cluster are its own."""
@@ -68,6 +72,11 @@ class GuardSettings:
         frozen = self._frozen.get(EVERY_CLUSTER, False) or self._frozen.get(cluster, False)
         native = self._native.get(cluster, "")
         return WriteGuards(frozen=frozen, max_step=step if step > 0 else None, native=native)
+
+    def pushed(self, cluster: str) -> frozenset[str]:
+        """The metric types that are pushed there: no decision uses what a metrics API answers about them."""
+        known = {**self._sources.get(EVERY_CLUSTER, {}), **self._sources.get(cluster, {})}
+        return frozenset(kind for kind, source in known.items() if source == "samples")
 
     def sync_period_ms(self, cluster: str, default: int) -> int:
         """How often a cluster's metrics are asked for."""

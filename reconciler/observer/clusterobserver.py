@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -59,17 +59,20 @@ class ClusterObserver:
         *,
         session: SessionName,
         sync_period_ms: Callable[[], int],
+        pushed: Callable[[], Collection[str]] = tuple,
         note: Callable[[str, str | None], None],
         native_news: Callable[[], None],
         started_ms: int | None = None,
     ) -> None:
-        """`started_ms`: when the session began; None: its epoch says so."""
+        """`pushed`: metric types that need not be asked for. `started_ms`: when the session began; None: its epoch says
+        so.
+        """
         self.name = client.name
         self.session = str(session)
         self.evidence: Evidence | None = None
         """The newest write of a native controller that this cluster shows."""
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
-        self._native_news = native_news
+        self._native_news, self._pushed = native_news, pushed
         self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
@@ -282,6 +285,11 @@ class ClusterObserver:
             self._soon.add(namespace)
             self._group.create_task(self._poll_soon(namespace))
 
+    def ask_all_soon(self) -> None:
+        """Ask for the metrics of all namespaces: some that were pushed are no longer."""
+        for namespace in self._state.active():
+            self._ask_soon(namespace)
+
     async def _poll_soon(self, namespace: str) -> None:
         await asyncio.sleep(SOON_S)  # the targets of a namespace become known together: one poll for all of them
         self._soon.discard(namespace)
@@ -330,7 +338,7 @@ class ClusterObserver:
 
     async def _poll(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
-        asked = metricanswers.queries(state.all_hpas(), state.selectors())
+        asked = metricanswers.queries(state.all_hpas(), state.selectors(), self._pushed())
         if not asked:
             return
         found = await self._poller.ask(namespace, asked)

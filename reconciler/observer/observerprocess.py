@@ -145,6 +145,7 @@ class Observer:
             self._metrics,
             session=self._session,
             sync_period_ms=sync_period_ms,
+            pushed=lambda: self._settings.pushed(client.name),
             note=self.health.note,
             native_news=self._native_news.set,
         )
@@ -153,7 +154,11 @@ class Observer:
 
     async def _follow_settings(self) -> None:
         def apply(entry: SettingsSet, time_ms: int) -> None:
+            pushed = {name: self._settings.pushed(name) for name in self._clusters}
             self._settings.apply(entry)
+            for name, observer in self._clusters.items():
+                if pushed[name] - self._settings.pushed(name):
+                    observer.ask_all_soon()
             self._proofs.apply(entry, time_ms)
             self._native_news.set()
 

@@ -13,11 +13,12 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.apply.reconcilerconfig import ObserverConfig
+from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.observer import centralhpas
 from reconciler.observer.observerprocess import Observer
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
+from runtime.publicrecords import Publisher
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord
@@ -308,6 +309,27 @@ async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values
             sim.apply(hpa("web", high=12))
             await topics.until(lambda: topics.of(AutoscalerSet)[-1:] and told()[-1] == (3, 44), "the changed spec")
         assert told() == [(2, 40), (3, 43), (3, 44)]
+
+
+async def test_what_is_pushed_is_not_asked_for_until_it_no_longer_is(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2, simulation="load: 100\nmetrics:\n  - {type: External, name: queue}"))
+        sim.apply(hpa("web", metrics=[*hpa("web")["spec"]["metrics"], EXTERNAL]))
+
+        def asked() -> list[set[str]]:
+            return [{item.api for item in body.items} for body in topics.of(Answers)]
+
+        async def say(entry: SettingsSet) -> None:
+            async with kafkaclients.running_producer(made.kafka) as pen:
+                await Publisher(pen).send(SETTINGS, "", "", [entry], wall_clock_ms())
+
+        async with observed(made):
+            await topics.until(lambda: asked()[-1:] == [{"resource", "external"}], "an answer to both")
+            await say(SettingsSet(cluster="east", settings=ClusterSettings(sources={"Resource": "samples"})))
+            await topics.until(lambda: asked()[-2:] == [{"external"}] * 2, "answers to one only")
+            await say(SettingsSet(cluster="east", settings=ClusterSettings(), unset=["sources"]))
+            await topics.until(lambda: asked()[-1:] == [{"resource", "external"}], "an answer to both again")
 
 
 async def test_two_targets_of_a_namespace_share_one_list_of_usages(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ def described(kind: str, name: str, api_version: str = "") -> dict[str, Any]:
     return {"type": "Object", "object": {"metric": {"name": "m"}, "describedObject": about}}
 
 
+def test_nothing_is_asked_about_metrics_that_are_pushed() -> None:
+    hpas, selectors = [hpa(CPU, external("q"))], {TARGET: "app=web"}
+    assert metricanswers.queries(hpas, selectors, {"Resource"}) == [MetricAnswer(api="external", metric="q")]
+    assert metricanswers.queries(hpas, selectors, {"Resource", "External"}) == []
+
+
 def test_a_question_that_several_metrics_share_is_asked_once() -> None:
     memory = {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "c"}}
     asked = metricanswers.queries([hpa(CPU, memory, external("q")), hpa(external("q"))], {TARGET: "app=web"})

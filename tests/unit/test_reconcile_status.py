@@ -214,6 +214,18 @@ def test_with_namespaces_there_is_a_role_and_a_binding_in_each() -> None:
     assert documents[1]["subjects"][0]["namespace"] == "fleethpa-system"
 
 
+def test_which_metrics_are_pushed_is_set_per_type_for_a_cluster_or_for_the_fleet() -> None:
+    settings = GuardSettings()
+    assert settings.pushed("east") == frozenset()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(sources={"Pods": "samples"})))
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"External": "samples"})))
+    assert (settings.pushed("east"), settings.pushed("west")) == ({"Pods", "External"}, {"Pods"})
+    settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"Pods": "api"})))
+    assert settings.pushed("east") == frozenset()
+    settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(), unset=["sources"]))
+    assert settings.pushed("west") == frozenset()
+
+
 def test_how_often_values_are_shown_is_set_per_cluster_or_for_the_fleet() -> None:
     settings = GuardSettings()
     assert settings.status_every_ms("east") == 0
