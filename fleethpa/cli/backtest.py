@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,21 @@ from fleethpa.cli.common.htmlfiles import check_folder, write
 from fleethpa.cli.common.manifestfiles import FieldValidation, Input, read_input, validate_option, warn_about_fields
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session, command_options, output_option
-from fleethpa.cli.common.timedrules import TimedPolicy, parse_rule, parse_zone
+from fleethpa.cli.common.timedrules import SEASONS, TimedPolicy, parse_rule, parse_zone
 from fleethpa.cli.output import backtestpage as pages
 from fleethpa.cli.output.backtesthtml import report
 from fleethpa.cli.output.backtestpage import Reported
 from fleethpa.cli.output.formats import API_VERSION, machine, to_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from zoneinfo import ZoneInfo
+
     from fleethpa.cli.common.backtesting import Wish
     from fleethpa.cli.common.failif import FailIf
+    from schemas.keys import HpaId
     from streams.analysis.hpabacktest import Backtest
+    from streams.history.evaluationinputs import HpaEvent
 
 _WIDEST = 120
 
@@ -48,9 +54,20 @@ _WIDEST = 120
     metavar="RULE",
     help="Other settings at times of the week: 'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'.",
 )
-@click.option("--time-zone", default="UTC", show_default=True, metavar="ZONE", help="The zone of --schedule.")
+@click.option(
+    "--time-zone",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="The zone of --schedule and --emit-schedule.",
+)
 @click.option(
     "--forecast", metavar="1d|7d", help="minReplicas from the load that was recorded this long before each moment."
+)
+@click.option(
+    "--emit-schedule",
+    is_flag=True,
+    help="Print the forecast for the coming season to stdout, as commands that create schedules; the report to stderr.",
 )
 @click.option("--since", default="1d", show_default=True, metavar="7d|TIME", help="Start at this time.")
 @click.option("--until", metavar="1h|TIME", help="End at this time [default: now].")
@@ -78,6 +95,7 @@ def backtest(
     rules: tuple[str, ...],
     time_zone: str,
     forecast: str | None,
+    emit_schedule: bool,
     since: str,
     until: str | None,
     model: Any,
@@ -95,6 +113,7 @@ def backtest(
     met, for use in CI.
     """
     policy = _policy(rules, time_zone, forecast, model)
+    zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None
     if not (files or settings or policy.changes):
         raise usage("backtest what?", cause="Name a candidate.", next_step="-f hpa.yaml, or --set maxReplicas=16 NAME")
     if html:
@@ -102,10 +121,17 @@ def backtest(
     gates = [parse_fail_if(text) for text in conditions]
     window = _window(session, since, until)
     read = _manifests(session, files, validate)
-    found, results = session.run(_results(session, selection, read, settings, policy, window, model))
+    coming: dict[HpaId, list[str]] = {}
+
+    def keep(wish: Wish, events: Sequence[HpaEvent]) -> None:
+        if zone is not None:
+            coming[wish.hpa] = wish.coming_rules(events, zone)
+
+    found, results = session.run(_results(session, selection, read, settings, policy, window, model, keep))
     failed = [text for result in results for text in _failed(result, gates)]
     reports = _reports(found, results)
-    _show(session, reports, failed, plot=plot, output=output, emit=found if emit_yaml else None)
+    emit = _manifests_of(found) if emit_yaml else _schedules(coming, zone) if zone is not None else None
+    _show(session, reports, failed, plot=plot, output=output, emit=emit)
     if html:
         _write_html(session, html, reports, failed)
     return ANSWER_IS_NO if failed else OK
@@ -155,13 +181,14 @@ async def _results(
     policy: TimedPolicy,
     window: Window,
     model: Any,
+    also: Callable[[Wish, Sequence[HpaEvent]], None],
 ) -> tuple[list[Wish], list[Backtest]]:
     async with session.past() as past:
         state = await read_state(past)
         plain = wishes(read, settings, selection, state.hpas.values())
         found = [replace(wish, policy=policy) for wish in plain]
         count = await past.partitions()
-        return found, await run_all(past, found, count, window, model)
+        return found, await run_all(past, found, count, window, model, also)
 
 
 def _failed(result: Backtest, gates: list[FailIf]) -> list[str]:
@@ -180,7 +207,7 @@ def _show(
     *,
     plot: bool,
     output: str,
-    emit: list[Wish] | None,
+    emit: str | None,
 ) -> None:
     if output != "table":
         whole = {
@@ -201,7 +228,35 @@ def _show(
         session.out("\n".join(lines))
         return
     click.echo("\n".join(lines), err=True)
-    session.out("---\n".join(to_yaml(_manifest(wish)) + "\n" for wish in emit).rstrip("\n"))
+    session.out(emit)
+
+
+def _manifests_of(found: list[Wish]) -> str:
+    return "---\n".join(to_yaml(_manifest(wish)) + "\n" for wish in found).rstrip("\n")
+
+
+def _emission(policy: TimedPolicy, time_zone: str, output: str, *, also: bool) -> ZoneInfo:
+    """The zone of the schedules that are printed.
+
+    Raises:
+        CommandError: there is no forecast that a schedule can repeat, or stdout has something else (exit 2).
+    """
+    if policy.season_ms not in SEASONS:
+        cause = "A schedule repeats itself every day or every week."
+        raise usage("--emit-schedule needs --forecast 1d or 7d", cause=cause)
+    if also or output != "table":
+        raise usage("--emit-schedule excludes --emit-yaml and -o", cause="Each of them is what stdout has.")
+    return parse_zone(time_zone)
+
+
+def _schedules(coming: dict[HpaId, list[str]], zone: ZoneInfo) -> str:
+    """A command for each HPA; a comment where the forecast never asks for more than minReplicas."""
+    lines = []
+    for hpa, rules in coming.items():
+        given = " ".join(f"--rule {shlex.quote(rule)}" for rule in rules)
+        told = f"fleethpa schedule create {hpa} --time-zone {zone.key} {given}"
+        lines.append(told if rules else f"# {hpa}: the forecast never asks for more than minReplicas")
+    return "\n".join(lines)
 
 
 def _manifest(wish: Wish) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.finding import no_such_hpa
 from fleethpa.cli.common.manifestfiles import Input, check_hpa
-from fleethpa.cli.common.timedrules import TimedPolicy, spec_under
+from fleethpa.cli.common.timedrules import TimedPolicy, forecast_rules, spec_under
 from fleethpa.cli.output.backtestpage import minutes
 from schemas.keys import HpaId, partition_for
 from streams.analysis.candidate import CandidateError, candidate
@@ -23,9 +23,11 @@ from streams.archive.layout import LOG
 from streams.history.evaluationinputs import Evaluated, events_between, hpa_of
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from fleethpa.cli.common.selection import Selection
     from fleethpa.cli.common.views import HpaView
-    from streams.analysis.candidate import Tried
+    from streams.analysis.candidate import Candidate, Tried
     from streams.analysis.hpabacktest import Backtest, Model
     from streams.history.evaluationinputs import HpaEvent
     from streams.history.past import Past
@@ -39,6 +41,9 @@ MOST_REDUCED: Final = 1_000_000
 
 
 NO_POLICY: Final = TimedPolicy()
+_MINUTE_MS: Final = 60_000
+_WHOLE: Final = 0.99
+"""Share of a season from which it counts as recorded: a window of 7d ends where its last evaluation was."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,7 @@ class Wish:
         """
         base = candidate(self.hpa, self.body["spec"])
         if self.policy.season_ms is not None:
-            inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
-            lead_ms = start_up(inputs).ms + (inputs[-1].period_ms if inputs else 0)
-            return Forecast(base, inputs, self.policy.season_ms, lead_ms)
+            return self._forecast(base, events, self.policy.season_ms)
         if self.policy.zone is None:
             return base
         rules = [
@@ -74,6 +77,33 @@ class Wish:
             for rule in self.policy.rules
         ]
         return Scheduled(base, rules, self.policy.zone)
+
+    def _forecast(
+        self, base: Candidate, events: Sequence[HpaEvent], season_ms: int, least_lead_ms: int = 0
+    ) -> Forecast:
+        inputs = [event.inputs for event in events if isinstance(event, Evaluated)]
+        lead_ms = start_up(inputs).ms + (inputs[-1].period_ms if inputs else 0)
+        return Forecast(base, inputs, season_ms, max(lead_ms, least_lead_ms))
+
+    def coming_rules(self, events: Sequence[HpaEvent], zone: ZoneInfo) -> list[str]:
+        """What the forecast says for the season after the recording, as rules of a schedule.
+
+        Raises:
+            CandidateError: a quantity in the candidate cannot be read.
+            CommandError: less than a season was recorded (exit 2).
+        """
+        season_ms = self.policy.season_ms
+        assert season_ms is not None
+        times = [event.inputs.now_ms for event in events if isinstance(event, Evaluated)]
+        if times[-1] - times[0] < season_ms * _WHOLE:
+            raise usage(
+                f"{self.hpa}: less than one season was recorded",
+                cause=f"It has {(times[-1] - times[0]) / 3_600_000:.1f} h, the season {season_ms / 3_600_000:g} h.",
+                next_step="a longer --since, or --forecast 1d",
+            )
+        # Rules are made from one moment a minute: each has to see all that comes until the next.
+        forecast = self._forecast(candidate(self.hpa, self.body["spec"]), events, season_ms, _MINUTE_MS)
+        return forecast_rules(forecast, times[-1], season_ms, zone)
 
 
 @dataclass(frozen=True)
@@ -233,8 +263,15 @@ def _by_partition(wanted: set[HpaId], count: int) -> dict[int, list[HpaId]]:
     return found
 
 
-async def run_all(past: Past, found: list[Wish], count: int, window: Window, model: Model) -> list[Backtest]:
-    """Try every candidate, some HPAs at a time.
+async def run_all(
+    past: Past,
+    found: list[Wish],
+    count: int,
+    window: Window,
+    model: Model,
+    also: Callable[[Wish, Sequence[HpaEvent]], None] = lambda wish, events: None,
+) -> list[Backtest]:
+    """Try every candidate, some HPAs at a time. `also`: is called with the events of each, while they are held.
 
     Raises:
         CommandError: as `events_by_hpa` and `run`.
@@ -245,6 +282,8 @@ async def run_all(past: Past, found: list[Wish], count: int, window: Window, mod
     async with aclosing(events_by_hpa(past, set(by_hpa), count, window)) as parts:
         async for events in parts:
             made |= {result.hpa: result for result in run([by_hpa[hpa] for hpa in events], events, model)}
+            for hpa in events:
+                also(by_hpa[hpa], events[hpa])
     return [made[wish.hpa] for wish in found]
 
 

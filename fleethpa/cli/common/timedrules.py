@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fleethpa.cli.common.changes import changed_spec, checked
 from fleethpa.cli.common.failures import usage
 from schemas.weekly import Weekly, parse_weekly
+from streams.analysis.seasonrules import season_rules
+
+if TYPE_CHECKING:
+    from streams.analysis.timedspecs import Forecast
 
 _EXAMPLE: Final = "'Mon-Fri 07:00-20:00 minReplicas=8,cpu=70%'"
 
@@ -62,6 +66,17 @@ def spec_under(hpa: dict[str, Any], rule: WeeklyRule, option: str) -> dict[str, 
 def _named(hpa: dict[str, Any]) -> str:
     metadata = hpa["metadata"]
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+SEASONS: Final[dict[int, Literal[1, 7]]] = {86_400_000: 1, 7 * 86_400_000: 7}
+"""Days of the seasons, by their milliseconds, that rules can repeat."""
+
+
+def forecast_rules(forecast: Forecast, begin_ms: int, season_ms: int, zone: ZoneInfo) -> list[str]:
+    """The rules of a schedule that has what a forecast says for the coming season. `season_ms`: one of `SEASONS`."""
+    least = forecast.autoscaler.min_replicas
+    rules = season_rules(forecast.floor, least, begin_ms, SEASONS[season_ms], zone)
+    return [f"{times.text} minReplicas={floor}" for times, floor in rules]
 
 
 class TimedPolicy(NamedTuple):
