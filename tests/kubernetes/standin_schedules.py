@@ -1,6 +1,6 @@
 """`python -m tests.kubernetes.standin_schedules --schedules 50 --seed 1`: random troubles around a stand-in.
 
-Each seed gives a schedule of two to four troubles that may overlap, on a real control plane: parts of the hub, the
+Each seed gives a schedule of up to four troubles that may overlap, on a real control plane: parts of the hub, the
 agents and the API server are killed or stand still, Kafka or the way between hub and cluster is cut. Before it ends,
 everything runs again. The next schedule begins in whatever state that left, so that hand-backs are disturbed, too; with
 `--from-hub` it waits until the hub is in charge.
