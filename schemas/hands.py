@@ -1,4 +1,4 @@
-"""Entries that say in whose hands a cluster is: the hub's, or its own controller's while the hub is away."""
+"""Entries that say who is in charge of a cluster: the hub, or the cluster's own controller while the hub is away."""
 
 from typing import Final
 

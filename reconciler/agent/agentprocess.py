@@ -156,7 +156,7 @@ class AgentTerm:
     # --- the term -----------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, companions: "Sequence[CompanionOf]" = ()) -> None:
-        """Work until `stop` is set, then say farewell; or until the Lease is lost."""
+        """Work until `stop` is set, then report the end of the session; or until the Lease is lost."""
         self._companions = [make(self) for make in companions]
         reader = OrderReader(
             self.topics.orders,

@@ -24,7 +24,7 @@ LOOK_BACK_MS = 660_000
 more often.
 """
 LOOK_BACK_RECORDS = 2_000
-"""So many records are read back where the broker cannot find a time, as the embedded one cannot."""
+"""Records that are read back where the broker cannot look up a time, as the embedded one cannot."""
 RECONNECT_S = 2.0
 OLD_MS = 60_000
 """Decisions older than this at the start of a term are only remembered: nobody waits for their outcome any more."""

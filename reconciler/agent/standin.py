@@ -56,14 +56,14 @@ SAVE_EVERY_S = 5.0
 KEEP_EVERY_S = 5.0
 """How often it is worked out what is to be kept: in a large cluster that takes a while."""
 UNHEARD_S = 10.0
-"""A term that has read nothing from Kafka for so long takes it that there is nothing to be heard."""
+"""How long a term reads nothing from Kafka before it assumes that there is nothing to read."""
 LOOK_COUNTS_S = 10.0
-"""The hub's decisions are written only so long after the Lease was read."""
+"""How long after a read of the Lease the hub's decisions may be written."""
 AT_ONCE = 16
 PER_LOOK = 100
 """Requests about native HPAs between two looks at the Lease."""
 FAILING = 3
-"""Writes of so many HPAs must fail, and none succeed, before it counts that the hub cannot write."""
+"""HPAs whose writes must fail, with none that succeeds, before the hub counts as unable to write."""
 
 
 class Surroundings(NamedTuple):

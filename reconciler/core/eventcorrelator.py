@@ -14,7 +14,7 @@ from reconciler.core.statusplan import EventBudget, EventWrite, event_name
 CACHE_ENTRIES = 4096
 """`maxLruCacheEntries`."""
 SIMILAR_EVENTS = 10
-"""`defaultAggregateMaxEvents`: from so many different messages of one kind on they are combined."""
+"""`defaultAggregateMaxEvents`: the number of different messages of one kind from which on they are combined."""
 SIMILAR_WITHIN_MS = 600_000
 """`defaultAggregateIntervalInSeconds`."""
 COMBINED = "(combined from similar events): "

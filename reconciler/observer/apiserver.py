@@ -12,7 +12,7 @@ ASK_EVERY_S = 5.0
 """It is asked for its version where it has answered nothing else for this long."""
 AWAY_PAUSE_S = 2.0
 FAILURES = 2
-"""So many requests in a row must fail before it counts as away."""
+"""Requests that must fail in a row before an API server counts as unreachable."""
 
 
 class ApiServer:

@@ -43,7 +43,7 @@ from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP
 log = logging.getLogger(__name__)
 
 LOOK_BACK = 500
-"""Where the group has committed nothing yet, so many records of a partition are read again."""
+"""Records of a partition that are read again where the group has committed nothing yet."""
 SNAPSHOT_EVERY_S = 300.0
 """Twice in the time that an agent reads back when it begins to lead."""
 RENEW_AFTER_MS = 30 * 86_400_000

@@ -1,7 +1,7 @@
-"""What counts as life of the hub and as silence, and since when: clocks of one agent, fed with times, reading none.
+"""How long the hub has been silent, or has worked again, as one agent sees it. Times are arguments; no clock is read.
 
 All times are milliseconds of one clock that never goes back. Time counts only while the agent's own reads of the API
-server succeed, so that an agent that is cut off or suspended takes nothing over on its return.
+server succeed, so that an agent that was cut off or suspended does not take over when it returns.
 """
 
 from collections.abc import Collection
@@ -11,25 +11,25 @@ from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from reconciler.standin.protocol import CLOSING, Judgement, LeaseSeen
 
 GRACE_MS = 30_000
-"""So long without a sign of life of the hub, the stand-in takes over; without a renewal, the hub may."""
+"""How long the hub is silent before the stand-in takes over, and the stand-in before the hub may."""
 PERIODS_OF_GRACE = 2
-"""The grace period is at least so many sync periods: decisions are the signs of life, and come once a period."""
+"""The least grace period in sync periods: a working hub makes a decision of each HPA once a period."""
 PROOF_MS = 60_000
-"""So long the hub shows life before it takes over again, the first time."""
+"""How long the hub must have worked before it takes over again, the first time."""
 LONGEST_PROOF_MS = 1_800_000
 STEADY_MS = 600_000
-"""A hub that was in charge for so long since the last hand-back does not flap."""
+"""How long the hub must be in charge after a hand-back for the next one not to take longer."""
 STAGGER_MS = 15_000
-"""Clusters are handed back within so long of each other."""
+"""The time over which the hand-backs of many clusters are spread."""
 SETTLE_MS = 2_000 + WRITE_TIMEOUT_S * 1_000
-"""So long after a change of hands nothing is done: the fence has seen it (measured: 24 ms at most), and no write that
-it admitted before is on its way."""
+"""How long nothing is done after the holder changed: then the admission policies have seen the change (measured: 24 ms
+at most), and no write that they admitted before is still running."""
 STUCK_MS = 60_000
-"""So long a hand-back waits for the native controller before the stand-in is in charge again."""
+"""How long a hand-back waits for the native controller before the stand-in is in charge again."""
 FRESH_MS = 20_000
-"""A decision that is older shows nothing about the hub, except how long it has been silent at least."""
+"""Maximum age of a decision as a sign that the hub works; an older one only shows since when it may be silent."""
 LONGEST_GAP_MS = 5_000
-"""Two reads that are further apart prove nothing about the time between them."""
+"""Maximum time between two successful reads for the time between them to count."""
 
 
 class ReadTime:

@@ -1,6 +1,6 @@
-"""Who is in charge of a cluster, and the next step of whoever takes part: what is seen goes in, requests come out.
+"""Who is in charge of a cluster, and the next step of each process: observations in, requests out.
 
-The Lease `fleethpa-hub` names the one in charge. Its holder changes by compare-and-set only, each time with a higher
+The Lease `fleethpa-hub` names who is in charge. Its holder changes by compare-and-set only, each time with a higher
 generation, and only along this circle:
 
     hub/REGION/INCARNATION  ->  stand-in  ->  closing  ->  hub/REGION/INCARNATION
@@ -10,8 +10,8 @@ generation, and only along this circle:
 HPA controller scales, by HPAs that the agent keeps. `closing`: nothing is created any more; each native HPA is
 disabled, its controller confirms that, and it is deleted.
 
-Nothing here reads a clock or trusts a leader election: every request carries what makes it harmless where it arrives
-late (a version, a uid, a generation). The same functions are explored by `tests/standin_model`.
+Nothing here reads a clock or trusts a leader election: every request carries a version, a uid or a generation, so that
+it has no effect if it arrives late. The same functions are explored by `tests/standin_model`.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ from msgspec import Struct
 from schemas.hands import HUB_HOLDER
 
 PROTOCOL = 1
-"""The version of these rules. Who sees a higher one in the Lease does nothing at all."""
+"""The version of these rules. A process that sees a higher one in the Lease does nothing."""
 HUB = HUB_HOLDER
 STAND_IN = "stand-in"
 CLOSING = "closing"

@@ -16,7 +16,7 @@ from schemas.guardrails import SHORTEST_MS, Guardrail
 from schemas.kubernetes.gotimes import parse_time_ms
 
 LEAST_CLUSTERS = 3
-"""A rule of the fleet counts only where so many clusters remove replicas."""
+"""Clusters that must remove replicas for a rule of the fleet to count."""
 TRIPS_UNTIL_A_PERSON = 3
 _HOUR_MS = 3_600_000
 _NEVER_MS = 2**62

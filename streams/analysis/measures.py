@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 GAP_PERIODS = 4
-"""A step longer than so many sync periods is a gap: only one period of it is counted."""
+"""Sync periods without an evaluation from which on the time is a gap, of which only one period is counted."""
 
 
 class Moment(Struct, frozen=True, gc=False):

@@ -23,7 +23,7 @@ from streams.state.probe import EvaluationInputs
 
 Class = Literal["timing", "metric", "limit", "semantics"]
 SLACK_PERIODS = 3
-"""The sample that a sync had is looked for among those that came so many periods before or after it."""
+"""Sync periods before and after a sync in which the sample that it used is looked for."""
 _LONGER_THAN_A_PERIOD_MS = 20
 """A controller begins its next sync a little more than a period after the last; a status that stays is not written."""
 

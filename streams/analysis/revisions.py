@@ -23,7 +23,7 @@ _WORDS = (b'"autoscaler', b'"command"', b'"handsChanged"', b'"breaker"', b'"guar
 
 
 What = Literal["created", "spec", "deleted", "adopted", "released", "mode", "pause", "resume", "hands"]
-"""What happened. `hands`: the cluster changed hands, when its agent says.
+"""What happened. `hands`: who is in charge of the cluster changed, at the time that its agent reports.
 `adopted`: a central HPA took over from the cluster's of its name; `released`: it gave back to it.
 """
 

@@ -27,10 +27,10 @@ CLASSES: tuple[Class, ...] = ("timing", "metric", "limit", "semantics")
 MIN_DECISIONS = 40
 """Ten minutes at the default sync period."""
 MIN_REPRODUCED = 10
-"""Native statuses whose metric values are those of a sample in the log; without a native rescale so many are needed."""
+"""Native statuses with the metric values of a sample in the log that are needed where there is no native rescale."""
 MIN_AGREEMENT = 0.99
 ALLOWED_DIFFERENCES = 1
-"""So many explained differences of other classes than timing are allowed however short the comparison is."""
+"""Explained differences of other classes than timing that are allowed however short the comparison is."""
 
 
 class NativeDifference(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -82,7 +82,7 @@ class Assignment:
                 die(
                     Exit.NEEDS_OPERATOR,
                     f"the log was made with {recorded} partitions and has {self._partitions}: the count is fixed for "
-                    "life, as keys would move; go back to the old log, or make all topics anew",
+                    "life, as keys would move; go back to the old log, or create all topics again",
                 )
 
     async def after_take(self) -> None:

@@ -20,7 +20,7 @@ from streams.state.shadow import tells_of_a_write
 
 _TRACES = (b'"autoscalerSet"', b'"autoscalerList"', b'"scaleSet"')
 _REMEMBERED_PERIODS = 2
-"""The status of a sync follows its scale within so many sync periods."""
+"""Sync periods within which the status of a sync follows its scale."""
 
 
 class NativeSync(NamedTuple):

@@ -80,7 +80,7 @@ def _check_counts(counts: dict[str, int]) -> None:
     if wrong := [f"{name} ({counts[name]})" for name in PUBLIC_TOPICS if counts[name] != wanted]:
         raise IngestError(
             f"partition counts differ from the {wanted} of {LOG}: {', '.join(wrong)}; one worker could not own a "
-            "namespace in all topics. Next: create them anew with the same count (fleethpa topics init)"
+            "namespace in all topics. Next: create them again with the same count (fleethpa topics init)"
         )
 
 

@@ -29,7 +29,7 @@ class Brakes:
         """Why nothing is written, where it cut all of it."""
 
     def begin(self, replicas: int | None, before: int | None, enforced: bool) -> None:
-        """Count the HPA's size, and what other hands changed since the evaluation before.
+        """Count the HPA's size, and what other writers changed since the previous evaluation.
 
         Args:
             replicas: what the scale shows; None: it could not be read.

@@ -19,7 +19,7 @@ from streams.state.rows import BudgetEntry
 BUCKET_MS = 15_000
 ENTRIES_KEPT_MS = LONGEST_MS + 2 * BUCKET_MS
 CLAIM_PERIODS = 2
-"""An HPA that was cut asks for more until so many sync periods have passed."""
+"""Sync periods for which an HPA that was cut counts as asking for more."""
 Way = Literal["removal", "addition"]
 CONSTRAINT: dict[Way, str] = {"removal": "RemovalBudget", "addition": "AdditionBudget"}
 
@@ -273,7 +273,7 @@ def changed_entry(
     Args:
         last: the HPA's newest entry.
         replicas: that count for the size of its namespace and cluster.
-        removed: replicas removed since the evaluation before, by this decision and by other hands.
+        removed: replicas removed since the previous evaluation, by this decision and by other writers.
         added: the same of added ones.
         claim: it was cut in this way and asks for more.
     """

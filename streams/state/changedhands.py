@@ -1,4 +1,4 @@
-"""What a change of hands means for the state: whose a cluster is, what a hub takes over from a native controller."""
+"""What a change of who is in charge means for the state: the holder, and what a hub takes over from a native HPA."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +8,13 @@ from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
 from streams.state.rows import HandsRow
 
 KEPT_CHANGES = 20
-"""Changes of hands that are kept of a cluster."""
+"""How many changes of the holder are kept of a cluster."""
 
 
 def hands_after(known: HandsRow | None, body: HandsChanged, offset: int) -> HandsRow:
     """The row after a change. A change that is older than the newest is entered in its place, and moves nothing.
 
-    A hub that gets a cluster back begins anew there: its windows know nothing of what the native controller did.
+    A hub that gets a cluster back starts with empty windows, which do not contain what the native controller did.
     """
     known = known or HandsRow([])
     change = (body.time, body.holder, body.generation)

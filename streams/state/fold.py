@@ -294,7 +294,7 @@ class EntryFold(Folding):
         self.state.row.watermarks.pop(f"{body.topic}-{body.source_partition}", None)
 
     def hands_changed(self, body: HandsChanged) -> None:
-        """A cluster changed hands, or one that did is reported late."""
+        """The holder of a cluster changed; the report may be late."""
         hands = self.state.row.hands
         hands[body.cluster] = hands_after(hands.get(body.cluster), body, self.state.offset)
         for native in body.natives:

@@ -9,7 +9,7 @@ KEPT_MOVES = 8
 FIGHT_WINDOW_MS = 600_000
 """Two writers that undo each other within this time fight; a fight is over after this time without a change."""
 FIGHT_TURNS = 2
-"""So many times must what one writer set have been undone by the other."""
+"""How often one writer must have undone what the other set."""
 FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
 
 

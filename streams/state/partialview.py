@@ -19,7 +19,7 @@ from streams.state.namespace import Namespace
 from streams.state.rows import SeenRow, ViewRow
 
 PERIODS = 4
-"""What was seen in so many sync periods is what should be there."""
+"""Sync periods whose observations say what should be there."""
 LEAST = 3
 """Fewer pods, metrics or targets are never a partial view."""
 LONGEST_HOLD_MS = 1_800_000

@@ -413,7 +413,7 @@ class AgentRow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class HandsRow(Struct, array_like=True, frozen=True, gc=False):
-    """In whose hands a cluster is, and was: the newest change last, the oldest forgotten.
+    """Who is and was in charge of a cluster: the newest change last, the oldest forgotten.
 
     `changes`: when (Unix ms, the agent's clock), who holds the cluster from then on, and the generation.
     `restart_offset`: log offset of the last hand-back to a hub.
@@ -461,7 +461,7 @@ class PartitionRow(Struct, array_like=True, kw_only=True):
     brakes_offset: int = NOTHING_APPLIED
     """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
     hands: dict[str, HandsRow] = {}
-    """Cluster -> in whose hands it is; none: no stand-in ever reported."""
+    """Cluster -> who is in charge; none: no stand-in ever reported."""
     guardrail_pauses: dict[str, dict[str, Pause]] = {}
     """Cluster -> guardrail -> its pause of scale-downs there."""
 
