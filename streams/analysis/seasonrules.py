@@ -11,7 +11,7 @@ MOST_RULES = 48
 _SLOTS_MIN = (30, 60, 120, 240)
 _DAY_MIN = 1440
 
-Slots = tuple[int, ...]
+DayFloors = tuple[int, ...]
 """minReplicas of each slot of a day."""
 
 
@@ -40,7 +40,7 @@ def season_rules(
 
 def _slots(
     floor: Callable[[int], int], begin_ms: int, days: Literal[1, 7], zone: ZoneInfo, slot_min: int
-) -> dict[int, Slots]:
+) -> dict[int, DayFloors]:
     """The highest floors of each day of the week."""
     highest: dict[int, list[int]] = {day: [0] * (_DAY_MIN // slot_min) for day in range(7)}
     begin = datetime.fromtimestamp(begin_ms // 60_000 * 60, zone)
@@ -53,8 +53,8 @@ def _slots(
     return {day: tuple(slots) for day, slots in highest.items()}
 
 
-def _rules(by_day: dict[int, Slots], least: int, slot_min: int) -> list[tuple[Weekly, int]]:
-    alike: dict[Slots, list[int]] = {}
+def _rules(by_day: dict[int, DayFloors], least: int, slot_min: int) -> list[tuple[Weekly, int]]:
+    alike: dict[DayFloors, list[int]] = {}
     for day, slots in by_day.items():
         alike.setdefault(slots, []).append(day)
     found = []
