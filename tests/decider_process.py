@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from runtime.kafkaclients import read_range, reader, strict_producer
 from schemas import topics
 from schemas.connection import KafkaSettings
-from tests.playback import Log
+from tests.playback import Log, TimedRecord
 
 ROOT = Path(__file__).parents[1]
 
@@ -128,6 +128,20 @@ async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, first: int, end:
             newest = seq
             decisions.append(value)
     return Read(records, decisions)
+
+
+async def read_log(settings: KafkaSettings, partitions: Sequence[int]) -> dict[int, list[TimedRecord]]:
+    """The log as the brokers hold it, from offset 0 of each partition on, without gaps."""
+    tps = [TopicPartition(topics.LOG, number) for number in partitions]
+    log: dict[int, list[TimedRecord]] = {}
+    async with reader(settings, tps) as consumer:
+        ends = await consumer.end_offsets(tps)
+        for tp in tps:
+            log[tp.partition] = found = []
+            async for record in read_range(consumer, tp, 0, ends[tp]):
+                assert record.offset == len(found), f"{tp}: offset {record.offset} follows {len(found) - 1}"
+                found.append(TimedRecord(record.timestamp, record.value))
+    return log
 
 
 async def count_decisions(settings: KafkaSettings, partitions: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.kafkaclients import strict_producer
-from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions
+from tests.decider_process import Read, append_log, count_decisions, first_difference, read_decisions, read_log
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.chaos.faults import FAULTS
 from tests.kafka.chaos.group import Group
@@ -48,7 +48,6 @@ class ChaosRun:
         Raises:
             AssertionError: a decision differs, is missing or comes too late, or a worker ends in a wrong way.
         """
-        want = fold(self._log)
         self._left = len(names)
         self._group.start("decider-0")
         feeding = asyncio.create_task(self._feed())
@@ -62,10 +61,15 @@ class ChaosRun:
             await feeding
         finally:
             feeding.cancel()
+        # The log is what the brokers hold. One that is killed at an append can hold a batch of the feeder twice.
+        log = await read_log(self._group.settings, NUMBERS)
+        repeated = sum(_repeated(log[number], records, number) for number, records in self._log.items())
+        want = fold(log)
         got = await self._finish({number: len(values) for number, values in want.items()})
         if difference := first_difference(want, got):
             raise AssertionError(f"decisions differ: {difference}")
         copies = sum(len(read.records) - len(read.decisions) for read in got.values())
+        self._tally.totals["log records that the feeder appended twice"] += repeated
         self._tally.totals["log records"] += sum(map(len, self._log.values()))
         self._tally.totals["backward or restarting steps of log time"] += count_steps(self._log)
         self._tally.totals["decisions"] += sum(len(read.decisions) for read in got.values())
@@ -121,6 +125,25 @@ class ChaosRun:
 
 def _part(records: Sequence[TimedRecord], first: float, upto: float) -> Sequence[TimedRecord]:
     return records[int(len(records) * first) : int(len(records) * upto)]
+
+
+def _repeated(stored: Sequence[TimedRecord], fed: Sequence[TimedRecord], number: int) -> int:
+    """How many records of a partition stand twice.
+
+    Raises:
+        AssertionError: a record is missing, or one is there that was never fed.
+    """
+    left = iter(fed)
+    expected = next(left, None)
+    seen: set[bytes] = set()
+    for offset, record in enumerate(stored):
+        if record == expected:
+            seen.add(record.value)
+            expected = next(left, None)
+        else:
+            assert record.value in seen, f"log partition {number} holds at offset {offset} what was never fed"
+    assert expected is None, f"log partition {number} lacks {expected}"
+    return len(stored) - len(fed)
 
 
 async def run_once(

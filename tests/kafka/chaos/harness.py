@@ -67,7 +67,7 @@ class Tally:
         lines.append(f"{self.faults} faults in {self.runs} runs")
         lines += [f"{number} {name}" for name, number in self.totals.items()]
         lines.append(f"exit codes: {', '.join(f'{what}: {n}' for what, n in sorted(self.exits.items())) or 'none'}")
-        for kind, took_s in sorted(self.terminations_s.items()):
+        for kind, took_s in sorted((kind, times) for kind, times in self.terminations_s.items() if times):
             slow = sum(one > EXIT_S for one in took_s)
             lines.append(
                 f"SIGTERM to {kind}: {len(took_s)} times, at most {max(took_s):.1f} s, {slow} over {EXIT_S:.0f} s"
