@@ -112,6 +112,11 @@ class Membership:
         members = self._track(selector)
         return NO_PODS if members is None else members.as_list()
 
+    def has_any(self, selector: str, names: set[str]) -> bool:
+        """Say whether `selector` matches one of the pods with these names."""
+        members = self._track(selector)
+        return members is not None and not members.pods.keys().isdisjoint(names)
+
     def overlapping(self, selector: str) -> tuple[str, ...]:
         """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
         members = self._track(selector)

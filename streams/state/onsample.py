@@ -8,11 +8,12 @@ records with samples set or remove it.
 
 from collections.abc import Iterator
 
+from schemas.keys import HpaId
 from streams.hpa.autoscaler import MetricSpec
 from streams.hpa.evaluation import Calculation, Evaluation
 from streams.hpa.metrics import evaluate_metric, tolerance_band
 from streams.hpa.observation import Scale, TargetPods
-from streams.state.gather import MetricQuery, observe_metric, observe_scale
+from streams.state.gather import observe_metric, observe_scale
 from streams.state.guards import asked_mode
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
@@ -26,8 +27,29 @@ def ratios_of(evaluation: Evaluation) -> list[float | None]:
     return [None if each.calculation is None else each.calculation.ratio for each in evaluation.metrics]
 
 
-def note_samples(state: State, namespace: Namespace, hpa: Hpa) -> None:
-    """Plan an evaluation if this record's samples have moved a metric of the HPA, and none if they moved it back."""
+def plan_sampled(state: State) -> None:
+    """Plan an evaluation of the HPAs whose metrics this record's samples have moved; what they moved back is not."""
+    for name in sorted(_sampled(state)):
+        hpa = state.hpas[name]
+        namespace = state.namespace(name.cluster, name.namespace)
+        if not state.holds(hpa, namespace):
+            _plan(state, namespace, hpa)
+    state.sampled.clear()
+
+
+def _sampled(state: State) -> set[HpaId]:
+    """Give the HPAs of which this record has samples: of pods of their targets, or of a series that has no pods."""
+    found: set[HpaId] = set()
+    for (key, series), pods in state.sampled.items():
+        namespace = state.namespaces[key]
+        for name in namespace.watchers.get(series, ()):
+            scale = namespace.scales.get(state.hpas[name].target)
+            if scale is not None and (series[0] not in _OF_PODS or namespace.membership.has_any(scale.selector, pods)):
+                found.add(name)
+    return found
+
+
+def _plan(state: State, namespace: Namespace, hpa: Hpa) -> None:
     row, settings = hpa.row, state.settings(hpa.id.cluster)
     floor_ms, autoscaler = settings.sample_floor_ms, hpa.autoscaler
     if floor_ms is None or autoscaler is None or row.deleted or len(row.ratios) != len(hpa.queries):
@@ -38,9 +60,6 @@ def note_samples(state: State, namespace: Namespace, hpa: Hpa) -> None:
     if not isinstance(scale, Scale):
         return
     pods = namespace.membership.matching(scale.selector)
-    pushed = [query for query in hpa.queries if query.series is not None]
-    if not any(_is_sampled(state, namespace, query, pods) for query in pushed):
-        return
     low, high = tolerance_band(autoscaler, settings.controller)
     moved = any(
         calculation.proposal != scale.spec_replicas
@@ -50,14 +69,7 @@ def note_samples(state: State, namespace: Namespace, hpa: Hpa) -> None:
     early_ms = max(row.evaluated_ms + floor_ms, state.now_ms) if moved else 0
     if early_ms != row.early_ms:
         row.early_ms, hpa.dirty = early_ms, True
-
-
-def _is_sampled(state: State, namespace: Namespace, query: MetricQuery, pods: TargetPods) -> bool:
-    """Whether this record has a sample for the metric: of one of the target's pods, or any of an External's series."""
-    names = state.sampled.get((namespace.key, query.series)) if query.series is not None else None
-    if not names:
-        return False
-    return query.type not in _OF_PODS or any(pod.name in names for pod in pods.rows)
+        state.schedule.plan(hpa)
 
 
 def _calculations(

@@ -21,6 +21,7 @@ from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.logrecords import FoldedRecord, read_record
 from streams.state.namespace import Namespace, stored_part
+from streams.state.onsample import plan_sampled
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
 from streams.state.rowcopies import applied_offset
@@ -148,6 +149,8 @@ class Partition:
                 fold.apply(index, entry)
             if state.views:
                 state.look_at_views()
+            if state.sampled:
+                plan_sampled(state)
         decisions = self._evaluate(standing)
         state.row.offset = offset
         self._since_checkpoint += 1
@@ -190,7 +193,6 @@ class Partition:
                 if record is not None:
                     decisions.append(record)
         state.ready_or_due.clear()
-        state.sampled.clear()
         ledger.close()
         state.row.seq, state.row.prev = ledger.seq, ledger.prev
         return decisions

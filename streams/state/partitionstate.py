@@ -149,13 +149,12 @@ class State:
             self.ready_or_due |= namespace.watchers.get(key, _NOBODY)
 
     def note_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
-        """A pushed sample arrived: where settings say so, HPAs whose metric it moves are evaluated."""
+        """Note that a pushed sample arrived, where settings let one bring an evaluation."""
         names = self.sampled.get((namespace.key, key))
         if names is not None:
             names.add(name)
         elif key in namespace.watchers and self.settings(namespace.cluster).sample_floor_ms is not None:
             self.sampled[namespace.key, key] = {name}
-            self.ready_or_due |= namespace.watchers[key]
 
     def add(self, name: HpaId, hpa: Hpa) -> None:
         """Add a restored HPA."""

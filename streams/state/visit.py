@@ -8,7 +8,6 @@ from streams.state.guards import asked_mode
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.namespace import Namespace
-from streams.state.onsample import note_samples
 from streams.state.partitionstate import State
 from streams.state.timing import Turn, due_after_early, recent, turn
 
@@ -20,8 +19,6 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
         hpa.outcome = None
         state.schedule.plan(hpa)
         return []
-    if state.sampled:
-        note_samples(state, namespace, hpa)
     drafts = []
     if hpa.row.pending is not None:
         drafts.extend(end_write(state, hpa, hpa.row.pending))
