@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,7 +31,7 @@ from tests.kubernetes.hub import HOME, SAME_SETTINGS, USER, Hub, admit, give_tok
 from tests.kubernetes.showing import kinds_of, leaves, pages, rescales_of, status_of
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import BROKEN, HPAS, NAMESPACE, TO_MAXIMUM, WIDGETS, demand, deployment, wanted
-from tests.kubernetes.world import NAMES, counts, furnish, is_at, rbac, shown
+from tests.kubernetes.world import NAMES, counts, furnish_all, is_at, rbac, shown
 
 Json = dict[str, Any]
 
@@ -326,6 +325,7 @@ def same_events(walk: Walk) -> str:
 
 def target_deleted(walk: Walk) -> str:
     """A target is deleted and comes back."""
+    walk.rest(walk.central_statuses)  # as it was natively: no pod is new
     found = _without_target(walk, walk.central_statuses)
     for name, status in found.items():
         wrong = [path for path, value in leaves(walk.missed[name]).items() if leaves(status).get(path) != value]
@@ -467,8 +467,8 @@ AFTER_SHADOW: Final[Mapping[str, Callable[[Walk], str]]] = {
     "status, describe": same_answers,
     "Events": same_events,
     "custom resource": custom_resource,
-    "target deleted": target_deleted,
     "rolling update": rolling_update,
+    "target deleted": target_deleted,
     "API server restarted": api_server_restarted,
     "token rotated": token_rotated,
     "agent killed": agent_killed,
@@ -488,8 +488,7 @@ def two_ways(folder: Path, built: Path) -> Iterator[Walk]:
     """Both clusters furnished, and fleethpa in shadow beside them."""
     with ExitStack() as stack:
         sites = {name: stack.enter_context(Site(name, folder / name, built)) for name in (PUSH, PULL)}
-        with ThreadPoolExecutor() as together:
-            list(together.map(furnish, sites.values()))
+        furnish_all(*sites.values())
         tokens = {name: folder / f"{name}.token" for name in sites}
         hub = stack.enter_context(
             Hub(folder / "hub", write_kubeconfig(folder / "kubeconfig", {tokens[PUSH]: sites[PUSH]}))

@@ -3,6 +3,7 @@ and fleethpa alone scales the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -79,8 +80,7 @@ def two_clusters(folder: Path, binaries: Path) -> Iterator[World]:
         native = stack.enter_context(Site("east", folder / "east", binaries))
         central = stack.enter_context(Site("west", folder / "west", binaries, native=False))
         tokens = {site.name: folder / f"{site.name}.token" for site in (native, central)}
-        for site in (native, central):
-            furnish(site)
+        furnish_all(native, central)
         members = {tokens[site.name]: site for site in (native, central)}
         hub = stack.enter_context(Hub(folder / "hub", write_kubeconfig(folder / "kubeconfig", members)))
         for site in (native, central):
@@ -99,6 +99,13 @@ def two_clusters(folder: Path, binaries: Path) -> Iterator[World]:
 def rbac(*, enforce: bool) -> list[str]:
     """The command that prints the permissions."""
     return ["clusters", "rbac", "--for", WIDGETS, *(["--enforce"] if enforce else [])]
+
+
+def furnish_all(*sites: Site) -> None:
+    """Furnish clusters at the same time: most of it is waiting until pods are no longer new."""
+    with ThreadPoolExecutor() as together:
+        for done in [together.submit(furnish, site) for site in sites]:
+            done.result()
 
 
 def furnish(site: Site) -> None:
