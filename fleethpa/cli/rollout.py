@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -24,7 +24,6 @@ from fleethpa.cli.common.fleetstate import fleet_now, read_state
 from fleethpa.cli.common.manifestfiles import (
     FieldValidation,
     Input,
-    check_hpa,
     read_input,
     validate_option,
     warn_about_fields,
@@ -42,6 +41,7 @@ from fleethpa.cli.common.rolloutlisting import (
     said,
     wave_documents,
 )
+from fleethpa.cli.common.rolloutplan import RolloutPlan, check_others, concerns, rollout_plan
 from fleethpa.cli.common.rollouts import (
     RolloutMark,
     StagedRollout,
@@ -50,13 +50,12 @@ from fleethpa.cli.common.rollouts import (
     manifest_part,
     marked,
     members,
-    part_of,
     rollouts_in,
     waves_of,
 )
 from fleethpa.cli.common.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.cli.common.schedules import annotation_of, renewed
-from fleethpa.cli.common.selection import DEFAULT_NAMESPACE, cluster_globs
+from fleethpa.cli.common.selection import cluster_globs
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.common.writing import Concern, PlannedRecord, change_options, confirm, dry_run, show, write_all
@@ -65,8 +64,6 @@ from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
 from schemas.autoscalers import AutoscalerSet
-from schemas.keys import HpaId
-from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
 from streams.analysis.revisions import differences
 
@@ -189,19 +186,6 @@ def abort(session: Session, /, rollout_id: str, **written: Any) -> int:
 # --- beginning --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class RolloutPlan:
-    """What a rollout would change: the new part of each HPA, those that have it already, and clusters without it.
-    `scheduled`: those of the changed ones that keep a schedule of their own.
-    """
-
-    parts: dict[HpaId, Json] = field(default_factory=dict)
-    unchanged: list[HpaId] = field(default_factory=list)
-    missing: list[HpaId] = field(default_factory=list)
-    scheduled: list[HpaId] = field(default_factory=list)
-    waves: list[list[str]] = field(default_factory=list)
-
-
 async def _begin(
     session: Session,
     read: Input,
@@ -219,7 +203,7 @@ async def _begin(
         session.warn(f"{hpa} is not a central HPA, and takes no part. Next: fleethpa get hpa {hpa}")
     if not plan.parts:
         return _nothing_to_do(session, plan)
-    _check_others(state, plan, session.now_ms())
+    check_others(state, plan, session.now_ms())
     mark = RolloutMark(
         id=secrets.token_hex(3),
         waves=plan.waves,
@@ -232,13 +216,13 @@ async def _begin(
         author=session.config.author,
         reason=written["reason"],
     )
-    concerns = _concerns(state, plan, mark)
+    stated = concerns(state, plan, mark)
     if written["dry_run"]:
-        show(session, concerns)
+        show(session, stated)
         for number, clusters in enumerate(plan.waves, 1):
             session.out(f"{_wave(mark, number)}: {listed(clusters)} (dry run)")
         return OK
-    confirm(session, concerns, written["yes"], "rollout")
+    confirm(session, stated, written["yes"], "rollout")
     session.out(f"rollout {mark.id} begins")
     examples = {f"{hpa.namespace}/{hpa.name}": part for hpa, part in plan.parts.items()}
     return await _Drive(session, mark, examples, written).run(1)
@@ -253,85 +237,6 @@ def _nothing_to_do(session: Session, plan: RolloutPlan) -> int:
         )
     session.out(f"nothing to roll out: {counted(len(plan.unchanged), 'HPA')} unchanged")
     return OK
-
-
-def rollout_plan(
-    state: FleetState, read: Input, clusters: Sequence[str], namespace: str | None, sizes: str
-) -> RolloutPlan:
-    """Say which HPAs a rollout would change, and in which waves. `clusters`: all that are meant, in their order.
-
-    Raises:
-        CommandError: a manifest is not valid, or would move an HPA to another target (exit 2).
-    """
-    plan = RolloutPlan()
-    for manifest in read.hpas:
-        scope = manifest.namespace or namespace or DEFAULT_NAMESPACE
-        if namespace and manifest.namespace not in ("", namespace):
-            cause = f"It says {manifest.namespace}, -n says {namespace}."
-            raise usage(f"{manifest.source}: the namespaces do not match", cause=cause)
-        body, errors = check_hpa(manifest, scope)
-        if errors:
-            raise usage(
-                f'The HorizontalPodAutoscaler "{manifest.name}" is invalid ({manifest.source})', cause="\n".join(errors)
-            )
-        metadata = body["metadata"]
-        part = part_of(metadata.get("labels") or {}, metadata.get("annotations") or {}, body["spec"])
-        for cluster in clusters:
-            hpa = HpaId(cluster, scope, manifest.name)
-            view = state.hpas.get(hpa)
-            if view is None or view.origin != "central":
-                plan.missing.append(hpa)
-            elif view.spec.get("scaleTargetRef") != part["spec"]["scaleTargetRef"]:
-                raise usage(
-                    f"{hpa}: a rollout does not change what an HPA scales",
-                    cause="Its spec.scaleTargetRef differs from the manifest's.",
-                    next_step="fleethpa apply -f …",
-                )
-            elif semantically_equal_spec(view.spec, part["spec"]):
-                plan.unchanged.append(hpa)
-            else:
-                plan.parts[hpa] = part
-                plan.scheduled += [hpa] if renewed(view.hpa, body) is not None else []
-    changed = {hpa.cluster for hpa in plan.parts}
-    plan.waves = waves_of([name for name in clusters if name in changed], sizes) if changed else []
-    return plan
-
-
-def _check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
-    """Check that no other rollout is changing these HPAs.
-
-    Raises:
-        CommandError: one is (exit 1).
-    """
-    for other in rollouts_in(state).values():
-        held = [hpa for hpa in other.running() if hpa in plan.parts]
-        if held and other.state(now_ms) in ("watching", "waiting", "reverting"):
-            raise CommandError(
-                f"rollout {other.id} by {other.plan.author} is changing {listed(list(map(str, held)))}",
-                cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
-                next_step=f"fleethpa rollout status {other.id}   |   fleethpa rollout abort {other.id}",
-                code=ANSWER_IS_NO,
-            )
-
-
-def _concerns(state: FleetState, plan: RolloutPlan, mark: RolloutMark) -> list[Concern]:
-    changes = {"; ".join(differences(state.hpas[hpa].spec, part["spec"])) for hpa, part in plan.parts.items()}
-    told = sorted(changes)[0] + (f" (and {len(changes) - 1} other changes)" if len(changes) > 1 else "")
-    clusters = counted(sum(map(len, plan.waves)), "cluster")
-    return [
-        Concern(f"rollout changes {counted(len(plan.parts), 'HPA')} in {clusters}: {told}"),
-        Concern(
-            f"{counted(len(plan.waves), 'wave')} of {span(mark.wait_ms)} each; reverted if {' or '.join(mark.fail_if)}"
-        ),
-        *_schedule_concerns(plan),
-    ]
-
-
-def _schedule_concerns(plan: RolloutPlan) -> list[Concern]:
-    if not plan.scheduled:
-        return []
-    hpas = listed([str(hpa) for hpa in plan.scheduled])
-    return [Concern(f"schedules are kept ({hpas}): the manifest holds until the last wave is over, then their rules")]
 
 
 # --- driving ----------------------------------------------------------------------------------------------------------
@@ -519,13 +424,13 @@ async def _resume(session: Session, rollout_id: str, written: dict[str, Any]) ->
     left = [
         view for number in range(wave + 1, len(rollout.plan.waves) + 1) for view in members(rollout.plan, state, number)
     ]
-    concerns = [
+    stated = [
         Concern(f"resume judges wave {wave} of {len(rollout.plan.waves)}, then changes {counted(len(left), 'HPA')}")
     ]
     if lacking:
         names = listed([str(view.id) for view in lacking])
-        concerns.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
-    show(session, concerns) if written["dry_run"] else confirm(session, concerns, written["yes"], "rollout resume")
+        stated.append(Concern(f"wave {wave} has not reached {names}: resume begins with them"))
+    show(session, stated) if written["dry_run"] else confirm(session, stated, written["yes"], "rollout resume")
     if written["dry_run"]:
         return OK
     examples = {named: rollout.example(named) for named in rollout.plan.hpas}
@@ -542,11 +447,11 @@ async def _abort(session: Session, rollout_id: str, written: dict[str, Any]) -> 
     if not writes:
         session.out(f"rollout {rollout_id}: nothing to revert")
         return OK
-    concerns = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
+    stated = [Concern(f"abort gives {counted(len(writes), 'HPA')} the earlier spec again")]
     if written["dry_run"]:
-        show(session, concerns)
+        show(session, stated)
         return dry_run(session, writes)
-    confirm(session, concerns, written["yes"], "rollout abort")
+    confirm(session, stated, written["yes"], "rollout abort")
     async with session.writer() as writer:
         return await write_all(session, writer, writes, RECORDED)
 
