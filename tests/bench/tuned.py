@@ -22,7 +22,7 @@ from msgspec import Struct
 from fleethpa.simulator.loadcurve import LoadCurve
 from fleethpa.simulator.model import PodProfile, SimulatedWorkload
 from streams.analysis.candidate import candidate
-from streams.analysis.tuning import FIRST_PART, Objective, RefusedError, tune
+from streams.analysis.tuning import FIRST_PART, Objective, RefusedError, Tuning, tune
 from streams.state.probe import EvaluationInputs
 from tests.bench.policies import TRACES, played_load, trace_files
 from tests.bench.simulated_hpa import HPA, PROFILE, REQUEST_MILLI, START_MS, live, spec
@@ -203,16 +203,31 @@ def trial(workload: Workload, objective: Objective = "balanced") -> Trial:
         return msgspec.structs.replace(made, change=f"no change: {found.why}")
     _, real, proposed = lived(workload, found.spec, seen_s * FIRST_PART)
     expected = found.unseen[1]
-    point, policy = found.proposed_point, found.spec["behavior"]["scaleDown"]["policies"][0]
     return msgspec.structs.replace(
         made,
-        change=f"target {point.target:.0f}, min {point.min_replicas}, window {point.window_seconds} s, "
-        f"down {policy['value']} % per {policy['periodSeconds']} s",
+        change=_change(found),
         changed=True,
         proposed=proposed,
         predicted=Lived(expected.replica_hours, expected.overload, expected.overload_share),
         real=real,
     )
+
+
+def _change(found: Tuning) -> str:
+    point, behavior = found.proposed_point, found.spec["behavior"]
+    down = behavior["scaleDown"]["policies"][0]
+    parts = [
+        f"target {point.target:.0f}, min {point.min_replicas}, window {point.window_seconds} s",
+        f"down {down['value']} % per {down['periodSeconds']} s",
+    ]
+    if behavior["scaleUp"] != found.deployed["behavior"]["scaleUp"]:
+        up = behavior["scaleUp"]["policies"][-1]
+        parts.append(
+            f"up {up['value']} % per {up['periodSeconds']} s, tolerance {behavior['scaleUp'].get('tolerance')}"
+        )
+    if behavior["scaleDown"].get("tolerance") is not None:
+        parts.append(f"down tolerance {behavior['scaleDown']['tolerance']}")
+    return ", ".join(parts)
 
 
 def is_worse(own: Lived, was: Lived) -> bool:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import resource
 import sys
+import time
 from collections.abc import Sequence
 from multiprocessing import Pool
 from pathlib import Path
@@ -234,6 +236,24 @@ def _recorded(made: Load, series: LoadSeries, moments: Sequence[Moment], deploye
     return found
 
 
+def long(days: int) -> str:
+    """What tune takes for one HPA over so many days of evaluations every 15 s: processor time and memory."""
+    count = days * _DAY
+    dice = random.Random(days)
+    pods = [(3 - 2 * math.cos(2 * math.pi * at / _DAY)) * (1 + 0.05 * dice.uniform(-1, 1)) for at in range(count)]
+    made = Load(0, "long", pods, 30, 50, 2)
+    series, deployed = _series(made), spec(50, 2, 400)
+    recorded = _recorded(made, series, _lived(made, series, deployed, 1.0), deployed)
+    begin_s = time.process_time()
+    found = tune(HPA, recorded)
+    took_s = time.process_time() - begin_s
+    most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (
+        f"{days} days, {count:,} evaluations of {min(pods) * 2:.0f} to {max(pods) * 2:.0f} pods: {took_s:.1f} s of "
+        f"processor time, {most_mb:.0f} MB, {found.tried} specs tried, proposal: {found.changed}"
+    )
+
+
 def table(found: Sequence[Compared]) -> list[str]:
     """A row per family, then every loss."""
     lines = [
@@ -268,7 +288,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--first", type=int, default=FIRST_UNSEEN, help="the first load")
     parser.add_argument("--count", type=int, default=84, help="how many loads")
     parser.add_argument("--results", type=Path, help="append each result here, as soon as it is known")
+    parser.add_argument("--long", type=int, metavar="DAYS", help="only what tune takes for one HPA over so many days")
     given = parser.parse_args(arguments)
+    if given.long:
+        sys.stdout.write(long(given.long) + "\n")
+        return
     with Pool(2) as pool:
         found = []
         for each in pool.imap(compared, range(given.first, given.first + given.count)):
