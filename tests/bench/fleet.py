@@ -113,6 +113,8 @@ class FleetRun:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.commands: dict[str, tuple[str, ...]] = {}
         self.restarts: Counter[str] = Counter()
+        self.last_words: list[str] = []
+        """What each process said last that ended too early."""
 
     async def start(self) -> None:
         """Start everything; the fleet is not yet evaluated."""
@@ -179,9 +181,11 @@ class FleetRun:
             if process.poll() is None:
                 continue
             self.restarts[name] += 1
+            said = (self.folder / name).read_text(errors="replace")
             if name == "fleet" or self.restarts[name] > MOST_RESTARTS:
-                said = (self.folder / name).read_text(errors="replace")[-2_000:]
-                raise RuntimeError(f"{name} ended with {process.returncode}:\n{said}")
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{said[-2_000:]}")
+            last = said.strip().rpartition("\n")[2][-500:]
+            self.last_words.append(f"{name} ended with {process.returncode}: {last or 'it said nothing'}")
             self._run(name, *self.commands[name])
 
     async def ask(self, what: str) -> dict[str, Any]:
@@ -230,6 +234,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
             await asyncio.sleep(3 * PERIOD_S)
             stepped = await run.ask("stepped")
     more = {"started_s": round(started_s, 1), "step": stepped, "restarts": dict(run.restarts)}
+    more["last_words"] = run.last_words
     return report(plan, before, after, seen, took_s) | more
 
 
@@ -279,6 +284,7 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {what:<25} p50 / p99 / max {' / '.join(map(str, figures)) or '-'} of {count}"
     if found["restarts"]:
         yield f"  started again             {found['restarts']}: the machine was too slow for time-outs, or the broker"
+        yield from (f"    {words}" for words in found["last_words"])
     if found["step"]:
         for which in ("first", "last"):
             count, *figures = found["step"][f"{which}_write_ms"]
