@@ -119,8 +119,8 @@ class Breaker:
         self._begin()
         try:
             async with open_past("kafka", self._config.config) as past, self._publisher() as publish:
-                if any(rule.act for rule in self._config.rules):
-                    tasks += await self._hearing()
+                # Also where all rules only report: they may have paused before the file was changed.
+                tasks += await self._hearing()
                 tasks.append(asyncio.create_task(self.follow(past, publish)))
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
