@@ -68,7 +68,7 @@ async def test_nothing_is_written_before_the_settings_are_known_and_a_frozen_clu
             ended = (await reports.until(lambda: outcomes(reports, early.id), "the outcome"))[0]
             assert (ended.result, "settings of this cluster" in ended.error) == ("refused", True)
             said = await reports.until(lambda: [s for s in reports.of(Serving) if s.problems], "the problem")
-            assert "does a router run?" in said[0].problems["east"]
+            assert "is a router running?" in said[0].problems["east"]
 
             frozen = SettingsSet(cluster="east", settings=ClusterSettings(frozen=True))
             await orders.knowledge(settings=(frozen,))
