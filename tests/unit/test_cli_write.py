@@ -459,7 +459,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_settings_for_production_are_taken_from_their_file(run: Cli, fleet: Fleet, broker: Broker) -> None:
-    file = str(EXAMPLES / "production-settings.yaml")
+    file = str(EXAMPLES / "settings/production.yaml")
     early = run("settings", "*", "-f", file)
     assert (early.exit_code, broker.written) == (2, [])
     assert "fleethpa topics engine 2" in early.stderr
