@@ -245,6 +245,7 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
     assert "north/web/web" not in terminal.hpas()
 
 
+@pytest.mark.slow
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
     before = {item["id"] for item in _decisions(terminal)}
     with terminal.following("decisions", "-A", "--follow", "-o", "jsonl") as lines:
