@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
+.PHONY: help setup demo dev test test-slow test-kafka test-kubernetes test-kubernetes-short acceptance test-page screenshots chaos mutate check format bench bench-fleet bench-policies manifests sbom lock clean
 
 help:  ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Create .venv with the locked dependencies; the command is .venv/bin/fleethpa
 
@@ -39,6 +39,10 @@ test-kafka: setup  ## The tests that need a real Apache Kafka (from Maven Centra
 test-kubernetes: setup  ## The tests on a real Kubernetes control plane (built once from Go modules; needs go)
 	$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -m kubernetes tests/kubernetes
+
+test-kubernetes-short: setup  ## The same without those that wait for minutes (stand-in, found clusters, troubles); .ci/run runs these
+	$(BIN)/python -m tests.kubernetes.binaries
+	$(BIN)/pytest -q -m "kubernetes and not long" tests/kubernetes
 
 MINUTES ?= 5
 acceptance: setup  ## Two real clusters from shadow to enforce and through troubles, as a table (about 20 minutes; MINUTES=n in shadow)

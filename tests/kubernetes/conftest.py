@@ -8,6 +8,9 @@ import pytest
 from tests.kubernetes import binaries as building
 from tests.kubernetes.world import World, two_clusters
 
+LONG = {"test_finding.py", "test_standin.py", "test_troubles.py", "test_unexplained.py"}
+"""Modules that wait for minutes, for leases, sessions and tokens to end: `.ci/run` leaves them out."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything in this folder, and say what is missing.
@@ -21,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kubernetes)
             item.add_marker(pytest.mark.slow)
+            if item.path.name in LONG:
+                item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(600))
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"KUBERNETES NOT TESTED: {missing}"))

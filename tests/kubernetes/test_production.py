@@ -45,19 +45,23 @@ _NUMBERED: Final = re.compile(r"^## \d+\. (.*)$", re.MULTILINE)
 _VALUES: Final = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 _EXEC: Final = re.compile(r"kubectl -n fleethpa-system exec deploy/(\S+) -- (.*)")
 
+ELSEWHERE: Final = {"Brakes"}
+"""No part of an installation: tests/unit/test_cli_write.py and test_guardrails.py run what stands there."""
+
 if missing := broker.missing_tools() or containers.missing_tools():
     pytestmark = pytest.mark.skip(reason=f"PRODUCTION NOT TESTED: {missing}")
 
 
 def sections() -> dict[str, list[str]]:
-    """The commands below each numbered heading."""
+    """The commands below each heading, but for those that are run elsewhere."""
     lines = (ROOT / PAGE).read_text(encoding="utf-8").splitlines()
     headings = {number: found[1] for number, line in enumerate(lines, 1) if (found := _HEADING.match(line))}
     commands: dict[str, list[str]] = {}
     for each in blocks(PAGE):
         if each.text.strip():
             heading = headings[max(number for number in headings if number < each.line)]
-            commands.setdefault(heading, []).append(each.text)
+            if heading not in ELSEWHERE:
+                commands.setdefault(heading, []).append(each.text)
     return commands
 
 
