@@ -40,7 +40,7 @@ async def read_rollout(past: Past, state: FleetState, id_: str) -> dict[str, Any
     """What the template of one rollout shows.
 
     Raises:
-        CommandError: there is no such rollout (exit 4).
+        CommandError: no HPA carries a rollout of this id (exit 4).
     """
     rollout = found_rollout(state, id_)
     waves = await measured_waves(past, rollout)

@@ -39,7 +39,7 @@ def boot_s() -> float:
 class Election:
     """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one.
 
-    `looked` is told after each look at the Lease whether the cluster answered.
+    `looked` is called after each read of the Lease, with whether the cluster answered.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class Walk:
         deadline = since + SETTLED_S
         while time.monotonic() - since < QUIET_S:
             assert time.monotonic() < deadline, "the statuses never rest"
-            time.sleep(1.0)
+            time.sleep(1.0)  # between two looks at the clusters; bounded by the deadline
             if (now := statuses()) != last:
                 last, since = now, time.monotonic()
 
@@ -433,7 +433,7 @@ def access_revoked(walk: Walk) -> str:
         held = {name: counts(site) for name, site in walk.sites.items()}
         for site in walk.sites.values():
             demand(site.backend, 200)
-        time.sleep(HELD_S)
+        time.sleep(HELD_S)  # that nothing happens has no event to wait for: replicas must not move for so long
         assert {name: counts(site) for name, site in walk.sites.items()} == held, "replicas moved without access"
         push, pull = (walk.sites[name].plane for name in (PUSH, PULL))
         push.kubectl("apply", "-f", "-", stdin=walk.hub.run(*rbac(enforce=True)))

@@ -26,7 +26,7 @@ def found_rollout(state: FleetState, rollout_id: str) -> StagedRollout:
     """The rollout that an id means.
 
     Raises:
-        CommandError: there is none (exit 4).
+        CommandError: no HPA carries a rollout of this id (exit 4).
     """
     known = rollouts_in(state)
     if rollout_id not in known:
