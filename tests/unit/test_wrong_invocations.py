@@ -214,6 +214,8 @@ def run(monkeypatch: pytest.MonkeyPatch, fleet: Fleet, folder: Path, tmp_path: P
     monkeypatch.chdir(folder)
     monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("fleethpa.cli.common.writer.open_writer", opened)
+    # The fleet's past has fixed times, and some windows end at the present.
+    monkeypatch.setattr("fleethpa.cli.common.session.Session.now_ms", lambda session: fleet.now_ms)
     return Cli(monkeypatch, fleet)
 
 
