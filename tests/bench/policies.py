@@ -1,4 +1,6 @@
-"""Specs that people deploy by habit over recorded loads, lived in the simulator: `python -m tests.bench.policies`.
+"""Specs that people deploy by habit over recorded loads, lived in the simulator.
+
+Run: python -m tests.bench.policies [--traces DIR]
 
 The table of docs/backtest.md. Every trace is scaled so that its peak needs 8 pods that use all that they request, and
 those that last for weeks are played so fast that they last a day. Demand is counted at 100 % of the request for every
@@ -7,6 +9,7 @@ spec, so that specs with different targets are measured against the same load.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,9 +97,12 @@ def row(found: Played) -> str:
 
 def main() -> None:
     """Print the table, a line as soon as it is known."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.policies", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of traces (default: the project's)")
+    asked = parser.parse_args()
     head = "trace | spec | replica-hours | / oracle's | θU | θO | τU | τO | instability | adaptations/h | slack"
     sys.stdout.write(f"| {head} |\n|---|---|{'--:|' * 9}\n")
-    for found in all_played(trace_files()):
+    for found in all_played(trace_files(asked.traces)):
         sys.stdout.write(row(found) + "\n")
         sys.stdout.flush()
 
