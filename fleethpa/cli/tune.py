@@ -27,7 +27,7 @@ from streams.history.parallel import cores
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import HpaView
-    from streams.analysis.tuning import Objective
+    from streams.analysis.tuning.results import Objective
 
 
 @click.command()

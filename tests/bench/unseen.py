@@ -2,9 +2,9 @@
 
 Five families of loads with deployed targets of 50 to 80 %: the one of `tests.bench.tuned` with other seeds, spikes with
 a heavy tail, noise that drifts with steps and a trend, spikes by the clock, and pieces of the traces, scaled in size
-and time. Recording and truth come from the compact loop (`streams/analysis/surrogate.py`), which takes a second where
-the simulator takes ten. The tuner sees the first two thirds; deployed spec and proposal are compared on the rest. The
-numbers below 140 are those on which the rules were developed.
+and time. Recording and truth come from the compact loop (`streams/analysis/tuning/surrogate.py`), which takes a second
+where the simulator takes ten. The tuner sees the first two thirds; deployed spec and proposal are compared on the rest.
+The numbers below 140 are those on which the rules were developed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from streams.analysis.candidate import candidate
 from streams.analysis.condensing import Condensed
 from streams.analysis.measures import Moment
 from streams.analysis.recordedload import LoadSamples, MetricLoad
-from streams.analysis.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play
-from streams.analysis.tuning import FIRST_PART, RefusedError, tune
+from streams.analysis.tuning.proposal import tune
+from streams.analysis.tuning.recording import FIRST_PART
+from streams.analysis.tuning.results import RefusedError
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, SpecOutcome, outcome_of, play
 from streams.hpa.autoscaler import ControllerSettings
 from streams.hpa.evaluation import EMPTY_HISTORY
 from streams.hpa.observation import Observation, PodRow, Scale, TargetPods

@@ -12,7 +12,7 @@ from fleethpa.cli.common import tuningruns
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.tuninglimits import parse_within
 from fleethpa.cli.common.tuningruns import Progress
-from streams.analysis.tuning import Within
+from streams.analysis.tuning.results import Within
 from tests.archive_kit import write_archive
 from tests.generated_log import Fleet
 from tests.published import fits

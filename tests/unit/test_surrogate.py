@@ -12,8 +12,8 @@ from fleethpa.simulator.loadcurve import SineLoad
 from streams.analysis.candidate import candidate
 from streams.analysis.closedloop import ClosedLoop
 from streams.analysis.measures import Moment
-from streams.analysis.surrogate import Knobs, LoadSeries, outcome_of, play, series_spans_ms
-from streams.analysis.tuning import tune
+from streams.analysis.tuning.proposal import tune
+from streams.analysis.tuning.surrogate import Knobs, LoadSeries, outcome_of, play, series_spans_ms
 from streams.hpa.autoscaler import ControllerSettings
 from tests.bench.simulated_hpa import HPA, live, spec
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.analysis.surrogate import Block, SpecOutcome
-from streams.analysis.tailrisk import BLOCKS, FOLDS, as_safe, block_ms, reach
+from streams.analysis.tuning.surrogate import Block, SpecOutcome
+from streams.analysis.tuning.tailrisk import BLOCKS, FOLDS, as_safe, block_ms, reach
 
 PEAKS = st.lists(st.floats(0.01, 10), min_size=1, max_size=200)
 

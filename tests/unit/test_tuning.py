@@ -12,7 +12,8 @@ from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
 from streams.analysis.loadcycle import cycle_ms
-from streams.analysis.tuning import RefusedError, Within, tune
+from streams.analysis.tuning.proposal import tune
+from streams.analysis.tuning.results import RefusedError, Within
 from streams.state.probe import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from fleethpa.cli.common.failures import CommandError, usage
-from streams.analysis.tuning import Within
+from streams.analysis.tuning.results import Within
 
 _FIELDS: Final = {
     "target": "target",

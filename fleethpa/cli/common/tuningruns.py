@@ -16,8 +16,8 @@ from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
 from fleethpa.cli.common.failures import CommandError, usage
 from schemas.keys import HpaId
 from streams.analysis.condensing import Condensed
-from streams.analysis.tuning import Objective, RefusedError, Tuning, Within
-from streams.analysis.tuning import tune as search
+from streams.analysis.tuning.proposal import tune as search
+from streams.analysis.tuning.results import Objective, RefusedError, Tuning, Within
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.backtesting import Window

@@ -12,7 +12,7 @@ from fleethpa.cli.output.times import rfc3339
 from fleethpa.cli.output.tuningpage import Tuned, caution, differing, manifest, ranking, sides
 
 if TYPE_CHECKING:
-    from streams.analysis.tuning import CurvePoint, Tuning
+    from streams.analysis.tuning.results import CurvePoint, Tuning
 
 _WIDTH: Final = 960
 _HEIGHT: Final = 300

@@ -14,7 +14,7 @@ from streams.analysis.revisions import differences
 if TYPE_CHECKING:
     from schemas.keys import HpaId
     from schemas.kubernetes.jsontypes import Json
-    from streams.analysis.tuning import CurvePoint, Side, Tuning
+    from streams.analysis.tuning.results import CurvePoint, Side, Tuning
 
 _MOST_POINTS: Final = 12
 

@@ -11,7 +11,7 @@ from math import log
 from statistics import fmean as mean
 from statistics import pstdev
 
-from streams.analysis.surrogate import Block, SpecOutcome
+from streams.analysis.tuning.surrogate import Block, SpecOutcome
 
 BLOCKS = 120
 """Blocks that a recording is cut into."""

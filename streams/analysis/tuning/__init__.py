@@ -1,0 +1,1 @@
+"""A better spec for one HPA from its own past."""

@@ -1,0 +1,245 @@
+"""The recording of one HPA, read once for a search: its load, what a pod carries, and what it cannot show.
+
+A recording that cannot carry a proposal is refused here; one that carries it only in part bounds it.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from schemas.keys import HpaId
+from streams.analysis.candidate import Candidate, CandidateError, candidate
+from streams.analysis.capacity import capacity_of
+from streams.analysis.condensing import Condensed, condensed
+from streams.analysis.loadcycle import cycle_ms
+from streams.analysis.podstartup import StartUp
+from streams.analysis.recordedload import metric_load, needed
+from streams.analysis.tuning.results import RefusedError
+from streams.analysis.tuning.surrogate import LoadSeries, series_spans_ms
+from streams.hpa import autoscaler as kinds
+from streams.hpa.metrics import tolerance_band
+from streams.hpa.observation import ExternalSamples, PodSamples, Scale
+from streams.state.probe import EvaluationInputs
+
+FIRST_PART = 2 / 3
+"""Share of the evaluations on which the spec is chosen."""
+FEWEST = 120
+"""Evaluations with known load below which nothing is proposed."""
+MARGIN = 1.1
+"""A proposal must also hold under this multiple of the recorded load."""
+MARGIN_UNKNOWN = 1.25
+"""The same where the recording does not show two periods of a cycle."""
+DAY_MS = 86_400_000
+_HIDDEN_SHARE = 0.05
+_SETTLE_MS = 120_000
+"""How long the begin of a recording is; a few rounds of starting pods come on top. At most a twentieth of the whole."""
+
+
+class TunedPast(Struct):
+    """The recording of one HPA, read once.
+
+    `inputs`: the evaluations, the first `split` of which the spec is chosen on. `index`: the metric whose target is
+    searched. `series`: the load of all of them, `first` of those to choose on. `capacity`: what a pod carries, as a
+    multiple of the deployed target. `margin`: a proposal must also hold under this multiple of the load. `bounds`: what
+    the recording cannot show, as text.
+    """
+
+    hpa: HpaId
+    inputs: list[EvaluationInputs]
+    deployed: Candidate
+    index: int
+    series: LoadSeries
+    first: LoadSeries
+    split: int
+    start_up: StartUp
+    capacity: float
+    margin: float
+    bounds: list[str]
+    may_raise_target: bool
+    may_lower_min: bool
+
+    @property
+    def utilization(self) -> bool:
+        """Whether the tuned metric has a target in percent of the request."""
+        return self.deployed.autoscaler.metrics[self.index].calculation == kinds.UTILIZATION
+
+    @property
+    def deployed_target(self) -> float:
+        """Percent of the request, or 100 for a metric that is no utilization: as in `Within`."""
+        return float(self.deployed.autoscaler.metrics[self.index].target) if self.utilization else 100.0
+
+    @property
+    def window_s(self) -> int:
+        """The deployed window of scaleDown."""
+        down = self.deployed.autoscaler.scale_down
+        default_ms = self.inputs[-1].settings.downscale_stabilization_ms
+        return (default_ms if down is None or down.window_ms is None else down.window_ms) // 1000
+
+
+def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> TunedPast:
+    """Read a recording for a search.
+
+    Raises:
+        RefusedError: it cannot carry a proposal.
+    """
+    reduced = recorded if isinstance(recorded, Condensed) else condensed(hpa, recorded)
+    inputs = reduced.inputs
+    if not inputs:
+        raise RefusedError("there is no evaluation with a known scale in this period")
+    last = inputs[-1]
+    try:
+        deployed = candidate(hpa, last.spec)
+    except CandidateError as error:
+        raise RefusedError(str(error)) from error
+    begin = reduced.start_up()
+    index, series = _series(inputs, deployed, begin.ms)
+    known = [each for each in series.tuned if each is not None]
+    if len(known) < FEWEST:
+        raise RefusedError(f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed")
+    if last.autoscaler.min_replicas == 0:
+        raise RefusedError("minReplicas is 0: what starting from nothing costs is not in the recording")
+    split = round(len(inputs) * FIRST_PART)
+    high = tolerance_band(last.autoscaler, last.settings)[1]
+    world = TunedPast(
+        hpa=hpa,
+        inputs=inputs,
+        deployed=deployed,
+        index=index,
+        series=series,
+        first=series.part(0, split),
+        split=split,
+        start_up=begin,
+        capacity=_capacity(deployed, index, inputs, high),
+        margin=MARGIN,
+        bounds=[],
+        may_raise_target=True,
+        may_lower_min=True,
+    )
+    _check_hidden(world, high)
+    _check_saturated(world, high)
+    _check_cycle(world)
+    return world
+
+
+def _series(inputs: list[EvaluationInputs], deployed: Candidate, start_up_ms: int) -> tuple[int, LoadSeries]:
+    """The load at the deployed targets, and which metric is tuned: the one that is the most demanding most often.
+
+    What is lacking at the begin is no spec's fault, as pods that it asks for are not ready yet: overload does
+    not count for that time.
+    """
+    rows: list[list[float | None]] = []
+    lags: list[int] = []
+    leads: Counter[int] = Counter()
+    for each in inputs:
+        pods = each.observation.pods
+        answers = deployed.answers(each)
+        row: list[float | None] = [None] * len(deployed.autoscaler.metrics)
+        for at, (spec, given) in enumerate(zip(deployed.autoscaler.metrics, answers, strict=False)):
+            load = metric_load(spec, given, pods)
+            row[at] = needed(spec, load) if load is not None else None
+            if isinstance(given, PodSamples | ExternalSamples) and given.newest_ms is not None:
+                lags.append(max(0, each.now_ms - given.newest_ms))
+        rows.append(row)
+        values = [(value, -at) for at, value in enumerate(row) if value is not None]
+        if values:
+            leads[-max(values)[1]] += 1
+    index = leads.most_common(1)[0][0] if leads else 0
+    scale = inputs[0].observation.scale
+    assert isinstance(scale, Scale)
+    times = [each.now_ms for each in inputs]
+    settled_ms = times[0] + min(3 * start_up_ms + _SETTLE_MS, (times[-1] - times[0]) // 20)
+    return index, LoadSeries(
+        times_ms=times,
+        spans_ms=series_spans_ms(times, inputs[-1].period_ms),
+        tuned=[row[index] if row else None for row in rows],
+        others=[max((v for at, v in enumerate(row) if at != index and v is not None), default=0.0) for row in rows],
+        replicas=scale.spec_replicas,
+        lag_ms=round(median(lags)) if lags else 0,
+        settled_ms=settled_ms,
+    )
+
+
+def _capacity(deployed: Candidate, index: int, inputs: list[EvaluationInputs], high: float) -> float:
+    """What a pod carries, as a multiple of the deployed target."""
+    spec = deployed.autoscaler.metrics[index]
+    ratios: list[float] = []
+    for each in inputs if spec.calculation != kinds.UTILIZATION else ():
+        given = deployed.answers(each)
+        load = metric_load(spec, given[index], each.observation.pods) if index < len(given) else None
+        pods_needed = needed(spec, load) if load is not None else None
+        if load is not None and pods_needed is not None and load.pods:
+            ratios.append(pods_needed / load.pods)
+    return capacity_of(spec, ratios, high)
+
+
+def capacity_text(world: TunedPast) -> str:
+    """What overload is counted beyond."""
+    spec = world.deployed.autoscaler.metrics[world.index]
+    if spec.calculation == kinds.UTILIZATION and world.capacity == 100 / spec.target:
+        return "100 % of the request"
+    return f"{world.capacity * 100:.0f} % of the deployed target, which the recording shows to be carried"
+
+
+def _ratios(world: TunedPast) -> Iterator[tuple[int, float, bool]]:
+    """(milliseconds, recorded load over what the ready pods carry at target, was at maxReplicas)."""
+    spec = world.deployed.autoscaler.metrics[world.index]
+    for each, span_ms in zip(world.inputs, world.series.spans_ms, strict=True):
+        given, scale = world.deployed.answers(each), each.observation.scale
+        load = metric_load(spec, given[world.index], each.observation.pods) if world.index < len(given) else None
+        pods_needed = needed(spec, load) if load is not None else None
+        if load is not None and pods_needed is not None and load.pods and isinstance(scale, Scale):
+            yield span_ms, pods_needed / load.pods, scale.spec_replicas >= each.autoscaler.max_replicas
+
+
+def _check_hidden(world: TunedPast, high: float) -> None:
+    """At maxReplicas and above target: pods may have been asked for more than they took."""
+    rows = list(_ratios(world))
+    total = sum(span for span, _, _ in rows) or 1
+    hidden = sum(span for span, ratio, at_max in rows if at_max and ratio > high) / total
+    if hidden > _HIDDEN_SHARE:
+        raise RefusedError(
+            f"the recording was at maxReplicas and above its target for {hidden * 100:.0f} % of the time, so its true "
+            "demand is not known; raise maxReplicas, and tune again when that has been recorded"
+        )
+    if hidden:
+        world.bounds.append(
+            f"the recording was at maxReplicas and above its target for {hidden * 100:.1f} % of the time: its true "
+            "demand is not known there, so no higher target is proposed"
+        )
+        world.may_raise_target = False
+
+
+def _check_saturated(world: TunedPast, high: float) -> None:
+    """Pods at a limit show the same highest use again and again."""
+    ratios = sorted(ratio for _, ratio, _ in _ratios(world))
+    if not ratios or ratios[-1] <= 1.15 * high:
+        return
+    top = len(ratios) - bisect_left(ratios, ratios[-1] * 0.99)
+    above = len(ratios) - bisect_left(ratios, high)
+    if top >= max(8, 0.25 * above):
+        world.bounds.append(
+            f"{top} evaluations show the same highest load per pod, {ratios[-1]:.2f} times the target: pods were "
+            "probably at their limit there, so no higher target is proposed"
+        )
+        world.may_raise_target = False
+
+
+def _check_cycle(world: TunedPast) -> None:
+    series = world.series
+    length_ms = series.times_ms[-1] - series.times_ms[0]
+    period_ms = cycle_ms(series.times_ms, series.tuned)
+    if period_ms is not None and length_ms >= 2 * period_ms:
+        if length_ms < 2 * DAY_MS:
+            world.bounds.append("less than two days were recorded: what differs between days is not known")
+        return
+    if length_ms >= 14 * DAY_MS:
+        return  # two weeks hold two of any cycle that people's lives give; this load has none
+    world.bounds.append(
+        "the recording does not show two periods of a cycle of the load: the proposal must hold under "
+        f"{round((MARGIN_UNKNOWN - 1) * 100)} % more load than was recorded, and keeps minReplicas"
+    )
+    world.margin = MARGIN_UNKNOWN
+    world.may_lower_min = False

@@ -1,0 +1,85 @@
+"""What is asked of a search for a better spec, and what it found."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from schemas.keys import HpaId
+from streams.analysis.podstartup import StartUp
+from streams.analysis.scores import Scores
+
+Objective = Literal["cost", "safety", "balanced"]
+
+
+class RefusedError(Exception):
+    """The recording cannot carry a proposal; says why and what to do."""
+
+
+class Within(Struct, frozen=True, kw_only=True):
+    """What a proposal must keep to, both ends included; None: open. Targets are percent of the request, or of the
+    deployed target for a metric that is no utilization. Windows are those of scaleDown, in seconds. Tolerances, and
+    the percentage of a scale-up policy, are those that a proposal adds.
+    """
+
+    target: tuple[float | None, float | None] = (None, None)
+    min_replicas: tuple[float | None, float | None] = (None, None)
+    max_replicas: tuple[float | None, float | None] = (None, None)
+    window: tuple[float | None, float | None] = (None, None)
+    tolerance: tuple[float | None, float | None] = (None, None)
+    scale_up_percent: tuple[float | None, float | None] = (None, None)
+
+
+class Side(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec over one part of the recording, in the closed loop."""
+
+    replica_hours: float
+    overload_share: float
+    overload: float
+    worst: float
+    scale_events: int
+    scores: Scores
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One spec that was tried, on the first part, in the compact loop. Targets as in `Within`."""
+
+    target: float
+    min_replicas: int
+    window_seconds: int
+    replica_hours: float
+    overload_share: float
+
+
+class Tuning(Struct, frozen=True, kw_only=True):
+    """What was found for one HPA. `spec`: the proposal, the deployed spec where none is better (`changed` False)."""
+
+    hpa: HpaId
+    objective: Objective
+    since_ms: int
+    until_ms: int
+    split_ms: int
+    evaluations: int
+    deployed: dict[str, Any]
+    spec: dict[str, Any]
+    changed: bool
+    why: str
+    metric: str
+    capacity: str
+    cycle_ms: int | None
+    start_up: StartUp
+    chosen_on: tuple[Side, Side]
+    """Deployed and proposed on the first part."""
+    unseen: tuple[Side, Side]
+    """Deployed and proposed on the rest."""
+    curve: list[CurvePoint]
+    deployed_point: CurvePoint
+    proposed_point: CurvePoint
+    bounds: list[str]
+    tried: int
+    withdrawn: int
+    """Proposals that the closed loop did not confirm, on the part they were chosen on or on the rest."""
+
+    @property
+    def saved(self) -> float:
+        """Replica-hours that the proposal saves on the unseen part."""
+        return self.unseen[0].replica_hours - self.unseen[1].replica_hours
