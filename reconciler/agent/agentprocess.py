@@ -255,8 +255,8 @@ class CompanionOf(Protocol):
     def __call__(self, term: AgentTerm) -> Companion:
         """The companion of a term that begins."""
 
-    def stood_by(self, *, is_ok: bool) -> None:
-        """This replica, which does not lead, has looked at its cluster; `is_ok`: that answered."""
+    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
+        """Look at the cluster once, in a replica that does not lead; does nothing else."""
 
 
 class Agent:
@@ -274,23 +274,25 @@ class Agent:
         """Lead or stand by until `stop` is set. An unexpected error ends it by exception."""
         config = self._config
         client = ClusterClient(config.cluster)
-        election = Election(client, config.home, LEASE, config.identity, looked=self._looked)
+        election = Election(client, config.home, LEASE, config.identity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             await stack.enter_async_context(self.health.served(config.web_host, config.web_port))
             stack.push_async_callback(election.release)
             async with asyncio.TaskGroup() as group:
-                noting = group.create_task(self._note(election))
+                beside = [group.create_task(each) for each in (self._note(election), self._stand_by(client))]
                 while await self._elected(election, stop):
                     self.term = AgentTerm(config, client, election, self.health, self._metrics)
                     await self.term.run(stop, self._companions)
                     self.term = None
-                noting.cancel()
+                for each in beside:
+                    each.cancel()
 
-    def _looked(self, is_ok: bool) -> None:
-        if self.term is None:
-            for each in self._companions:
-                each.stood_by(is_ok=is_ok)
+    async def _stand_by(self, client: ClusterClient) -> None:
+        while True:
+            if self.term is None:
+                await asyncio.gather(*(each.stand_by(self._config, client) for each in self._companions))
+            await asyncio.sleep(RETRY_S)
 
     async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
         """Wait for a term; False: `stop` was set first."""

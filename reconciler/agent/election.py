@@ -7,7 +7,6 @@ transitions, and compares times of different machines; hence this one.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from reconciler.clusters.client import ClusterClient
@@ -28,6 +27,8 @@ from schemas.kubernetes.jsontypes import Json
 log = logging.getLogger(__name__)
 
 _REQUEST_S = 4.0
+_RETRY_TROUBLE_S = 1.0
+"""Pause after a request that failed, as all work of the agent waits for it: a restarted API server is asked at once."""
 
 
 def boot_s() -> float:
@@ -37,22 +38,10 @@ def boot_s() -> float:
 
 
 class Election:
-    """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one.
+    """One candidate. `generation`: of the newest term that this candidate has seen; each term has a higher one."""
 
-    `looked` is called after each read of the Lease, with whether the cluster answered.
-    """
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        namespace: str,
-        name: str,
-        identity: str,
-        *,
-        looked: Callable[[bool], None] = lambda is_ok: None,
-    ) -> None:
+    def __init__(self, client: ClusterClient, namespace: str, name: str, identity: str) -> None:
         self._client, self._namespace, self._name, self.identity = client, namespace, name, identity
-        self._looked = looked
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._watch: LeaseWatch | None = None
         self._holds_until_s = 0.0
@@ -73,7 +62,7 @@ class Election:
     async def campaign(self) -> int:
         """Wait until this candidate leads; gives the generation of its term. Trouble is retried without limit."""
         while not await self._try():
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._pause_s())
         log.info("leads", extra={"cluster": self._client.name, "generation": self.generation})
         return self.generation
 
@@ -81,7 +70,7 @@ class Election:
         """Renew until that fails for too long, or the Lease is somebody else's."""
         term = self.generation
         while self.leads and (self.generation, self.holder) == (term, self.identity):
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._pause_s())
             await self._try()
         self._holds_until_s = 0.0
         log.warning("leads no longer", extra={"cluster": self._client.name, "trouble": self.trouble})
@@ -104,11 +93,12 @@ class Election:
             if self.trouble != str(error):
                 log.warning("the lease is out of reach", extra={"cluster": self._client.name, "error": str(error)})
             self.trouble = str(error)
-            self._looked(False)
             return False
         self.trouble = ""
-        self._looked(True)
         return held
+
+    def _pause_s(self) -> float:
+        return _RETRY_TROUBLE_S if self.trouble else RETRY_S
 
     async def _step(self) -> bool:
         asked_s = boot_s()

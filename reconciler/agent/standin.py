@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from reconciler.agent.agentconfig import AgentConfig
 from reconciler.agent.agentprocess import AgentTerm
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import boot_s
+from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
+from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
 from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen, unreported
 from reconciler.standin.protocol import (
     CLOSING,
@@ -106,13 +108,14 @@ class StandIn:
         self._saved_at_s = -SAVE_EVERY_S
         self._kept: dict[HpaKey, KeptSpec] = {}
         self._wanted: dict[HpaKey, str] = {}
-        self._kept_at_s = -KEEP_EVERY_S
+        self._kept_at_s, self._is_needed = -KEEP_EVERY_S, False
         self._tried: dict[HpaKey, KeptSpec] = {}
         self._refused: dict[HpaKey, str] = {}
         self._failing: set[tuple[str, str]] = set()
         self._lease: LeaseSeen | None = None
         self._raw_lease: Json | None = None
         self._read_s: float | None = None
+        self._read_lease_s = 0.0
         self._renewed_s = self._listed_s = -LIST_EVERY_S
         self._natives: dict[HpaKey, Json] = {}
         self._left: dict[HpaKey, LeftNative] = {}
@@ -184,7 +187,14 @@ class StandIn:
         self._judge.expect({each.partition for each in kept.values()})
         self._judge.grace_ms = self._around.grace_ms()
         has_heard = self._around.has_caught_up() or self._clock_s() - self._heard_s >= UNHEARD_S
-        judged = self._judge.look(_ms(begun_s), self._lease, is_ok=True, proof_ms=self._proof_ms(), has_heard=has_heard)
+        judged = self._judge.look(
+            _ms(begun_s),
+            self._lease,
+            is_ok=True,
+            took_ms=_ms(self._read_lease_s - begun_s),
+            proof_ms=self._proof_ms(),
+            has_heard=has_heard,
+        )
         troubles = [*await self._carry_out(kept, judged), *await self._keep(kept)]
         self._around.note("stand-in", "; ".join(troubles[:3]) or None)
 
@@ -199,6 +209,7 @@ class StandIn:
     async def _read(self) -> None:
         """First the Lease, then the native HPAs: so a list that follows a settled Lease holds all that may exist."""
         self._raw_lease = await self._store.lease()
+        self._read_lease_s = self._clock_s()
         self._lease = None if self._raw_lease is None else lease_seen(self._raw_lease)
         if self._raw_lease is not None:
             self._note_unreported(self._raw_lease)
@@ -223,11 +234,11 @@ class StandIn:
 
     def _work_out(self) -> dict[HpaKey, KeptSpec]:
         """What is to be kept, and the specs that native HPAs are to have now."""
-        if self._clock_s() - self._kept_at_s >= KEEP_EVERY_S:
-            self._kept_at_s, now_ms = self._clock_s(), self._around.now_ms()
+        is_needed = is_stand_in(self._lease)
+        if self._clock_s() - self._kept_at_s >= KEEP_EVERY_S or is_needed is not self._is_needed:
+            self._kept_at_s, now_ms, self._is_needed = self._clock_s(), self._around.now_ms(), is_needed
             self._kept = self._to_keep()
             native = {key: each for key, each in self._kept.items() if each.floor is None}
-            is_needed = is_stand_in(self._lease)
             self._wanted = {key: spec_hash(effective_spec(each, now_ms)) for key, each in native.items() if is_needed}
         return self._kept
 
@@ -266,12 +277,12 @@ class StandIn:
                     await self._renew()
                 case CreateLease():
                     change = self._next_change(step)
-                    await self._store.create_lease(step, PROOF_MS, [*self._unsent, change])
-                    self._changed(change)
+                    made = await self._store.create_lease(step, PROOF_MS, [*self._unsent, change])
+                    self._changed(change, made)
                 case SetHolder():
                     change = self._next_change(step)
-                    await self._store.set_holder(step, self._next_proof_ms(step), [*self._unsent, change])
-                    self._changed(change)
+                    made = await self._store.set_holder(step, self._next_proof_ms(step), [*self._unsent, change])
+                    self._changed(change, made)
         except ApiError as error:
             return "" if error.status in (404, 409) else f"the Lease cannot be written: {error}"
         except ClusterError as error:
@@ -303,7 +314,8 @@ class StandIn:
             natives=list(self._left.values()) if step.holder.startswith(HUB) else [],
         )
 
-    def _changed(self, change: HandsChanged) -> None:
+    def _changed(self, change: HandsChanged, lease: Json) -> None:
+        self._judge.saw(_ms(self._clock_s()), lease_seen(lease))
         log.warning(
             "the cluster changed hands",
             extra={"cluster": change.cluster, "holder": change.holder, "generation": change.generation},
@@ -403,15 +415,29 @@ def _change(change: HandsChanged) -> _Change:
     return change.generation, change.time, change.holder
 
 
+async def stand_by(store: ClusterStore, judge: Judge, *, clock_s: Callable[[], float] = boot_s) -> None:
+    """Look at the Lease once, in a replica that does not lead."""
+    try:
+        lease = await store.lease()
+    except ClusterError:
+        judge.stood_by(_ms(clock_s()), None, is_ok=False)
+    else:
+        judge.stood_by(_ms(clock_s()), None if lease is None else lease_seen(lease), is_ok=True)
+
+
+def _store(config: AgentConfig, client: ClusterClient, grace: Callable[[], int] = lambda: GRACE_MS) -> ClusterStore:
+    return ClusterStore(client, config.home, config.namespaces, grace)
+
+
 class StandIns:
     """Makes the stand-in of each term of one replica; what it saw of the hub and of the Lease goes on between terms."""
 
     def __init__(self) -> None:
         self._judge = Judge()
 
-    def stood_by(self, *, is_ok: bool) -> None:
-        """This replica, which does not lead, has looked at its cluster; `is_ok`: that answered."""
-        self._judge.stood_by(_ms(boot_s()), is_ok=is_ok)
+    async def stand_by(self, config: AgentConfig, client: ClusterClient) -> None:
+        """Look at the Lease, so that a term that begins later knows how long its holder has had it."""
+        await stand_by(_store(config, client), self._judge)
 
     def __call__(self, term: AgentTerm) -> StandIn:
         """The stand-in of a term that begins."""
@@ -436,7 +462,7 @@ class StandIns:
             note=term.health.note,
         )
         self._judge.begin_term(stagger_ms(name))
-        return StandIn(around, ClusterStore(term.client, config.home, config.namespaces, grace), self._judge)
+        return StandIn(around, _store(config, term.client, grace), self._judge)
 
 
 def _native_controller(settings: Iterable[SettingsSet]) -> str:

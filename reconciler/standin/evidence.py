@@ -79,9 +79,22 @@ class Judge:
         self._shown.clear()
         self._alive_since = self._failing_since = None
 
-    def stood_by(self, now_ms: int, *, is_ok: bool) -> None:
-        """A look at the cluster without leading."""
+    def stood_by(self, now_ms: int, lease: LeaseSeen | None, *, is_ok: bool) -> None:
+        """A look at the cluster without leading, which ended now. Its holder settles for a later term, too."""
         self._time.read(now_ms, is_ok=is_ok)
+        if is_ok:
+            self.saw(now_ms, lease)
+
+    def saw(self, now_ms: int, lease: LeaseSeen | None) -> None:
+        """The Lease as an answer of the API server has it that arrived now; None: there is none."""
+        if lease is None:
+            self._lease, self._version = None, ""
+            return
+        hand = (lease.uid, lease.holder, lease.generation)
+        if hand != self._lease:
+            self._lease, self._lease_since_ms = hand, now_ms
+        if lease.version != self._version:
+            self._version, self._renewed_at = lease.version, self._time.counted_ms
 
     def expect(self, partitions: Collection[int]) -> None:
         """The log partitions that hold enforced HPAs of this cluster; none: there is nothing to decide, and all is
@@ -113,19 +126,23 @@ class Judge:
         lease: LeaseSeen | None,
         *,
         is_ok: bool,
+        took_ms: int = 0,
         proof_ms: int = PROOF_MS,
         has_heard: bool = True,
     ) -> Judgement:
         """Judge after a look at the cluster.
 
         Args:
+            now_ms: when the look began.
             is_ok: the API server answered.
+            took_ms: until the Lease was read: a holder that is new settles from then on, as the change may have been
+                made just before the answer.
             proof_ms: see `next_proof_ms`.
             has_heard: what the hub sent until now was read, or nothing can be; else its silence is not known yet.
         """
         self._time.read(now_ms, is_ok=is_ok)
         if is_ok:
-            self._note_lease(now_ms, lease)
+            self.saw(now_ms + took_ms, lease)
         counted = self._time.counted_ms
         is_silent = has_heard and self._is_silent(counted)
         self._note_life(counted, is_silent)
@@ -152,16 +169,6 @@ class Judge:
                 self._shown.clear()
         elif self._alive_since is None:
             self._alive_since = counted
-
-    def _note_lease(self, now_ms: int, lease: LeaseSeen | None) -> None:
-        if lease is None:
-            self._lease, self._version = None, ""
-            return
-        hand = (lease.uid, lease.holder, lease.generation)
-        if hand != self._lease:
-            self._lease, self._lease_since_ms = hand, now_ms
-        if lease.version != self._version:
-            self._version, self._renewed_at = lease.version, self._time.counted_ms
 
 
 def grace_ms(sync_period_ms: int) -> int:

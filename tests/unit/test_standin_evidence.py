@@ -88,7 +88,7 @@ def test_a_hub_that_decides_but_cannot_write_is_silent() -> None:
 def test_silence_counts_from_before_the_term() -> None:
     judge = Judge()
     for second in range(21):
-        judge.stood_by(second * 1_000, is_ok=True)
+        judge.stood_by(second * 1_000, HUB, is_ok=True)
     judge.begin_term()
     judge.expect({3, 4})
     assert not passed(judge, 21_000, 8).is_hub_silent
@@ -155,6 +155,33 @@ def test_a_change_of_hands_settles() -> None:
     renewed = LeaseSeen(STAND_IN, 2, "v3", "u1")
     assert judge.look(2 * SETTLE_MS + 1, renewed, is_ok=True).is_settled
     assert not judge.look(3 * SETTLE_MS, None, is_ok=True).is_settled
+
+
+def test_a_change_that_a_slow_answer_shows_settles_from_the_answer_on() -> None:
+    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge.look(0, HUB, is_ok=True)
+    assert not judge.look(1_000, taken, is_ok=True, took_ms=4_000).is_settled
+    assert not judge.look(5_000 + SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.look(5_000 + SETTLE_MS, taken, is_ok=True).is_settled
+
+
+def test_what_a_replica_saw_while_it_stood_by_has_settled_when_it_leads() -> None:
+    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge.stood_by(0, taken, is_ok=True)
+    judge.stood_by(2_000, None, is_ok=False)
+    judge.begin_term()
+    assert not judge.look(SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.look(SETTLE_MS, taken, is_ok=True).is_settled
+    judge.stood_by(SETTLE_MS + 1, None, is_ok=True)
+    assert not judge.look(SETTLE_MS + 2, taken, is_ok=True).is_settled, "it was deleted in between"
+
+
+def test_the_answer_to_ones_own_change_is_the_first_look_at_it() -> None:
+    judge, taken = Judge(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    judge.look(0, HUB, is_ok=True)
+    judge.saw(300, taken)
+    assert not judge.look(300 + SETTLE_MS - 1, taken, is_ok=True).is_settled
+    assert judge.look(300 + SETTLE_MS, taken, is_ok=True).is_settled
 
 
 def test_a_holder_is_silent_that_does_not_renew() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.standin import StandIn, Surroundings
+from reconciler.agent.standin import StandIn, Surroundings, stand_by
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.standin.effective import frozen_or_paused
@@ -258,8 +258,14 @@ class World:
             publish=publish,
             note=lambda name, trouble: None,
         )
-        store = ClusterStore(FakeClient(self.cluster, name), "fleethpa-system", (), lambda: GRACE_MS)  # type: ignore[arg-type]
-        return StandIn(around, store, judge or Judge(), clock_s=lambda: self.cluster.now_s)
+        return StandIn(around, self._store(name), judge or Judge(), clock_s=lambda: self.cluster.now_s)
+
+    def _store(self, name: str) -> ClusterStore:
+        return ClusterStore(FakeClient(self.cluster, name), "fleethpa-system", (), lambda: GRACE_MS)  # type: ignore[arg-type]
+
+    async def stand_by(self, name: str, judge: Judge) -> None:
+        """One look of a replica that does not lead."""
+        await stand_by(self._store(name), judge, clock_s=lambda: self.cluster.now_s)
 
     def decision(self, name: str) -> Decision:
         self.seq += 1
@@ -447,7 +453,7 @@ async def _a_replica_that_stood_by(world: World) -> None:
     judge = Judge()
     for _ in range(15):
         world.cluster.second()
-        judge.stood_by(int(world.cluster.now_s * 1000), is_ok=True)
+        await world.stand_by("b", judge)
     judge.begin_term()
     world.has_caught_up = False
     world.agents["b"] = world._agent("b", judge)
@@ -467,6 +473,37 @@ def test_a_replica_that_stood_by_knows_how_long_the_hub_has_been_silent() -> Non
     played(6, 0.0, _a_replica_that_stood_by)
 
 
+@pytest.mark.parametrize("is_same_leader", [True, False])
+def test_after_the_api_server_was_away_in_a_take_over_the_next_look_goes_on(is_same_leader: bool) -> None:
+    """Whoever leads then has seen that the stand-in is in charge, and need not wait for that to settle once more."""
+    world, judges = World(9, 0.0), {"a": Judge(), "b": Judge()}
+    del world.agents["b"]
+
+    async def story() -> None:
+        world.agents["a"] = world._agent("a", judges["a"])
+        await world.run(20)
+        world.is_hub_alive = False
+        while world.holder != "stand-in":
+            await world.run(1)
+        await world.run(1)
+        await world.stand_by("b", judges["b"])
+        del world.agents["a"]
+        world.cluster.cut = {"a", "b"}
+        for _ in range(12):  # the leader could not renew the Lease of the election: its term is over
+            world.cluster.second()
+            for name, judge in judges.items():
+                await world.stand_by(name, judge)
+        assert world.cluster.hpas() == []
+        world.cluster.cut = set()
+        name = "a" if is_same_leader else "b"
+        judges[name].begin_term()
+        world.agents[name] = world._agent(name, judges[name])
+        await world.run(1)
+        assert len(world.cluster.hpas()) == len(NAMES)
+
+    asyncio.run(story())
+
+
 def test_what_cannot_be_heard_counts_as_silence_after_a_while() -> None:
     world = World(7, 0.0)
     del world.agents["b"]
@@ -475,7 +512,7 @@ def test_what_cannot_be_heard_counts_as_silence_after_a_while() -> None:
         await world.run(20)
         judge = Judge()
         for second in range(40):
-            judge.stood_by(second * 1000, is_ok=True)
+            judge.stood_by(second * 1000, None, is_ok=True)
         judge.begin_term()
         world.has_caught_up, world.is_hub_alive = False, False
         world.agents["a"] = world._agent("a", judge)
