@@ -1,23 +1,29 @@
 """aiokafka clients as this project uses them: strict producers, readers in no group, one SSL context."""
 
 import asyncio
+import logging
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
 
 from schemas import connection
 from schemas.connection import KafkaSettings
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MAX_REQUEST_BYTES = 1_048_576
 """Largest record batch a producer of ours sends; topics allow the same."""
 KNOWN_WITHIN_S = 60.0
 KNOWN_PAUSE_S = 0.2
 """How long a client waits for a broker to be named, and between two questions."""
+LOGGED_EVERY_S = 30.0
+"""Brokers that stay slow are logged this often, not for each question that waits."""
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
@@ -78,6 +84,29 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
             raise KafkaConnectionError(f"the brokers at {driver.hosts} name no broker of the Kafka cluster")
         await asyncio.sleep(KNOWN_PAUSE_S)
         await driver.force_metadata_update()
+
+
+_logged_s = -LOGGED_EVERY_S
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
+    """Ask the brokers until they answer, however long they are busy or stand still.
+
+    For long-running processes, which would only repeat the question after a restart. Offsets may be asked for in this
+    way, and records queued: the driver's `send` raises KafkaTimeoutError only for a record that is not in its queue, so
+    that trying again can neither lose the record nor write it twice.
+
+    Args:
+        what: is waited for, for the log.
+    """
+    global _logged_s
+    while True:
+        try:
+            return await ask()
+        except KafkaTimeoutError as error:
+            if time.monotonic() - _logged_s >= LOGGED_EVERY_S:
+                _logged_s = time.monotonic()
+                log.warning("the brokers are too slow, waiting", extra={"for": what, "error": str(error)})
 
 
 @asynccontextmanager
@@ -191,6 +220,31 @@ async def _unread(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
     left = {partition: end for partition, end in ends.items() if await consumer.position(partition) < end}
     consumer.pause(*(partition for partition in ends if partition not in left))
     return left
+
+
+class OffsetBounds(NamedTuple):
+    """First offset that a partition still holds, and the one after its last."""
+
+    first: int
+    end: int
+
+
+async def bounds_of(
+    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetBounds]:
+    """Where these partitions begin and end; waits for slow brokers."""
+    parts = list(partitions)
+    firsts = await patiently(lambda: consumer.beginning_offsets(parts), "the first offsets of partitions")
+    ends = await patiently(lambda: consumer.end_offsets(parts), "the ends of partitions")
+    return {part: OffsetBounds(firsts[part], ends[part]) for part in parts}
+
+
+async def ends_of(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
+    """Where the assigned partitions of a consumer end; waits for slow brokers."""
+    parts = list(consumer.assignment())
+    ends: dict[TopicPartition, int]
+    ends = await patiently(lambda: consumer.end_offsets(parts), "the ends of partitions")
+    return ends
 
 
 async def has_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:

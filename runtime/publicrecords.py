@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from schemas.codec import encode
@@ -16,12 +14,6 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaProducer
     from aiokafka.structs import RecordMetadata
-
-
-log = logging.getLogger(__name__)
-
-SAID_EVERY_S = 30.0
-"""A queue that stays full is logged this often, not for each record that waits."""
 
 
 class TopicMissingError(LookupError):
@@ -38,7 +30,6 @@ class Publisher:
     def __init__(self, producer: AIOKafkaProducer, *, waits_for_room: bool = False) -> None:
         self._producer, self._waits_for_room = producer, waits_for_room
         self._partitions: dict[str, int] = {}
-        self._said_s = -SAID_EVERY_S
 
     async def send(
         self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body], time_ms: int
@@ -57,21 +48,16 @@ class Publisher:
         return await queued
 
     async def _queued(self, topic: str, value: bytes, key: bytes, partition: int) -> asyncio.Future[RecordMetadata]:
-        from aiokafka.errors import KafkaTimeoutError  # not at the top: commands that write nothing load this module
+        def send() -> Awaitable[asyncio.Future[RecordMetadata]]:
+            sent: Awaitable[asyncio.Future[RecordMetadata]]
+            sent = self._producer.send(topic, value=value, key=key, partition=partition)
+            return sent
 
-        while True:
-            try:
-                queued: asyncio.Future[RecordMetadata]
-                queued = await self._producer.send(topic, value=value, key=key, partition=partition)
-            except KafkaTimeoutError:
-                # Not in the queue yet, so that trying again can neither lose the record nor write it twice.
-                if not self._waits_for_room:
-                    raise
-                if time.monotonic() - self._said_s >= SAID_EVERY_S:
-                    self._said_s = time.monotonic()
-                    log.warning("the brokers are slower than records come", extra={"topic": topic, "bytes": len(value)})
-            else:
-                return queued
+        if not self._waits_for_room:
+            return await send()
+        from runtime.kafkaclients import patiently  # not at the top: commands that write nothing load this module
+
+        return await patiently(send, f"room for a record of {topic}")
 
     async def _count(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from aiokafka.errors import KafkaTimeoutError
+
 from runtime import kafkaclients
 from schemas.agents import AgentSet
 from schemas.autoscalers import Command
@@ -16,6 +18,9 @@ from schemas.settings import SettingsSet
 from schemas.topics import BREAKER, SETTINGS
 
 log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S = 60.0
+"""How long a command waits for the newest entries; a process that follows them waits for ever."""
 
 B = TypeVar("B", SettingsSet, AgentSet, Command, BreakerCommand, GuardrailResume)
 
@@ -36,7 +41,7 @@ async def follow_entries(
     """The same for entries of one kind, on the topic that carries it."""
     topic = BREAKER if kind is BreakerCommand else SETTINGS
     async with kafkaclients.topic_reader(settings, topic) as consumer:
-        ends = await consumer.end_offsets(list(consumer.assignment()))
+        ends = await kafkaclients.ends_of(consumer)
         told = await kafkaclients.has_reached(consumer, ends)
         if told:
             caught_up()
@@ -50,15 +55,21 @@ async def follow_entries(
 
 
 async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
-    """The entries of one kind that the topic holds now, in their order."""
+    """The entries of one kind that the topic holds now, in their order.
+
+    Raises:
+        KafkaTimeoutError: the brokers took too long for somebody who waits at a terminal.
+    """
     found: list[B] = []
     done = asyncio.Event()
     following = asyncio.create_task(follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set))
     waiting = asyncio.create_task(done.wait())
     try:
-        await asyncio.wait({following, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({following, waiting}, timeout=ANSWER_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             following.result()
+        if not done.is_set():
+            raise KafkaTimeoutError(f"the brokers did not answer within {ANSWER_WITHIN_S:g} s")
         return found
     finally:
         for task in (following, waiting):

@@ -222,7 +222,7 @@ class Reconciler:
             for partition, records in batches.items():
                 known = self._progress.get(partition.partition)
                 if known is not None and records[0].offset < known.next:
-                    self.went_back(partition, (await consumer.end_offsets([partition]))[partition])
+                    self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
                 for record in records:
                     await self._take(partition.partition, record)
             await self._commit(consumer)
@@ -310,8 +310,7 @@ class Reconciler:
         for partition in partitions:
             begins[partition] = await self._consumer.committed(partition)
             if begins[partition] is None:
-                end = (await self._consumer.end_offsets([partition]))[partition]
-                first = (await self._consumer.beginning_offsets([partition]))[partition]
+                first, end = (await kafkaclients.bounds_of(self._consumer, [partition]))[partition]
                 begins[partition] = max(first, end - LOOK_BACK)
                 self._consumer.seek(partition, begins[partition])
         if begins:

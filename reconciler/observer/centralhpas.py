@@ -146,7 +146,7 @@ async def follow_central(
                 consumer.seek(partition, mark)
         marked_ms = clock()
         ends: Mapping[TopicPartition, int] | None = None
-        begins: Mapping[TopicPartition, int] | None = await consumer.end_offsets(list(consumer.assignment()))
+        begins: Mapping[TopicPartition, int] | None = await kafkaclients.ends_of(consumer)
         while until is None or not until.is_set():
             for records in (await consumer.getmany(timeout_ms=1_000 if begins is None else 100)).values():
                 for record in records:
@@ -160,7 +160,7 @@ async def follow_central(
                 for hpa, body in known.due(clock()):
                     await say(hpa, body)
             elif ends is None and known.is_due(clock()):
-                ends = await consumer.end_offsets(list(consumer.assignment()))
+                ends = await kafkaclients.ends_of(consumer)
             if abs(clock() - marked_ms) >= MARK_EVERY_MS:  # also where the clock was put back
                 marked_ms = clock()
                 await _mark(consumer, marks, known)

@@ -442,8 +442,7 @@ class Router:
         for partition in partitions:
             self._owned.add(partition.partition)
             if await self._consumer.committed(partition) is None:
-                end = (await self._consumer.end_offsets([partition]))[partition]
-                begin = (await self._consumer.beginning_offsets([partition]))[partition]
+                begin, end = (await kafkaclients.bounds_of(self._consumer, [partition]))[partition]
                 self._consumer.seek(partition, max(begin, end - LOOK_BACK))
         for cluster in self._ready:
             self._snapshot_due_s[cluster] = 0.0

@@ -5,13 +5,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from runtime.kafkaclients import OffsetBounds
 from streams.decider.checkpoint import decisions_offset_of, split_rows
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.recordedtail import StandingError, TailHead
-from streams.decider.tail import OffsetBounds, TailReader
+from streams.decider.tail import TailReader
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
 from streams.state.rowcopies import rows_by_partition

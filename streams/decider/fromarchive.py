@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from runtime.kafkaclients import read_range
+from runtime.kafkaclients import OffsetBounds, read_range
 from schemas.chain import links_of
 from streams.decider.exits import Exit
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import OffsetBounds
 from streams.history.past import LogGoneError, Past
 
 WITHOUT = "without --archive, --rebuild begins anew from what the log still holds, and a restart entry says so"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from runtime.kafkaclients import read_range, reader, strict_producer
+from runtime.kafkaclients import OffsetBounds, bounds_of, read_range, reader, strict_producer
 from schemas.chain import links_of, log_offset_of
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Entry, LogRecord
@@ -28,7 +28,6 @@ from streams.decider.exits import Exit
 from streams.decider.fromarchive import WITHOUT, archived_state, check_reach, decision_offset
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import OffsetBounds
 from streams.history.archivepast import ArchivePast
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
@@ -71,8 +70,7 @@ async def rebuild(config: DeciderConfig, partitions: int, archive: Path | None =
     topics = (config.log_topic, config.decisions_topic, config.changelog_topic)
     tps = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
     async with reader(config.kafka, tps) as consumer, strict_producer(config.kafka) as producer:
-        firsts, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-        bounds = {tp: OffsetBounds(firsts[tp], ends[tp]) for tp in tps}
+        bounds = await bounds_of(consumer, tps)
         check_empty(config, bounds)
         lost = [n for n in range(partitions) if bounds[TopicPartition(config.log_topic, n)].first > 0]
         for number in lost:

@@ -1,22 +1,14 @@
 """Plain reads beside Faust's consumer: where the log and the decisions begin and end, published decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from runtime.kafkaclients import aiokafka_kwargs
+from runtime.kafkaclients import OffsetBounds, aiokafka_kwargs, bounds_of
 from schemas.connection import KafkaSettings
 from streams.decider.recordedtail import Fetch, RecordedTail, TailHead
 
 FETCH_MS = 1_000
-
-
-class OffsetBounds(NamedTuple):
-    """First offset that a partition still holds, and the one after its last."""
-
-    first: int
-    end: int
 
 
 class TailReader:
@@ -87,5 +79,4 @@ class TailReader:
         tps = [TopicPartition(topic, number) for number in numbers]
         if not tps:
             return {}
-        firsts, ends = await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
-        return {tp.partition: OffsetBounds(firsts[tp], ends[tp]) for tp in tps}
+        return {tp.partition: bounds for tp, bounds in (await bounds_of(self._consumer, tps)).items()}

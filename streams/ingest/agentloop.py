@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
-from runtime.kafkaclients import aiokafka_kwargs
+from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
@@ -190,11 +190,11 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _check_offsets(self) -> None:
         """Look whether the topics still hold what was read of them."""
         unchecked, self._unchecked = sorted(self._unchecked), set()
-        ends = await self._consumer.end_offsets(unchecked)
+        bounds = await bounds_of(self._consumer, unchecked)
         for tp in unchecked:
             committed = await self._consumer.committed(tp)
-            if committed is not None and committed > ends[tp]:
-                self._stop(tp, ends[tp], committed)
+            if committed is not None and committed > bounds[tp].end:
+                self._stop(tp, bounds[tp].end, committed)
 
     def _stop(self, tp: TopicPartition, offset: int, read: int) -> None:
         cluster = whose.cluster if (whose := agent_of_reports(tp.topic)) else tp.topic

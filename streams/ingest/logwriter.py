@@ -1,10 +1,11 @@
 """The writing end: log records and rejected records, acknowledged by all replicas before offsets may be committed."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from aiokafka import AIOKafkaProducer
 
+from runtime.kafkaclients import patiently
 from schemas.topics import LOG, REJECTED
 from streams.ingest.batch import Batch
 from streams.ingest.reject import Rejected
@@ -29,18 +30,26 @@ class LogWriter:
         """
         sent = [await self._append(batch) for batch in batches]
         for reject in rejects:
-            sent.append(await self._producer.send(REJECTED, reject.value, headers=reject.headers))
+            sent.append(await self._reject(reject))
         await asyncio.gather(*sent)
 
     async def _append(self, batch: Batch) -> "asyncio.Future[object]":
-        future: asyncio.Future[object] = await self._producer.send(
-            LOG,
-            batch.value,
-            key=batch.key.encode(),
-            partition=batch.partition,
-            timestamp_ms=self._stamp(batch),
-        )
-        return future
+        key, stamp_ms = batch.key.encode(), self._stamp(batch)
+
+        def send() -> "Awaitable[asyncio.Future[object]]":
+            sent: Awaitable[asyncio.Future[object]]
+            sent = self._producer.send(LOG, batch.value, key=key, partition=batch.partition, timestamp_ms=stamp_ms)
+            return sent
+
+        return await patiently(send, f"room for a record of {LOG}")
+
+    async def _reject(self, reject: Rejected) -> "asyncio.Future[object]":
+        def send() -> "Awaitable[asyncio.Future[object]]":
+            sent: Awaitable[asyncio.Future[object]]
+            sent = self._producer.send(REJECTED, reject.value, headers=reject.headers)
+            return sent
+
+        return await patiently(send, f"room for a record of {REJECTED}")
 
     def _stamp(self, batch: Batch) -> int | None:
         if self._last_times is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from runtime.kafkaclients import bounds_of
 from streams.ingest.ingesterrors import IngestError
 
 log = logging.getLogger("fleethpa.ingest")
@@ -39,14 +40,15 @@ async def starting_places(
     tps = sorted(tps)
     if not tps:
         return {}
-    begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+    bounds = await bounds_of(consumer, tps)
     places: dict[TopicPartition, PartitionProgress] = {}
     for tp in tps:
         committed = await consumer.committed(tp)
-        _check_committed(tp, committed, ends[tp])
-        _tell_expired(tp, committed, begins[tp])
-        start = max(committed or 0, begins[tp])
-        places[tp] = PartitionProgress(start, ends[tp], start, start)
+        first, end = bounds[tp]
+        _check_committed(tp, committed, end)
+        _tell_expired(tp, committed, first)
+        start = max(committed or 0, first)
+        places[tp] = PartitionProgress(start, end, start, start)
     return places
 
 

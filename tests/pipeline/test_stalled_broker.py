@@ -1,4 +1,4 @@
-"""A broker that stops answering for longer than a request may take: what is written meanwhile arrives afterwards."""
+"""A broker that stops answering for longer than a request may take: processes wait, and nothing is lost."""
 
 import asyncio
 import json
@@ -7,58 +7,117 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.broker import PARTITIONS
-from runtime.kafkaclients import reader, running_producer
+from runtime import kafkaclients
+from runtime.kafkaclients import bounds_of, ends_of, reader, running_producer
 from runtime.publicrecords import Publisher
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.scales import Heartbeat
-from schemas.topics import SCALES
+from schemas.topics import LOG, SCALES
+from streams.ingest.batch import Batch
+from streams.ingest.logwriter import LogWriter
 
 TIMEOUT_MS, BATCH_BYTES, RECORDS = 300, 2_048, 64
+WAITING = "the brokers are too slow, waiting"
 
 
-async def sessions(kafka: KafkaSettings, wanted: int) -> set[str]:
-    """The sessions of all heartbeats on the topic, once there are so many."""
-    found: set[str] = set()
+class StallingBroker:
+    """A broker process that can be made to stand still."""
+
+    def __init__(self, pid: int, kafka: KafkaSettings, logged: Callable[[], list[str]]) -> None:
+        self._pid, self.kafka, self._logged = pid, kafka, logged
+
+    async def stall_until_noticed(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Begin the work while the broker stands still; let it go on once somebody has waited too long for it."""
+        os.kill(self._pid, signal.SIGSTOP)
+        try:
+            working = asyncio.ensure_future(work())
+            async with asyncio.timeout(60):
+                while WAITING not in self._logged():
+                    assert not working.done(), working
+                    await asyncio.sleep(0.02)
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            return await working
+
+
+@pytest.fixture
+async def broker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StallingBroker]:
+    monkeypatch.setattr(kafkaclients, "_logged_s", -kafkaclients.LOGGED_EVERY_S)
+    command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", f"{SCALES},{LOG}"]
+    with (
+        caplog.at_level(logging.WARNING, "runtime.kafkaclients"),
+        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            line = await asyncio.to_thread(process.stdout.readline)
+            kafka = KafkaSettings(bootstrap_servers=json.loads(line)["bootstrap"])
+            yield StallingBroker(process.pid, kafka, lambda: caplog.messages)
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def hasty_producer(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
+    """A producer whose records soon find no room."""
+    async with running_producer(kafka, max_batch_size=BATCH_BYTES) as producer:
+        producer._request_timeout_ms = TIMEOUT_MS  # for room in the queue only: requests may take longer
+        yield producer
+
+
+async def values(kafka: KafkaSettings, topic: str, wanted: int) -> list[bytes]:
+    """The values of all records of the topic, once there are so many."""
+    found: list[bytes] = []
     async with (
         asyncio.timeout(60),
-        reader(kafka, [TopicPartition(SCALES, number) for number in range(PARTITIONS)]) as consumer,
+        reader(kafka, [TopicPartition(topic, number) for number in range(PARTITIONS)]) as consumer,
     ):
         while len(found) < wanted:
             for records in (await consumer.getmany(timeout_ms=100)).values():
-                found |= {body.session for each in records for body in decode(each.value, PublicRecord).entries}
+                found += [each.value for each in records]
     return found
 
 
-async def test_what_is_written_while_a_broker_stands_still_arrives(caplog: pytest.LogCaptureFixture) -> None:
-    command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", SCALES]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as broker:
-        assert broker.stdout is not None
-        try:
-            line = await asyncio.to_thread(broker.stdout.readline)
-            kafka = KafkaSettings(bootstrap_servers=json.loads(line)["bootstrap"])
-            async with running_producer(kafka, max_batch_size=BATCH_BYTES) as producer:
-                producer._request_timeout_ms = TIMEOUT_MS  # for room in the queue only: requests may take longer
-                publisher = Publisher(producer, waits_for_room=True)
-                names = {f"session-{number}".ljust(300, "x") for number in range(RECORDS)}
-                await publisher.send(SCALES, "east", "shop", [Heartbeat(session="first")], 1)
-                os.kill(broker.pid, signal.SIGSTOP)
-                with caplog.at_level(logging.WARNING, "runtime.publicrecords"):
-                    sent = asyncio.gather(
-                        *(publisher.send(SCALES, "east", "shop", [Heartbeat(session=name)], 1) for name in names)
-                    )
-                    async with asyncio.timeout(60):
-                        while "the brokers are slower than records come" not in caplog.messages:
-                            await asyncio.sleep(0.02)
-                os.kill(broker.pid, signal.SIGCONT)
-                async with asyncio.timeout(60):
-                    await sent
-            assert await sessions(kafka, RECORDS + 1) == names | {"first"}
-        finally:
-            broker.kill()
+async def test_what_is_written_while_a_broker_stands_still_arrives(broker: StallingBroker) -> None:
+    async with hasty_producer(broker.kafka) as producer:
+        publisher = Publisher(producer, waits_for_room=True)
+        names = {f"session-{number}".ljust(300, "x") for number in range(RECORDS)}
+        await publisher.send(SCALES, "east", "shop", [Heartbeat(session="first")], 1)
+        await broker.stall_until_noticed(
+            lambda: asyncio.gather(
+                *(publisher.send(SCALES, "east", "shop", [Heartbeat(session=name)], 1) for name in names)
+            )
+        )
+    records = [decode(value, PublicRecord) for value in await values(broker.kafka, SCALES, RECORDS + 1)]
+    sessions = [body.session for record in records for body in record.entries if isinstance(body, Heartbeat)]
+    assert sorted(sessions) == sorted(names | {"first"})
+
+
+async def test_the_log_waits_for_a_broker_that_stands_still_and_keeps_its_order(broker: StallingBroker) -> None:
+    async with hasty_producer(broker.kafka) as producer:
+        writer = LogWriter(producer, None)
+        await writer.write([Batch(0, "*", 1, b"first", 0)], [])
+        wanted = [b"%064d" % number + b"x" * 300 for number in range(RECORDS)]
+        await broker.stall_until_noticed(lambda: writer.write([Batch(0, "*", 1, value, 0) for value in wanted], []))
+    assert await values(broker.kafka, LOG, RECORDS + 1) == [b"first", *wanted]
+
+
+async def test_ends_are_asked_for_until_a_broker_answers(broker: StallingBroker) -> None:
+    part = TopicPartition(SCALES, 0)
+    async with running_producer(broker.kafka) as producer, reader(broker.kafka, [part]) as consumer:
+        await producer.send_and_wait(SCALES, b"one", partition=0)
+        assert isinstance(consumer, AIOKafkaConsumer)
+        consumer._request_timeout_ms = TIMEOUT_MS
+        assert await broker.stall_until_noticed(lambda: ends_of(consumer)) == {part: 1}
+        assert await bounds_of(consumer, [part]) == {part: (0, 1)}

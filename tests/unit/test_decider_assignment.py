@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider import assignment
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.fence import Fence
 from streams.decider.recordedtail import RecordedTail, TailHead
-from streams.decider.tail import OffsetBounds, TailReader
+from streams.decider.tail import TailReader
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
 

@@ -3,12 +3,12 @@
 import pytest
 from aiokafka import TopicPartition
 
+from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.rebuild import Tail, check_empty, continue_chain
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import OffsetBounds
 from streams.state.partition import Partition
 from tests.playback import make_log
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
+from runtime.kafkaclients import OffsetBounds
 from schemas.topics import DECISIONS as DECISIONS_TOPIC
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
@@ -15,7 +16,6 @@ from streams.decider import fromarchive
 from streams.decider.fromarchive import ArchivedState, archived_state, check_reach, decision_offset
 from streams.decider.recordedtail import TailHead
 from streams.decider.startupchecks import StartError
-from streams.decider.tail import OffsetBounds
 from streams.history.archivepast import ArchivePast
 from streams.state.partition import Partition
 from tests.archive_kit import SMALL, Topics, topics_of, write_archive
