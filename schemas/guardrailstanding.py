@@ -1,17 +1,24 @@
 """Which pauses of guardrails stand, from the topics that say so. The log has the truth; this is for those who follow it
 from outside the log: routers and the breaker itself.
 
-The two topics are read independently of each other, so what ends a pause may be read before it: times decide.
+The two topics are read independently of each other, so what ends a pause may be read before it or long after it: times
+decide. In whatever order they are read, the outcome is that of the log (`streams.state.breakerfold`).
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.keys import EVERY_CLUSTER
 
+MOST_PAUSES: Final = 1_000
+"""What is kept of them, so that a false breaker can fill neither a row nor a process; more are passed over."""
+_NEVER: Final = -1
+
 
 class StandingPause(NamedTuple):
-    """A pause of a guardrail. `until_ms` 0: it waits for a person. `since_ms`: time of the record that began it."""
+    """A pause of a guardrail. `until_ms` 0: it waits for a person. `since_ms`: time of the record that says so."""
 
     cluster: str
     guardrail: str
@@ -19,39 +26,59 @@ class StandingPause(NamedTuple):
     since_ms: int
 
 
+class _Said(Struct):
+    """What the breaker said of one guardrail and cluster, as far as it can still matter: the last pause that waits for
+    a person, which only a person ends, and the last pause that ends by itself, unless the breaker ended that one.
+    """
+
+    waits_ms: int = _NEVER
+    until_ms: int = 0
+    since_ms: int = _NEVER
+
+
 class GuardrailStanding:
     """Folds the breaker's entries and those of persons that end its pauses, with the times of their records."""
 
     def __init__(self) -> None:
-        self._pauses: dict[tuple[str, str], StandingPause] = {}
+        self._said: dict[tuple[str, str], _Said] = {}
         self._resumed_ms: dict[str, int] = {}
 
     def take(self, body: BreakerCommand, time_ms: int) -> None:
-        """Apply an entry of the breaker; a pause that waits for a person stays as it is."""
+        """Apply an entry of the breaker. What it says after a pause that waits for a person counts only if a person
+        has ended that one in between, which may be read later.
+        """
         key = body.cluster, body.guardrail
-        known = self._pauses.get(key)
-        if known is not None and not known.until_ms and not self._is_ended(known, time_ms):
-            return
-        if body.command == "pause":
-            self._pauses[key] = StandingPause(*key, body.until, time_ms)
+        if key not in self._said:
+            if body.command != "pause" or not self._has_room(time_ms):
+                return
+            self._said[key] = _Said()
+        said = self._said[key]
+        if body.command == "resume":
+            said.since_ms = _NEVER
+        elif body.until:
+            said.until_ms, said.since_ms = body.until, time_ms
         else:
-            self._pauses.pop(key, None)
+            said.waits_ms = time_ms
 
     def resume(self, body: GuardrailResume, time_ms: int) -> None:
         """A person ended what guardrails paused until then."""
-        self._resumed_ms[body.cluster] = max(time_ms, self._resumed_ms.get(body.cluster, 0))
-
-    def knows_resume_after(self, cluster: str, time_ms: int) -> bool:
-        """Whether a person ended the pauses of a cluster at this time or later."""
-        return time_ms <= max(self._resumed_ms.get(cluster, 0), self._resumed_ms.get(EVERY_CLUSTER, 0))
+        self._resumed_ms[body.cluster] = max(time_ms, self._resumed_ms.get(body.cluster, _NEVER))
 
     def in_force(self, now_ms: int, cluster: str | None = None) -> list[StandingPause]:
         """The pauses in force, of one cluster or (None) of all, by cluster and name."""
-        return [
-            pause
-            for key, pause in sorted(self._pauses.items())
-            if cluster in (None, key[0]) and not self._is_ended(pause, now_ms)
-        ]
+        keys = sorted(key for key in self._said if cluster in (None, key[0]))
+        return [pause for key in keys if (pause := self._pause(key, now_ms)) is not None]
 
-    def _is_ended(self, pause: StandingPause, now_ms: int) -> bool:
-        return self.knows_resume_after(pause.cluster, pause.since_ms) or 0 < pause.until_ms <= now_ms
+    def _pause(self, key: tuple[str, str], now_ms: int) -> StandingPause | None:
+        said = self._said[key]
+        resumed_ms = max(self._resumed_ms.get(key[0], _NEVER), self._resumed_ms.get(EVERY_CLUSTER, _NEVER))
+        if said.waits_ms > resumed_ms:
+            return StandingPause(*key, 0, said.waits_ms)
+        if said.since_ms > resumed_ms and now_ms < said.until_ms:
+            return StandingPause(*key, said.until_ms, said.since_ms)
+        return None
+
+    def _has_room(self, now_ms: int) -> bool:
+        if len(self._said) >= MOST_PAUSES:
+            self._said = {key: said for key, said in self._said.items() if self._pause(key, now_ms) is not None}
+        return len(self._said) < MOST_PAUSES

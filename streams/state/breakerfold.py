@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
+from schemas.guardrailstanding import MOST_PAUSES
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from streams.state.rows import Pause
 
-MOST_PAUSES: Final = 1_000
-"""What a partition's row holds of them, so that a false breaker cannot make the row too large; more are passed over."""
 _MINUTE_MS: Final = 60_000
 
 GuardrailPauses = dict[str, dict[str, Pause]]

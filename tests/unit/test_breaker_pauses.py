@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.routing import FleetKnowledge
@@ -14,18 +14,19 @@ from schemas.autoscalers import Command
 from schemas.codec import encode
 from schemas.entries import WHOLE_PARTITION_KEY, Body, Entry, PublicRecord
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.guardrailstanding import GuardrailStanding
+from schemas.guardrailstanding import MOST_PAUSES, GuardrailStanding
 from schemas.settings import ClusterSettings, EngineSet
 from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import RawRecord
-from streams.state.breakerfold import MOST_PAUSES, GuardrailPauses, after_breaker, guardrail_in_force
+from streams.state.breakerfold import GuardrailPauses, after_breaker, after_person, guardrail_in_force
 from tests.brakes_kit import MINUTE, World, after
 from tests.partition_kit import START_MS, LogBuilder, disturbed_log, fold
 
 WAITS = BreakerCommand(command="pause", cluster="eu", guardrail="wave", removed=130, replicas=500, window_ms=5 * MINUTE)
 PAUSE = msgspec.structs.replace(WAITS, until=START_MS + 10 * MINUTE)
 RESUME = BreakerCommand(command="resume", cluster="eu", guardrail="wave")
+ENDED = GuardrailResume(cluster="eu", author="ada")
 OTHER = BreakerCommand(command="pause", cluster="eu", guardrail="fleet", until=START_MS + 20 * MINUTE)
 REMOVED = "130 of 500 replicas removed within 5 min"
 TEN = f"scale-downs paused by guardrail wave until 2026-01-01T00:10:00Z: {REMOVED}"
@@ -150,19 +151,49 @@ def test_neither_the_breaker_nor_a_person_touches_the_others_pauses(bodies: list
     assert (row.pauses, row.guardrail_pauses) == (persons.pauses, guardrails.guardrail_pauses)
 
 
-@given(st.lists(st.one_of(BREAKER, ENDING), max_size=12))
-def test_who_follows_the_topics_knows_what_the_log_says(bodies: list[Body]) -> None:
+@settings(max_examples=300)
+@given(st.lists(st.one_of(BREAKER, ENDING), max_size=12), st.integers(0, 1 << 12), st.integers(0, 90))
+def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
+    bodies: list[BreakerCommand | GuardrailResume], order: int, later_s: int
+) -> None:
+    """Each topic is read in its order, the two of them as it happens: bit n of `order` picks the topic of read n."""
     log, standing = _folded(bodies), GuardrailStanding()
-    for number, body in enumerate(bodies, start=1):
-        at_ms = START_MS + number * 1_000
+    timed = [(START_MS + number * 1_000, body) for number, body in enumerate(bodies, start=1)]
+    unread = [[each for each in timed if isinstance(each[1], kind)] for kind in (BreakerCommand, GuardrailResume)]
+    for number in range(len(bodies)):
+        first = order >> number & 1
+        at_ms, body = (unread[first] or unread[1 - first]).pop(0)
         if isinstance(body, BreakerCommand):
             standing.take(body, at_ms)
-        elif isinstance(body, GuardrailResume):
+        else:
             standing.resume(body, at_ms)
-    row = log.partition.state.row
-    for cluster in ("eu", "us"):
-        is_paused = bool(guardrail_in_force(row.guardrail_pauses, cluster, log.now_ms))
-        assert bool(standing.in_force(log.now_ms, cluster)) == is_paused
+    now_ms = log.now_ms + later_s * 1_000
+    recorded = {
+        (cluster, name, pause.until_ms)
+        for cluster, pauses in log.partition.state.row.guardrail_pauses.items()
+        for name, pause in pauses.items()
+        if guardrail_in_force({cluster: {name: pause}}, cluster, now_ms)
+    }
+    assert {each[:3] for each in standing.in_force(now_ms)} == recorded
+
+
+def test_a_pause_after_a_persons_word_stands_though_that_word_is_read_last() -> None:
+    known: GuardrailPauses = after_breaker(after_person(after_breaker({}, WAITS, 10), ENDED), PAUSE, 30)
+    standing = GuardrailStanding()
+    for at_ms, body in ((10, WAITS), (30, PAUSE)):
+        standing.take(body, at_ms)
+    assert [each.until_ms for each in standing.in_force(40)] == [0], "the person's word is not known yet"
+    standing.resume(ENDED, 20)
+    assert [each.until_ms for each in standing.in_force(40)] == [known["eu"]["wave"].until_ms] == [PAUSE.until]
+
+
+def test_a_false_breaker_cannot_fill_who_follows_it() -> None:
+    standing = GuardrailStanding()
+    for number in range(MOST_PAUSES + 10):
+        standing.take(msgspec.structs.replace(PAUSE, cluster=f"c{number}"), START_MS)
+    assert len(standing.in_force(START_MS)) == MOST_PAUSES
+    standing.take(OTHER, PAUSE.until)
+    assert [each.guardrail for each in standing.in_force(PAUSE.until)] == ["fleet"], "what has ended makes room"
 
 
 def test_what_ends_a_pause_may_be_read_before_it() -> None:
