@@ -228,6 +228,10 @@ class GuardrailRun:
             if name == cluster:
                 window.forget(time_ms)
 
+    def knows(self, cluster: str) -> bool:
+        """Whether an event of this cluster was taken."""
+        return cluster in self._totals
+
     def clusters(self) -> list[str]:
         """The clusters of which something is known."""
         return sorted(self._totals.keys() | self._pauses.keys())

@@ -20,8 +20,9 @@ from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from schemas.autoscalers import Command
 from schemas.entries import WHOLE_PARTITION_KEY as WHOLE
 from schemas.entries import Body
+from schemas.guardrailpauses import BreakerCommand
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
-from schemas.settings import ClusterSettings, SettingsSet
+from schemas.settings import ClusterSettings, EngineSet, SettingsSet
 from streams.state.rows import ReportRow, ServedRow
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
@@ -104,6 +105,19 @@ def test_a_fleet_that_runs_is_all_ok(monkeypatch: pytest.MonkeyPatch, fleet: Run
     shown = run("doctor", *AREAS)
     assert "keeps up with 1 log partitions" in shown.stdout
     assert shown.stderr == "0 failures, 0 warnings\n"
+
+
+def test_doctor_warns_of_a_guardrail_that_acts_without_a_removal_budget(
+    monkeypatch: pytest.MonkeyPatch, fleet: Running
+) -> None:
+    run, step = Cli(monkeypatch, fleet), "fleethpa settings east removal-budget=30%/10m"
+    fleet.append(EngineSet(engine=2), key=WHOLE)
+    fleet.append(BreakerCommand(command="pause", cluster="east", guardrail="wave"), key=WHOLE)
+    assert step in run("doctor", *AREAS).stdout
+    fleet.append(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/10m")), key=WHOLE)
+    found = run("doctor", *AREAS).stdout
+    assert "guardrail wave" in found
+    assert step not in found
 
 
 def test_doctor_forgets_a_pause_that_has_ended(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:

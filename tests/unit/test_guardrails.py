@@ -16,6 +16,7 @@ from fleethpa.cli.common.configuration import Config
 from schemas.entries import Body
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail, Guardrails, problems
+from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
@@ -226,7 +227,13 @@ ACTS = Guardrail(name="wave", removed_percent=80, least_removed=1, act=True)
 class _Followed:
     """What a breaker publishes of a wave of removals in cluster `eu`, after what it heard before."""
 
-    def __init__(self, *rules: Guardrail, heard: Sequence[tuple[int, Body]] = (), **world: Any) -> None:
+    def __init__(
+        self,
+        *rules: Guardrail,
+        heard: Sequence[tuple[int, Body]] = (),
+        settings: Sequence[SettingsSet] = (),
+        **world: Any,
+    ) -> None:
         self.world = World("api", "web", **world)
         self.world.poll(0)
         self.now_ms = self.world.log.now_ms
@@ -235,6 +242,8 @@ class _Followed:
         for ago_ms, body in heard:
             assert isinstance(body, BreakerCommand | GuardrailResume)
             self.breaker.heard(body, self.now_ms - ago_ms)
+        for each in settings:
+            self.breaker.heard_settings(each, 0)
         values = [made.value for made in self.world.log.decisions]
         asyncio.run(self.breaker.follow(_Arriving(values, 0), self.publish))
 
@@ -304,6 +313,32 @@ def test_which_rules_pause(rules: list[Guardrail], world: dict[str, Any], guardr
 )
 def test_a_breaker_that_starts_again_knows_the_trips_of_the_hour(heard: list[tuple[int, Body]], waits: bool) -> None:
     assert [not body.until for body in _Followed(ACTS, heard=heard).published] == [waits]
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "warned"),
+    [
+        pytest.param(ACTS, [], True, id="no settings"),
+        pytest.param(ACTS, [("eu", {"removal_budget": "30%/10m"})], False, id="a budget"),
+        pytest.param(ACTS, [("*", {"removal_budget": "30%/10m"})], False, id="a budget of all clusters"),
+        pytest.param(ACTS, [("us", {"removal_budget": "30%/10m"})], True, id="of another cluster"),
+        pytest.param(ACTS, [("*", {"removal_budget": "30%/10m"}), ("eu", {"removal_budget": "off"})], True, id="off"),
+        pytest.param(ACTS, [("eu", {"removal_budgets": {"*": "5/10m"}})], False, id="of every namespace"),
+        pytest.param(ACTS, [("eu", {"removal_budgets": {"shop": "5/10m"}})], True, id="of one namespace"),
+        pytest.param(structs.replace(ACTS, act=False), [], False, id="a rule that only reports"),
+    ],
+)
+def test_a_rule_that_acts_without_a_budget_is_warned_of(
+    rule: Guardrail, settings: list[tuple[str, dict[str, Any]]], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = [SettingsSet(cluster=cluster, settings=ClusterSettings(**each)) for cluster, each in settings]
+    done = _Followed(rule, settings=words)
+    assert caplog.text.count("fleethpa settings eu removal-budget=30%/10m") == warned
+    count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
+    assert count == warned
+    done.breaker.heard_settings(SettingsSet(cluster="*", settings=ClusterSettings(removal_budget="20%/5m")), 0)
+    count = done.breaker.health.registry.get_sample_value("fleethpa_breaker_clusters_without_budget")
+    assert count == (warned and any(each.get("removal_budget") == "off" for _, each in settings))
 
 
 def test_what_a_breaker_beside_it_paused_is_not_paused_again() -> None:

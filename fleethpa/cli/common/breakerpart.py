@@ -2,7 +2,8 @@
 scale-downs where the rule acts.
 
 After a start it reads the decisions of the last hour, so that its windows are known, and what it paused and persons
-ended, from the topics that say so; it trips only for what comes from then on. It keeps nothing: whatever goes wrong, it
+ended, from the topics that say so; it trips only for what comes from then on. It warns of clusters in which a rule acts
+and nothing bounds removals until its pause is in force. It keeps nothing: whatever goes wrong, it
 connects and reads again.
 """
 
@@ -29,14 +30,17 @@ from schemas.guardrails import Guardrail
 from schemas.guardrailstanding import GuardrailStanding
 from schemas.keys import EVERY_CLUSTER
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.settings import ClusterSettings, SettingsSet, take_settings
 from schemas.topics import BREAKER
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchiveError
 from streams.history.past import Past
+from streams.state.clustersettings import effective
 
 log = logging.getLogger(__name__)
 LOOK_BACK_MS: Final = 3_600_000
+SHOWN_CLUSTERS: Final = 10
 _AGAIN_S: Final = 5.0
 _FOR_EVER_S: Final = float("inf")
 _UNREADABLE: Final = (CommandError, ArchiveError, WireError, OSError, TimeoutError)
@@ -85,6 +89,11 @@ class BreakerMetrics:
             ["rule", "cluster"],
             registry=registry,
         )
+        self.unbounded = Gauge(
+            "fleethpa_breaker_clusters_without_budget",
+            "Clusters in which a guardrail acts and no removal budget bounds what goes before its pause",
+            registry=registry,
+        )
 
 
 class Breaker:
@@ -102,6 +111,8 @@ class Breaker:
         self._standing = GuardrailStanding()
         self._early: list[tuple[int, BreakerCommand | GuardrailResume]] | None = []
         """What was heard before the last hour of decisions was read, with its time; None: it has been."""
+        self._settings: dict[str, ClusterSettings] = {}
+        self._unbounded: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until `stop` is set. Brokers that are away are waited for."""
@@ -152,13 +163,14 @@ class Breaker:
             yield publish
 
     async def _hearing(self) -> list[asyncio.Future[Any]]:
-        """Follow what guardrails paused and persons ended; returns when all of it so far has been heard."""
+        """Follow settings, what guardrails paused and persons ended; returns when all of it so far has been heard."""
         from runtime.settingsfollower import follow_entries
 
-        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event())
+        kafka, known = self._config.config.kafka(), (asyncio.Event(), asyncio.Event(), asyncio.Event())
         tasks: list[asyncio.Future[Any]] = [
             asyncio.create_task(follow_entries(kafka, BreakerCommand, self.heard, known[0].set)),
             asyncio.create_task(follow_entries(kafka, GuardrailResume, self.heard, known[1].set)),
+            asyncio.create_task(follow_entries(kafka, SettingsSet, self.heard_settings, known[2].set)),
         ]
         waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in known))
         try:
@@ -185,6 +197,32 @@ class Breaker:
         else:
             self._take_word(body, time_ms)
             self._show_pauses()
+
+    def heard_settings(self, body: SettingsSet, time_ms: int) -> None:
+        """The settings of a cluster were changed."""
+        take_settings(self._settings, body)
+        if self._early is None:
+            self._look_for_budgets()
+
+    def _look_for_budgets(self) -> None:
+        """Warn once of each cluster in which a rule acts without a removal budget beside it."""
+        now_ms = self._config.clock()
+        acting = sorted(rule.name for rule in self._config.rules if rule.acts_at(now_ms))
+        clusters = self._run.clusters() if acting else []
+        found = {name for name in clusters if not effective(self._settings, name).budgets.bounds_removals}
+        for name in sorted(found - self._unbounded):
+            log.warning(
+                "guardrail %s acts in cluster %s, which has no removal budget: more than half of a wave may be gone "
+                "before its pause is in force; to bound that: fleethpa settings %s removal-budget=30%%/10m",
+                ", ".join(acting),
+                name,
+                name,
+            )
+        self._unbounded = found
+        self._metrics.unbounded.set(len(found))
+        listed = ", ".join(sorted(found)[:SHOWN_CLUSTERS])
+        more = f" and {len(found) - SHOWN_CLUSTERS} more" if len(found) > SHOWN_CLUSTERS else ""
+        self.health.note("removal budgets", f"none in {listed}{more}" if found else None)
 
     def _take_word(self, body: BreakerCommand | GuardrailResume, time_ms: int) -> None:
         if isinstance(body, BreakerCommand) and body.command == "pause":
@@ -219,6 +257,7 @@ class Breaker:
                     if (event := readers[number].take(record.value)) is not None:
                         events.append(event)
         self._catch_up(events)
+        self._look_for_budgets()
         await self._end_what_no_rule_pauses(publish)
         self.health.ready("read")
         self.health.note("brokers", None)
@@ -226,7 +265,11 @@ class Breaker:
             async for number, record in arriving:
                 if (event := readers[number].take(record.value)) is not None:
                     self._metrics.newest.set(event.time_ms / 1000)
-                    for trip in self._run.take(event):
+                    known = self._run.knows(event.cluster)
+                    trips = self._run.take(event)
+                    if not known:
+                        self._look_for_budgets()
+                    for trip in trips:
                         await self._tripped(trip, readers[number].engine, publish)
 
     def _catch_up(self, events: list[GuardedEvent]) -> None:

@@ -17,6 +17,7 @@ from fleethpa.cli.common.problems import by_cause
 from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import span
 from fleethpa.cli.output.words import counted
+from streams.state.clustersettings import effective
 from streams.state.logerrors import CoreError, UnknownEngineError
 
 if TYPE_CHECKING:
@@ -210,6 +211,10 @@ def _clusters(state: FleetState) -> Iterator[CheckResult]:
         )
     for cluster in state.clusters.values():
         yield from _cluster(cluster)
+        if cluster.guardrail and not effective(state.settings, cluster.name).budgets.bounds_removals:
+            text = "guardrails act there, and no removal budget bounds what goes before their pause"
+            step = f"fleethpa settings {cluster.name} removal-budget=30%/10m"
+            yield CheckResult("warning", "clusters", cluster.name, text, step)
 
 
 def _cluster(cluster: ClusterView) -> Iterator[CheckResult]:
