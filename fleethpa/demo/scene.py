@@ -38,7 +38,7 @@ metadata:
   name: {name}
   namespace: {namespace}
   annotations:
-    fleethpa.dev/simulation: |
+    fleethpa.io/simulation: |
       load: {load}
       pod: {{schedule_ms: 200, ready_ms: 1500, stop_ms: 500, cpu_milli_per_unit: 4, startup_cpu_milli: 500,
             startup_ms: 1500, noise: 0.01}}

@@ -1,4 +1,4 @@
-"""How a workload behaves: the annotation `fleethpa.dev/simulation` on a workload, in YAML.
+"""How a workload behaves: the annotation `fleethpa.io/simulation` on a workload, in YAML.
 
 Example:
     load: {shape: sine, base: 200, amplitude: 150, period_s: 600}
@@ -19,7 +19,7 @@ import yaml
 from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, parse_load
 from fleethpa.simulator.model import PodProfile, with_profile
 
-ANNOTATION: Final = "fleethpa.dev/simulation"
+ANNOTATION: Final = "fleethpa.io/simulation"
 SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}
 """What a metric shows unless it says otherwise: a pod's share of the load, the total load, or the queue."""
 

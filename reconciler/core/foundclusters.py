@@ -16,7 +16,7 @@ import yaml
 
 from schemas.kubernetes.jsontypes import Json, JsonView
 
-CLUSTER_LABEL: Final = "fleethpa.dev/cluster"
+CLUSTER_LABEL: Final = "fleethpa.io/cluster"
 """A Secret with this label holds a kubeconfig; the value is the cluster's name in the fleet."""
 CLUSTER_API_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 """Cluster API's label of the Secrets with the kubeconfigs that it makes."""

@@ -49,7 +49,7 @@ metadata:
   name: {name}
   namespace: {namespace}
   annotations:
-    fleethpa.dev/simulation: |
+    fleethpa.io/simulation: |
       load: {{shape: sine, base: 300, amplitude: 250, period_s: {period}}}
       pod: {{schedule_ms: 200, ready_ms: 1000, stop_ms: 500, cpu_milli_per_unit: 4, noise: 0.01}}
 spec:

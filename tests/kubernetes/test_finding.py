@@ -40,7 +40,7 @@ def by_secret(name: str, world: World, token: str) -> list[Json]:
     plane = world.central.plane
     reached = {"server": plane.url, "certificate-authority-data": ca_of(plane)}
     text = yaml.safe_dump(kubeconfig({name: (reached, {"token": token})}))
-    return [secret(f"{name}-kubeconfig", {"fleethpa.dev/cluster": name}, kubeconfig=text)]
+    return [secret(f"{name}-kubeconfig", {"fleethpa.io/cluster": name}, kubeconfig=text)]
 
 
 def by_argocd(name: str, world: World, token: str) -> list[Json]:

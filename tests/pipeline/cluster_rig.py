@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 def deployment(name: str, replicas: int = 2, *, namespace: str = NAMESPACE, simulation: str = "load: 100") -> Json:
     labels = {"app": name}
-    metadata = {"name": name, "namespace": namespace, "annotations": {"fleethpa.dev/simulation": simulation}}
+    metadata = {"name": name, "namespace": namespace, "annotations": {"fleethpa.io/simulation": simulation}}
     container = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "500m"}}}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}

@@ -34,7 +34,7 @@ metadata:
   name: web
   namespace: shop
   annotations:
-    fleethpa.dev/simulation: |
+    fleethpa.io/simulation: |
       load: 120
       pod: {cpu_milli_per_unit: 5, idle_cpu_milli: 10}
       metrics:

@@ -43,7 +43,7 @@ metadata:
   name: web
   namespace: shop
   annotations:
-    fleethpa.dev/simulation: |
+    fleethpa.io/simulation: |
       load: 600
       pod: {schedule_ms: 100, ready_ms: 500, stop_ms: 200, cpu_milli_per_unit: 4, noise: 0}
 spec:

@@ -82,7 +82,7 @@ def test_clusters_of_a_file(text: str, file_name: str, names: list[str]) -> None
 @pytest.mark.parametrize(
     ("labels", "key", "name"),
     [
-        pytest.param({"fleethpa.dev/cluster": "east"}, "kubeconfig", "east", id="our label"),
+        pytest.param({"fleethpa.io/cluster": "east"}, "kubeconfig", "east", id="our label"),
         pytest.param({"cluster.x-k8s.io/cluster-name": "east"}, "value", "east", id="Cluster API's label and key"),
         pytest.param({}, "kubeconfig", "one", id="no label: the Secret's name"),
     ],

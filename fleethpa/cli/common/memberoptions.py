@@ -52,7 +52,7 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
         "--kubeconfig-secrets",
         default="",
         metavar="NAMESPACE",
-        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.dev/cluster=NAME or by Cluster API.",
+        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
     )(function)
     return click.option(
         "--kubeconfig-dir",
