@@ -12,11 +12,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import parse_qs, unquote
 
+import msgspec
 import orjson
 from aiokafka import TopicPartition
+from msgspec import Struct
 
 from runtime.kafkaclients import reader, running_producer
 from runtime.publicrecords import Publisher
@@ -38,6 +41,11 @@ PUSH_TURNS = 10
 def rfc3339(time_ms: int) -> str:
     """Write a time as Kubernetes does."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms / 1000))
+
+
+def rfc3339_ms(time_ms: int) -> str:
+    """Write the time of a sample with its milliseconds, so that a decision says which one it used."""
+    return f"{rfc3339(time_ms)[:-1]}.{time_ms % 1000:03d}Z"
 
 
 def load_trace() -> list[float]:
@@ -97,6 +105,11 @@ class Workload:
         self.demand = replicas * REQUEST_MILLI * TARGET_PERCENT / 100 * chance.uniform(0.9, 1.1)
         self.phase = chance.randrange(3_600)
 
+    @property
+    def uid(self) -> str:
+        """The uid of the HPA."""
+        return f"00000000-0000-4000-8000-{self.index:012d}"
+
     def new_pod(self, now_ms: int) -> str:
         """Add a pod; gives its name."""
         self.born += 1
@@ -125,7 +138,7 @@ class Workload:
         """The HPA's JSON."""
         return (
             f'{{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{{"name":"{self.name}",'
-            f'"namespace":"{self.namespace}","uid":"00000000-0000-4000-8000-{self.index:012d}","resourceVersion":'
+            f'"namespace":"{self.namespace}","uid":"{self.uid}","resourceVersion":'
             f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"{self.hpa_managers}}},"spec":{{"scaleTargetRef":{{"kind":'
             f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":20,"metrics":'
             '[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":'
@@ -180,8 +193,6 @@ class World:
         self.watches: dict[tuple[str, str], list[asyncio.Transport]] = {}
         self.version = 1
         self.stats = Stats()
-        self.is_pushed = False
-        """Metrics count as they are pushed; what the metrics APIs answer is not used."""
         self.stepped: dict[int, int] = {}
         """Workload -> its replicas when the step began."""
         self.step_ms = 0
@@ -258,7 +269,7 @@ class World:
     def put_scale(self, one: Workload, replicas: int) -> None:
         """A write of `/scale`: pods follow at once, and are ready later."""
         now_ms = int(time.time() * 1000)
-        self.stats.write(now_ms, self.stats.answered_ms.get(f"{one.cluster}/{one.namespace}"))
+        self.stats.write(one.uid, now_ms)
         if one.index in self.stepped:
             self.step_writes[one.index] = now_ms
             self.first_writes.setdefault(one.index, now_ms)
@@ -290,7 +301,6 @@ class World:
     def samples(self, cluster: str, namespace: str) -> Samples:
         """The same load as pushed samples."""
         now_ms = int(time.time() * 1000)
-        self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
         return Samples(
             points=[
                 Point(type="Resource", metric="cpu", pod=name, milli=round(milli), time=now_ms)
@@ -303,7 +313,7 @@ class World:
     def usage(self, cluster: str, namespace: str) -> bytes:
         """PodMetrics of a namespace: the load of each workload, spread over its ready pods."""
         now_ms = int(time.time() * 1000)
-        stamp, items = rfc3339(now_ms), []
+        stamp, items = rfc3339_ms(now_ms), []
         for one in self.by_namespace.get((cluster, namespace), ()):
             ready, milli = self.spread(one, now_ms)
             micro = round(milli * 1_000_000)
@@ -313,8 +323,6 @@ class World:
                 f',"window":"15s","containers":[{{"name":"main","usage":{{"cpu":"{micro}n","memory":"204800Ki"}}}}]}}'
             )
             items += [f'{{"metadata":{{"name":"{name}",{head}{tail}' for name in ready]
-        if not self.is_pushed:
-            self.stats.answered_ms[f"{cluster}/{namespace}"] = now_ms
         return (
             '{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":['
             + ",".join(items)
@@ -340,11 +348,32 @@ class World:
         return b'{"metadata":{"resourceVersion":"%d"%s},"items":[%s]}' % (self.version, more.encode(), b",".join(found))
 
 
+class _Metric(Struct, frozen=True, gc=False):
+    newest: int | None = None
+
+
+class _Seen(Struct, frozen=True, gc=False):
+    """The fields of a decision, full or short, that are looked at."""
+
+    time: str
+    wants: int | None = None
+    newest: list[int | None] = []
+    metrics: list[_Metric] = []
+
+
+_SEEN = msgspec.json.Decoder(_Seen)
+
+
 class Stats:
     """What was seen in a stretch of time."""
 
     def __init__(self) -> None:
-        self.answered_ms: dict[str, int] = {}
+        self.known: set[str] = set()
+        """HPAs that were evaluated at least once since the fleet began."""
+        self._wanted: dict[str, int] = {}
+        """HPA -> time of the newest sample behind its newest wanted write that was not seen at `/scale` yet."""
+        self._unexplained: dict[str, int] = {}
+        """HPA -> time of its write, of which the decision has not been read yet."""
         self.reset()
 
     def reset(self) -> None:
@@ -355,26 +384,41 @@ class Stats:
         self.kinds: Counter[str] = Counter()
         self.hpas: Counter[str] = Counter()
         self.decision_bytes = 0
+        self.logged_ms: list[int] = []
         self.decided_ms: list[int] = []
         self.written_ms: list[int] = []
 
-    def write(self, now_ms: int, answered_ms: int | None) -> None:
+    def write(self, uid: str, now_ms: int) -> None:
         """Note a write of `/scale`."""
-        if answered_ms is not None:
-            self.written_ms.append(now_ms - answered_ms)
+        newest_ms = self._wanted.pop(uid, None)
+        if newest_ms is None:
+            self._unexplained[uid] = now_ms
+        else:
+            self.written_ms.append(now_ms - newest_ms)
 
-    def decision(self, key: str, header: dict[str, bytes], timestamp_ms: int, size: int) -> None:
-        """Note a decision, and how long it came after the namespace's newest sample."""
-        identity = header["ce_id"].decode()
-        kind = "completion" if identity.endswith("-c") else header["ce_type"].decode().split(".")[3]
+    def decision(self, headers: dict[str, bytes], timestamp_ms: int, value: bytes) -> None:
+        """Note a decision, and how long it came after the newest sample that it used."""
+        identity = headers["ce_id"].decode()
+        kind = "completion" if identity.endswith("-c") else headers["ce_type"].decode().split(".")[3]
         self.kinds["short" if kind == "short" else "completion" if kind == "completion" else "full"] += 1
-        self.decision_bytes += size
+        self.decision_bytes += len(value)
         if kind == "completion":
             return
-        self.hpas[identity.split("-", 2)[2]] += 1
-        answered_ms = self.answered_ms.get(key)
-        if answered_ms is not None:
-            self.decided_ms.append(timestamp_ms - answered_ms)
+        uid = identity.split("-", 2)[2]
+        self.hpas[uid] += 1
+        self.known.add(uid)
+        seen = _SEEN.decode(value)
+        newest_ms = max((each for each in (*seen.newest, *(m.newest for m in seen.metrics)) if each), default=0)
+        if not newest_ms:
+            return
+        self.logged_ms.append(int(datetime.fromisoformat(seen.time).timestamp() * 1000) - newest_ms)
+        self.decided_ms.append(timestamp_ms - newest_ms)
+        if seen.wants is not None:
+            written_ms = self._unexplained.pop(uid, None)
+            if written_ms is None:
+                self._wanted[uid] = newest_ms
+            else:
+                self.written_ms.append(written_ms - newest_ms)
 
     def told(self) -> dict[str, object]:
         """All of it."""
@@ -385,6 +429,8 @@ class Stats:
             "decisions": dict(self.kinds),
             "decision_bytes": self.decision_bytes,
             "hpas": len(self.hpas),
+            "known": len(self.known),
+            "logged_ms": quantiles(self.logged_ms),
             "decided_ms": quantiles(self.decided_ms),
             "written_ms": quantiles(self.written_ms),
         }
@@ -507,8 +553,7 @@ async def read_decisions(world: World, brokers: str, partitions: int) -> None:
         while True:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 for record in records:
-                    size = len(record.value)
-                    world.stats.decision(record.key.decode(), dict(record.headers), record.timestamp, size)
+                    world.stats.decision(dict(record.headers), record.timestamp, record.value)
 
 
 async def push_samples(world: World, brokers: str, every_s: float) -> None:
@@ -543,7 +588,6 @@ def options(arguments: list[str]) -> argparse.Namespace:
 async def main(given: argparse.Namespace) -> None:
     """Serve until ended; the port is the one line on stdout."""
     world = World(given.hpas, given.clusters, given.pods)
-    world.is_pushed = given.push_seconds > 0
     server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()

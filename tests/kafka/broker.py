@@ -116,6 +116,7 @@ class KafkaBroker:
         listeners: text of the listener settings, with `{port}`, `{controller}` and the names of `extra_ports`.
         extra: more settings.
         scram: user → password, made when the data folder is formatted.
+        java: options of the virtual machine; those of a small broker that starts fast, unless given.
         with_clock: whether `clock` can be set; needs `javac`.
     """
 
@@ -127,10 +128,11 @@ class KafkaBroker:
         extra: str = "",
         extra_ports: tuple[str, ...] = (),
         scram: Mapping[str, str] | None = None,
+        java: tuple[str, ...] = JAVA,
         with_clock: bool = False,
     ) -> None:
         self._libs = fetch_jars()
-        self.folder = folder
+        self.folder, self._options = folder, java
         self.clock = BrokerClock(folder / "clock", self._libs) if with_clock else None
         names = ("port", "controller", *extra_ports)
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
@@ -183,7 +185,7 @@ class KafkaBroker:
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         first, options = (f"{self.clock.classes}:", self.clock.arguments) if self.clock else ("", ())
-        return ["java", *JAVA, *options, "-cp", f"{first}{self._libs}/*", main, *arguments]
+        return ["java", *self._options, *options, "-cp", f"{first}{self._libs}/*", main, *arguments]
 
     def _format(self, scram: Mapping[str, str]) -> None:
         users = [f"SCRAM-SHA-512=[name={name},password={password}]" for name, password in scram.items()]
