@@ -22,6 +22,11 @@ MAX_REQUEST_BYTES = 1_048_576
 KNOWN_WITHIN_S = 60.0
 KNOWN_PAUSE_S = 0.2
 """How long a client waits for a broker to be named, and between two questions."""
+FETCH_MAX_WAIT_MS = 100
+FETCH_MIN_BYTES = 65_536
+"""A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
+fetch names every partition, which costs both ends more than a record does.
+"""
 LOGGED_EVERY_S = 30.0
 """Brokers that stay slow are logged this often, not for each question that waits."""
 

@@ -111,6 +111,8 @@ class Reconciler:
             auto_offset_reset="latest",
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=3_000,
+            fetch_max_wait_ms=kafkaclients.FETCH_MAX_WAIT_MS,
+            fetch_min_bytes=kafkaclients.FETCH_MIN_BYTES,
         )
 
     async def _work(self, consumer: AIOKafkaConsumer, stop: asyncio.Event) -> None:

@@ -4,21 +4,14 @@ Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of
 It is written last, so one that is missing or old only makes the next owner read a little more.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Protocol
 
 from streams.decider.crashpoints import CrashPoint, crash
 from streams.decider.owned import OwnedPartition
+from streams.decider.recordbatches import BatchSender, PartitionWriter
 from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
 OWN_ROW = b"d"
-
-
-class Producer(Protocol):
-    """The part of aiokafka's producer that is used: `send` puts a record in the buffer, its future is the broker's."""
-
-    async def send(self, topic: str, value: bytes, *, key: bytes | None, partition: int) -> "asyncio.Future[Any]": ...
 
 
 def split_rows(rows: Mapping[bytes, bytes]) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
@@ -43,24 +36,29 @@ def own_row(number: int, applied_offset: int, decisions_offset: int) -> tuple[by
 async def write_checkpoint(
     owned: OwnedPartition,
     *,
-    producer: Producer,
+    producer: BatchSender,
     topic: str,
     store: MutableMapping[bytes, bytes],
     still_ours: Callable[[], bool],
     faults: CrashPoint,
 ) -> int:
-    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner."""
+    """Write the dirty rows of a partition, wait for the broker, give the number of bytes. Stops if no longer owner:
+    what was queued until then is a prefix of the rows.
+    """
     rows = owned.partition.checkpoint()
     rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
-    futures: list[asyncio.Future[Any]] = []
+    writer = PartitionWriter(producer, topic, owned.number, compress=False)  # rows are compressed already
     for number, (key, value) in enumerate(rows, start=1):
         if not still_ours():
             break
-        futures.append(await producer.send(topic, value, key=key, partition=owned.number))
+        await writer.add(value, key)
         if faults.is_due(f"checkpoint-row:{number}"):
-            await asyncio.gather(*futures)
+            await writer.flush()
+            await writer.written()
             crash()
-    await asyncio.gather(*futures)
-    written = rows[: len(futures)]
+    if still_ours():
+        await writer.flush()
+    await writer.written()
+    written = rows[: writer.queued]
     store.update(written)
     return sum(len(value) for _, value in written)

@@ -11,7 +11,7 @@ Stock faust-streaming 0.15.3 loses and reorders input at the end of most recover
   gap bookkeeping: the log is not compacted and holds no transaction markers, so a hole is an error, found in the fold.
 
 And it lets a fetch wait 1.5 s for records, which every recovery then takes at its end, and every record on a broker
-that does not answer early (the embedded one). Here it is a tenth of a second.
+that does not answer early (the embedded one). Here it is a tenth of a second, for as much as comes in that time.
 
 The seek itself does not go to the committed offset but to where the state rows end: `Load` decides. Private names of
 Faust are used, hence the exact pin of its version; `tests/pipeline/test_decider.py` and `make chaos` fail without this.
@@ -24,6 +24,7 @@ from typing import Any
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES
 from streams.decider.exits import Exit, die
 
 MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
@@ -31,9 +32,6 @@ MakeCurrent = Callable[[Iterable[int]], Awaitable[Mapping[int, int] | None]]
 
 FETCH_WAIT_S = 0.2
 """A seek waits at most this long for a fetch that is under way."""
-
-FETCH_MAX_WAIT_MS = 100
-"""How long the broker may keep an empty fetch waiting."""
 
 
 class NoReadOffset(dict[TP, Any]):
@@ -54,7 +52,8 @@ class PromptConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_MAX_WAIT_MS  # read when the consumer starts
+        # Read when the consumer starts.
+        consumer._fetch_max_wait_ms, consumer._fetch_min_bytes = FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES
         return consumer
 
 

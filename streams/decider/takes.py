@@ -15,6 +15,7 @@ from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.decidermetrics import Metrics
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
+from streams.decider.recordbatches import PartitionWriter, write_all
 from streams.state.ledger import DecisionRecord
 
 log = logging.getLogger("fleethpa.decider")
@@ -106,18 +107,18 @@ class Takes:
             return
         self._fence.check()
         self._faults.reach("before-publish")
-        producer, topic = self._producer(), self._config.decisions_topic
-        futures = [
-            await producer.send(
-                topic,
-                decision.value,
-                key=decision.key.encode(),
-                partition=owned.number,
-                headers=decision.headers,
-            )
-            for owned, decision in pending
-        ]
-        for (owned, decision), placed in zip(pending, await asyncio.gather(*futures), strict=True):
-            owned.decisions_offset = placed.offset
+        by_partition: dict[int, list[tuple[OwnedPartition, DecisionRecord]]] = {}
+        for owned, decision in pending:
+            by_partition.setdefault(owned.number, []).append((owned, decision))
+        await asyncio.gather(*map(self._publish_partition, by_partition.values()))
+        for _, decision in pending:
             self._metrics.decided(decision)
         self._faults.reach("after-publish")
+
+    async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
+        owned = pending[0][0]
+        writer = PartitionWriter(self._producer(), self._config.decisions_topic, owned.number, compress=True)
+        records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
+        last = await write_all(writer, records)
+        if last is not None:
+            owned.decisions_offset = last

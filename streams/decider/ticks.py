@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from schemas.codec import encode
 from schemas.entries import VERSION, LogRecord
 from streams.decider.assignment import Assignment
-from streams.decider.checkpoint import Producer
 from streams.decider.fence import Fence
 
 TICK = encode(LogRecord(v=VERSION, entries=[]))
 TICK_S = 1.0
+
+
+class Producer(Protocol):
+    """The part of aiokafka's producer that is used: `send` puts a record in the buffer, its future is the broker's."""
+
+    async def send(self, topic: str, value: bytes, *, key: bytes | None, partition: int) -> "asyncio.Future[Any]": ...
 
 
 class Ticker:

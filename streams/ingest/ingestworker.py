@@ -10,7 +10,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.healthserver import health_server
-from runtime.kafkaclients import aiokafka_kwargs, strict_producer
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, aiokafka_kwargs, strict_producer
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
@@ -118,5 +118,6 @@ def _consumer(config: IngestConfig) -> AIOKafkaConsumer:
         partition_assignment_strategy=(RangePartitionAssignor,),
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=max(config.session_timeout_ms // 4, 100),
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+        fetch_min_bytes=FETCH_MIN_BYTES,
     )

@@ -103,10 +103,13 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._merge: Merge[TopicPartition, Item] = Merge()
         self._held_bytes: dict[TopicPartition, int] = {}
         self._may_hold_bytes = MOST_HELD_BYTES
+        self._paused: set[TopicPartition] = set()
         self._read_to: dict[TopicPartition, int] = {}
         self._places: dict[TopicPartition, PartitionProgress] | None = None
         self._is_rebalancing = True
         self._waiting_since: float | None = None
+        self._lags: dict[TopicPartition, int] = {}
+        """The lag of each source partition as /metrics has it."""
         self._appended_at: dict[int, float] = {}
         """Partition of the log -> when a record for it was last appended."""
         self._committed_at = time.monotonic()
@@ -134,10 +137,12 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     def _forget(self) -> None:
         self._merge.clear()
         self._held_bytes.clear()
+        self._paused.clear()
         self._read_to.clear()
         self._appended_at.clear()
         self._places = None
         self._waiting_since = None
+        self._lags.clear()
         self._metrics.lag.clear()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -206,6 +211,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._places[tp].is_given_up = False
             if self._held_bytes.get(tp, 0) > self._may_hold_bytes:
                 self._consumer.pause(tp)
+                self._paused.add(tp)
 
     def _check_order(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
         """Check that offsets rise: when a topic is created again, the consumer silently continues at 0."""
@@ -246,11 +252,15 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
         """Bring up to date how far each partition is read and where it ends."""
         for tp, place in places.items():
             end = self._consumer.highwater(tp)
-            if end is not None:  # something came from the broker, so there is a position
+            # Once something came from the broker, there is a position; it stays where it is while there is no more.
+            if end is not None and (end > place.end or place.next < place.end):
                 place.end = max(place.end, end)
                 # The reader's position, not the last record's offset: markers of transactions count as read.
                 place.next = await self._consumer.position(tp)
-            self._metrics.lag.labels(tp.topic, tp.partition).set(max(place.end - place.written, 0))
+            lag = max(place.end - place.written, 0)
+            if self._lags.get(tp) != lag:
+                self._lags[tp] = lag
+                self._metrics.lag.labels(tp.topic, tp.partition).set(lag)
 
     def _take(self, places: dict[TopicPartition, PartitionProgress]) -> list[tuple[TopicPartition, Item]]:
         behind = {tp: place.is_behind for tp, place in places.items()}
@@ -277,8 +287,9 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
     def _written(self, tp: TopicPartition, item: Item, place: PartitionProgress) -> None:
         place.written = item.raw.offset + 1
         self._held_bytes[tp] -= len(item.raw.value or b"")
-        if self._held_bytes[tp] <= self._may_hold_bytes // 2 and tp in self._consumer.paused():
+        if tp in self._paused and self._held_bytes[tp] <= self._may_hold_bytes // 2:
             self._consumer.resume(tp)
+            self._paused.discard(tp)
         self._metrics.delay.observe(max(0.0, time.time() - item.raw.timestamp_ms / 1000))
 
     async def _commit(self) -> None:

@@ -12,7 +12,7 @@ from faust.types import TP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider import checkpoint
+from streams.decider import checkpoint, recordbatches
 from streams.decider.checkpoint import decisions_offset_of, own_row, split_rows, write_checkpoint
 from streams.decider.crashpoints import CrashPoint
 from streams.decider.owned import OwnedPartition
@@ -74,19 +74,41 @@ class FakePartition:
         return self.rows
 
 
+class FakeBatch:
+    """Holds two records."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes | None] = []
+
+    def append(self, *, timestamp: None, key: bytes | None, value: bytes, headers: object) -> object | None:
+        if len(self.keys) == 2:
+            return None
+        self.keys.append(key)
+        return self
+
+    def close(self) -> None:
+        pass
+
+
 class FakeProducer:
-    """Takes records as aiokafka's producer does, and runs a hook after each."""
+    """Takes batches as aiokafka's producer does, and runs a hook after each."""
 
     def __init__(self, after: Callable[[int], Awaitable[None] | None] = lambda _: None) -> None:
         self.sent: list[tuple[str, bytes | None, int]] = []
         self._after = after
 
-    async def send(self, topic: str, value: bytes, *, key: bytes | None, partition: int) -> "asyncio.Future[Any]":
-        self.sent.append((topic, key, partition))
+    async def send_batch(self, batch: FakeBatch, topic: str, *, partition: int) -> "asyncio.Future[Any]":
+        first = len(self.sent)
+        self.sent += [(topic, key, partition) for key in batch.keys]
         self._after(len(self.sent))
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        future.set_result(None)
+        future.set_result(SimpleNamespace(offset=first))
         return future
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordbatches, "new_batch", lambda *, compress: FakeBatch())
 
 
 def owned_partition() -> OwnedPartition:

@@ -1,0 +1,102 @@
+"""Records of one partition in whole batches of the driver: one wait per batch costs a fraction of one per record.
+
+A batch is queued once the batch before it has left the driver's queue, so the records of a partition keep their order.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from runtime.kafkaclients import patiently
+from schemas.topics import Headers
+
+BATCH_BYTES = 131_072
+"""Size of a batch before compression; a larger record is a batch of its own."""
+
+
+class Batch(Protocol):
+    """A batch that is being filled."""
+
+    def append(
+        self, *, timestamp: int | None, key: bytes | None, value: bytes | None, headers: Sequence[Any] = ()
+    ) -> object | None:
+        """Add a record; None if the batch has no room for it."""
+
+    def close(self) -> None:
+        """Take no further record, so that the driver need not wait for one."""
+
+
+class BatchSender(Protocol):
+    """The part of aiokafka's producer that is used: `send_batch` queues a batch, its future is the broker's."""
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]": ...
+
+
+def new_batch(*, compress: bool) -> Batch:
+    """An empty batch, compressed with lz4 when it is sent, or not."""
+    codec = DefaultRecordBatch.CODEC_LZ4 if compress else DefaultRecordBatch.CODEC_NONE
+    batch: Batch = BatchBuilder(BATCH_BYTES, codec, is_transactional=False)
+    return batch
+
+
+class PartitionWriter:
+    """Writes records to one partition, in order.
+
+    Args:
+        compress: with lz4; not what is compressed already.
+    """
+
+    def __init__(self, producer: BatchSender, topic: str, partition: int, *, compress: bool) -> None:
+        self._producer, self._topic, self._partition, self._compress = producer, topic, partition, compress
+        self._batch = new_batch(compress=compress)
+        self._held = 0
+        self._sent: list[tuple[int, asyncio.Future[Any]]] = []
+        self.queued = 0
+        """Records that were handed to the driver."""
+
+    async def add(self, value: bytes, key: bytes | None, headers: Headers = ()) -> None:
+        """Add a record; queues the batch before it if that has no room left."""
+        if self._append(value, key, headers):
+            return
+        await self.flush()
+        if not self._append(value, key, headers):
+            raise ValueError(f"a record of {len(value)} bytes fits into no batch of {self._topic}")
+
+    def _append(self, value: bytes, key: bytes | None, headers: Headers) -> bool:
+        is_in = self._batch.append(timestamp=None, key=key, value=value, headers=list(headers)) is not None
+        self._held += is_in
+        return is_in
+
+    async def flush(self) -> None:
+        """Queue what was added; waits while the driver's queue has no room."""
+        if not self._held:
+            return
+        batch, held = self._batch, self._held
+        self._batch, self._held = new_batch(compress=self._compress), 0
+        batch.close()
+        future = await patiently(
+            lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),
+            f"room for a batch of {self._topic}",
+        )
+        self._sent.append((held, future))
+        self.queued += held
+
+    async def written(self) -> int | None:
+        """Wait until the brokers have all that was queued; give the offset of the last record, None without one.
+
+        Raises:
+            KafkaError: something was not written.
+        """
+        placed = await asyncio.gather(*(future for _, future in self._sent))
+        return placed[-1].offset + self._sent[-1][0] - 1 if placed else None
+
+
+async def write_all(writer: PartitionWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> int | None:
+    """Write records (value, key, headers) and wait for the brokers; give the offset of the last one."""
+    for value, key, headers in records:
+        await writer.add(value, key, headers)
+    await writer.flush()
+    return await writer.written()

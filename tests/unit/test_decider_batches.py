@@ -1,0 +1,68 @@
+"""Records of a partition in whole batches: their order, their number, the offset of the last one."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.decider.recordbatches import BATCH_BYTES, PartitionWriter, write_all
+
+SIZES = st.lists(st.sampled_from([0, 1, 100, 20_000, BATCH_BYTES - 50, BATCH_BYTES + 1, 512 * 1024]), max_size=8)
+
+
+class Broker:
+    """A partition that keeps what it is sent; its driver has no room at the first calls."""
+
+    def __init__(self, times_full: int = 0) -> None:
+        self.values: list[bytes] = []
+        self.batches = 0
+        self.times_full = times_full
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]":
+        if self.times_full:
+            self.times_full -= 1
+            raise KafkaTimeoutError
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(SimpleNamespace(offset=len(self.values)))
+        self.batches += 1
+        records = MemoryRecords(bytes(batch._build()))
+        while (found := records.next_batch()) is not None:
+            self.values += [record.value for record in found]
+        return future
+
+
+@given(SIZES, st.booleans())
+async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(sizes: list[int], lz4: bool) -> None:
+    broker, values = Broker(), [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
+    writer = PartitionWriter(broker, "topic", 3, compress=lz4)
+    last = await write_all(writer, ((value, b"key", [("h", b"v")]) for value in values))
+    assert broker.values == values
+    assert (last, writer.queued) == (len(values) - 1 if values else None, len(values))
+
+
+async def test_small_records_share_a_batch() -> None:
+    broker = Broker()
+    await write_all(PartitionWriter(broker, "topic", 0, compress=True), ((b"x" * 100, None, ()) for _ in range(500)))
+    assert (broker.batches, len(broker.values)) == (1, 500)
+
+
+async def test_a_batch_waits_for_room_and_is_sent_once() -> None:
+    broker = Broker(times_full=3)
+    assert await write_all(PartitionWriter(broker, "topic", 0, compress=False), [(b"one", None, ())]) == 0
+    assert broker.values == [b"one"]
+
+
+async def test_an_error_of_the_broker_is_raised() -> None:
+    class Failing(Broker):
+        async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]":
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            future.set_exception(RuntimeError("refused"))
+            return future
+
+    with pytest.raises(RuntimeError, match="refused"):
+        await write_all(PartitionWriter(Failing(), "topic", 0, compress=False), [(b"one", None, ())])
