@@ -13,24 +13,25 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from msgspec import structs
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from reconciler.apply.clusterwriters import cluster_of, is_short
 from reconciler.apply.reconcilerconfig import Clock, wall_clock_ms
 from reconciler.core.inbox import OffsetProgress
 from reconciler.core.routing import FleetKnowledge, ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
+from reconciler.router.copies import Copies, RouterMetrics
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
-from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
+from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
@@ -73,25 +74,6 @@ class RouterConfig:
     author: str = "router"
 
 
-class RouterMetrics:
-    """What a router measures."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.copied = Counter(
-            "fleethpa_router_records_total", "Records copied to agents", ["cluster", "what"], registry=registry
-        )
-        self.copied_bytes = Counter(
-            "fleethpa_router_bytes_total", "Bytes copied to agents", ["cluster"], registry=registry
-        )
-        self.failed = Counter(
-            "fleethpa_router_failures_total",
-            "Records that an agent's topic did not take",
-            ["cluster"],
-            registry=registry,
-        )
-        self.agents = Gauge("fleethpa_router_agents", "Registered agents", registry=registry)
-
-
 class _Everyone:
     """All clusters: a cluster may get an agent at any time."""
 
@@ -122,8 +104,8 @@ class Router:
         self._committed: dict[int, int] = {}
         self._committed_s = time.monotonic()
         self._owned: set[int] = set()
+        self._revocations = 0
         self._partitions = 0
-        self._troubled: list[tuple[AgentSet, BaseException]] = []
         self._changed: dict[str, dict[tuple[str, str], CentralHpa]] = {}
         self._changed_settings: set[str] = set()
         self._changed_pauses: set[str] = set()
@@ -137,6 +119,7 @@ class Router:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             producing = kafkaclients.running_producer(self._config.kafka, request_timeout_ms=REQUEST_TIMEOUT_MS)
             self._producer: AIOKafkaProducer = await stack.enter_async_context(producing)
+            self._copies = Copies(self._producer, self._metrics)
             # A group member that may not read its topic would wait for ever, and say nothing.
             self._partitions = len(await self._producer.partitions_for(DECISIONS))
             self._consumer = AIOKafkaConsumer(
@@ -184,7 +167,7 @@ class Router:
             while not stop.is_set():
                 await self._copy()
             await self._producer.flush()
-            await self._check_troubled()
+            await self._check_copies()
             await self._commit()
             for task in (*tasks, ending):
                 task.cancel()
@@ -232,6 +215,15 @@ class Router:
             log.warning("an agent's topic was not found", extra={"topic": topic, "error": repr(error)})
             return False
 
+    async def _is_gone(self, topic: str) -> bool:
+        """Whether the brokers say so. Where they do not answer, a record that failed must be copied later."""
+        client = self._producer.client
+        try:
+            async with asyncio.timeout(TOPIC_TIMEOUT_S):
+                return await client.force_metadata_update() and topic not in client.cluster.topics()
+        except TimeoutError:
+            return False
+
     async def _topics_found(self) -> None:
         """Wait for the topics of the agents that are registered, so that none of their decisions is passed over."""
         ends_s = time.monotonic() + TOPIC_TIMEOUT_S
@@ -259,29 +251,29 @@ class Router:
 
     async def _copy(self) -> None:
         batches = await self._consumer.getmany(timeout_ms=200, max_records=2_000)
+        revocations = self._revocations
         if self._consumer.assignment():
             self.health.ready("decisions")
         for partition, records in batches.items():
             progress = self._progress.setdefault(partition.partition, OffsetProgress())
             for record in records:
+                if revocations != self._revocations:
+                    # The rest is read again, from where the group has committed, by whoever has the partition now.
+                    return
                 progress.begin(record.offset)
                 agent = self._ready.get(cluster_of(record.headers))
                 if agent is not None and (self._is_order(record) or self._is_sign(agent, record)):
                     self._signs.copied(agent.cluster, partition.partition, self._config.clock())
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
-        await self._check_troubled()
+        await self._check_copies()
         if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:
             await self._commit()
 
     async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
-        def ended(_: object) -> None:
-            progress.done(record.offset)
-
         progress.begin(record.offset)
-        headers = list(record.headers)
-        sent = await self._send(agent, record.value, b"%d" % record.partition, headers, "decision")
-        sent.add_done_callback(ended)
+        headers, ended = list(record.headers), partial(progress.done, record.offset)
+        await self._copies.send(agent, record.value, b"%d" % record.partition, headers, "decision", ended)
 
     def _is_sign(self, agent: AgentSet, record: ConsumerRecord) -> bool:
         return self._signs.is_due(agent.cluster, record.partition, self._config.clock())
@@ -297,40 +289,8 @@ class Router:
         self._shorts.take(decision)
         return is_order(decision)
 
-    async def _send(
-        self, agent: AgentSet, value: bytes, key: bytes, headers: list[tuple[str, bytes]], what: str
-    ) -> "asyncio.Future[Any]":
-        sent: asyncio.Future[Any]
-        try:
-            sent = await self._producer.send(
-                agent.topics.orders, value, key=key, partition=ONLY_PARTITION, headers=headers
-            )
-        except KafkaError as error:
-            sent = asyncio.get_running_loop().create_future()
-            sent.set_exception(error)
-        sent.add_done_callback(lambda done: self._sent(agent, len(value), what, done))
-        return sent
-
-    def _sent(self, agent: AgentSet, size: int, what: str, done: "asyncio.Future[Any]") -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is None:
-            self._metrics.copied.labels(agent.cluster, what).inc()
-            self._metrics.copied_bytes.labels(agent.cluster).inc(size)
-            return
-        self._metrics.failed.labels(agent.cluster).inc()
-        log.error("an agent's topic did not take a record", extra={"cluster": agent.cluster, "error": repr(error)})
-        self._troubled.append((agent, error))
-
-    async def _check_troubled(self) -> None:
-        """Go on without an agent whose topic is gone, which is that cluster's trouble: its HPAs hold.
-
-        Raises:
-            BaseException: a topic that exists did not take a record: what is not committed is copied again.
-        """
-        while self._troubled:
-            agent, error = self._troubled.pop()
-            if await self._exists(agent.topics.orders):
-                raise error
+    async def _check_copies(self) -> None:
+        for agent in await self._copies.check(self._is_gone):
             if self._ready.get(agent.cluster) == agent:
                 del self._ready[agent.cluster]
                 self._agents_changed.set()
@@ -433,7 +393,7 @@ class Router:
 
     async def _tell_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
         for record in records:
-            await self._send(agent, encode(record), b"snapshot", [("ce_type", SNAPSHOT_TYPE)], "knowledge")
+            await self._copies.send(agent, encode(record), b"snapshot", [("ce_type", SNAPSHOT_TYPE)], "knowledge")
 
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
@@ -450,6 +410,7 @@ class Router:
 
     async def revoked(self) -> None:
         """Commit what is copied; the rest is copied again by whoever comes next."""
+        self._revocations += 1
         await self._commit()
         self._owned.clear()
         self._progress.clear()
