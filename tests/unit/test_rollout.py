@@ -49,7 +49,7 @@ class Waves:
         for _ in range(3):
             self.time_passes()
         monkeypatch.setattr("fleethpa.cli.common.session.Session.now_ms", lambda session: self.fleet.now_ms)
-        monkeypatch.setattr("fleethpa.cli.rollout.rest", self.sleep)
+        monkeypatch.setattr("fleethpa.cli.common.rolloutdrive.rest", self.sleep)
         self.cli = Cli(monkeypatch, self.fleet)
         monkeypatch.setenv("FLEETHPA_RUNTIME_DIR", str(tmp_path))
 
