@@ -81,7 +81,7 @@ class ScalingRules(Struct, frozen=True, kw_only=True):
     tolerance: float | None
 
 
-class Autoscaler(Struct, frozen=True, kw_only=True):
+class Autoscaler(Struct, frozen=True, kw_only=True, gc=False):
     """A compiled HorizontalPodAutoscaler spec (identity, target, limits, metrics, behavior)."""
 
     namespace: str

@@ -112,7 +112,7 @@ class Brakes:
 
 def add_entry(state: State, hpa: Hpa, entry: BudgetEntry) -> None:
     """Store an entry in the HPA's row and count it."""
-    hpa.row.budget = [*hpa.row.budget, entry]
+    hpa.row.budget = (*hpa.row.budget, entry)
     hpa.dirty = True
     state.budget.add(hpa.id, entry)
 

@@ -147,7 +147,7 @@ class BudgetBook:
         self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
         """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
 
-    def load(self, rows: list[tuple[HpaId, list[BudgetEntry]]], offset: int, began: int) -> None:
+    def load(self, rows: list[tuple[HpaId, tuple[BudgetEntry, ...]]], offset: int, began: int) -> None:
         """Make the sums again from the rows of all HPAs, as of log offset `offset`.
 
         `began`: entries of this offset and older ones do not count: they are from an earlier time under this engine.
@@ -302,7 +302,7 @@ def given_back(last: BudgetEntry, *, offset: int, now_ms: int, removed: int, add
     return structs.replace(last, offset=offset, time_ms=now_ms, removed=-removed, added=-added, at_ms=at_ms)
 
 
-def trimmed(entries: list[BudgetEntry], oldest_ms: int, oldest_offset: int) -> list[BudgetEntry]:
+def trimmed(entries: tuple[BudgetEntry, ...], oldest_ms: int, oldest_offset: int) -> tuple[BudgetEntry, ...]:
     """Drop entries that no evaluation after a checkpoint reads; the newest dropped one would say the size, so it stays.
 
     Args:

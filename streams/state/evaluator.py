@@ -116,7 +116,7 @@ class Evaluator:
                 row.status = result.status
         self._remember(observation, draft)
         row.early_ms = 0
-        row.ratios = [] if self.settings.sample_floor_ms is None else ratios_of(evaluation)
+        row.ratios = () if self.settings.sample_floor_ms is None else ratios_of(evaluation)
         if wanted is not None:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)
@@ -147,7 +147,7 @@ class Evaluator:
         row.evaluated_ms = self.evaluated_ms
         if isinstance(observation.scale, Scale):
             row.seen_replicas = observation.scale.spec_replicas
-        row.native_moves, row.written = [], None
+        row.native_moves, row.written = (), None
         row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
         row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, self.state.offset
 
@@ -188,8 +188,8 @@ class Evaluator:
             restart=restart,
             fallback=self._fallback() if row.annotations else None,
             failures=row.failures + 1,
-            native_moves=tuple(row.native_moves),
-            moves=tuple(row.moves),
+            native_moves=row.native_moves,
+            moves=row.moves,
         )
 
     # observing

@@ -38,7 +38,7 @@ _SAYS_WHY = {
 }
 
 
-class MetricQuery(Struct, frozen=True):
+class MetricQuery(Struct, frozen=True, gc=False):
     """Where one metric of an HPA comes from: a query to a metrics API, or a pushed series."""
 
     type: str

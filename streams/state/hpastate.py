@@ -1,6 +1,8 @@
 """One HPA while its partition is assigned: its row, and what is compiled from it."""
 
+from functools import lru_cache
 from hashlib import sha256
+from sys import intern
 from typing import Any
 
 import orjson
@@ -50,7 +52,7 @@ class Hpa:
         self.applied = applied
         cluster, namespace, name = row.id
         self.headers: tuple[tuple[str, bytes], ...] = (
-            ("ce_source", f"/clusters/{cluster}".encode()),
+            _source_header(cluster),
             ("ce_subject", f"/{cluster}/{namespace}/horizontalpodautoscaler/{name}".encode()),
         )
         """Headers that all decisions of this HPA share."""
@@ -58,8 +60,9 @@ class Hpa:
         self.deadline = 0
         self.outcome: Outcome | None = None
         self.queries: tuple[MetricQuery, ...] = ()
-        self.watched: frozenset[Any] = frozenset()
-        self.awaits: frozenset[MetricKey] = frozenset()
+        self.watched: tuple[MetricKey, ...] = ()
+        """The queries and series of its metrics, sorted."""
+        self.awaits: tuple[MetricKey, ...] = ()
         """What an evaluation waits for: the queries to metrics APIs or, without any, the pushed series."""
         self.polled = False
         """`awaits` are questions."""
@@ -75,7 +78,10 @@ class Hpa:
 
     def _compile(self, hpa: dict[str, Any]) -> None:
         compiled = compile_autoscaler(hpa)
-        self.autoscaler, self.reference, self.fresh_spec = compiled, hpa["spec"]["scaleTargetRef"], hpa["spec"]
+        self.autoscaler, self.fresh_spec = compiled, hpa["spec"]
+        # Kinds and API versions are few; each HPA's own texts of them would be a hundred bytes more.
+        target = hpa["spec"]["scaleTargetRef"]
+        self.reference = {name: text if name == "name" else intern(text) for name, text in target.items()}
         self.target = (compiled.target_group, compiled.target_kind, compiled.target_name)
 
     @property
@@ -113,7 +119,7 @@ class Hpa:
         if changed:
             row.author, row.change_reason = entry.author, entry.reason
             row.next_due_ms, row.evaluated_ms = now_ms, 0
-            row.early_ms, row.ratios = 0, []
+            row.early_ms, row.ratios = 0, ()
             row.due_again = row.pending is not None
         return changed
 
@@ -128,10 +134,10 @@ class Hpa:
         """Start a new object: it has its own status, but keeps the windows and scale events stored under its name."""
         row = self.row
         if row.uid and row.uid != uid:
-            row.former_uids = [*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid]
+            row.former_uids = (*row.former_uids[1 - _REMEMBERED_UIDS :], row.uid)
         row.uid = uid
         row.deleted = row.gone = False
-        row.status, row.native_moves, row.written, row.shadow_status = None, [], None, {}
+        row.status, row.native_moves, row.written, row.shadow_status = None, (), None, {}
         row.native_status = hpa.get("status") or {}
         row.full_decision = ""
 
@@ -175,7 +181,7 @@ class Hpa:
             budget=old.budget,
         )
         self.autoscaler, self.reference, self.queries = None, {}, ()
-        self.awaits, self.target = frozenset(), _NO_TARGET
+        self.awaits, self.target = (), _NO_TARGET
 
     def take_annotations(self, metadata: dict[str, Any], offset: int) -> None:
         """Remember fleethpa's own annotations of the object; a change of them alone is no change of the spec."""
@@ -215,6 +221,12 @@ class Hpa:
         registered = self.row.registered
         while len(registered) > 1 and registered[1][0] <= 2 * oldest_offset + 1:
             del registered[0]
+
+
+@lru_cache(maxsize=1024)
+def _source_header(cluster: str) -> tuple[str, bytes]:
+    """Give the header that all decisions of a cluster share."""
+    return "ce_source", f"/clusters/{cluster}".encode()
 
 
 def spec_hash(spec: dict[str, Any]) -> str:

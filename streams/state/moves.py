@@ -46,14 +46,14 @@ def moved(time_ms: int, change: dict[str, Any]) -> Move:
     return Move(time_ms, change["from"], change["to"], writer)
 
 
-def with_write(moves: list[Stored], time_ms: int, before: int, after: int) -> list[Stored]:
+def with_write(moves: tuple[Stored, ...], time_ms: int, before: int, after: int) -> tuple[Stored, ...]:
     """Add a write of fleethpa's own that was applied; the oldest moves are forgotten."""
-    return [*moves[1 - KEPT_MOVES :], Move(time_ms, before, after, FLEETHPA)]
+    return (*moves[1 - KEPT_MOVES :], Move(time_ms, before, after, FLEETHPA))
 
 
 def with_observation(
-    moves: list[Stored], time_ms: int, replicas: int, change: dict[str, Any], written: int | None, manager: str
-) -> list[Stored]:
+    moves: tuple[Stored, ...], time_ms: int, replicas: int, change: dict[str, Any], written: int | None, manager: str
+) -> tuple[Stored, ...]:
     """Add the move that an evaluation sees, where there is one.
 
     Args:
@@ -64,11 +64,11 @@ def with_observation(
         manager: who last wrote the scale, where the API shows it.
     """
     if written is None:
-        return [*moves[1 - KEPT_MOVES :], moved(time_ms, change)] if change else moves
+        return (*moves[1 - KEPT_MOVES :], moved(time_ms, change)) if change else moves
     if replicas == written:
         return moves
     writer = moved(time_ms, change).writer if change else manager or OTHER
-    return [*moves[1 - KEPT_MOVES :], Move(time_ms, written, replicas, OTHER if writer == FLEETHPA else writer)]
+    return (*moves[1 - KEPT_MOVES :], Move(time_ms, written, replicas, OTHER if writer == FLEETHPA else writer))
 
 
 def fights(moves: Iterable[tuple[int, int, int, str]]) -> list[Fight]:

@@ -16,6 +16,7 @@ from schemas.podsharing import shared
 from schemas.samples import AnswerIdentity
 from schemas.scales import Target
 from streams.state.answerparts import Slots, in_force, joined, with_part
+from streams.state.fewnames import with_name, without_name
 from streams.state.logrecords import asked
 from streams.state.membership import Membership, canonical_selector
 from streams.state.rates import REMEMBERED_MS
@@ -81,10 +82,10 @@ class Namespace:
         self.ignored: dict[str, int] = {}
         self.view = ViewRow()
         # Made from the rest:
-        self.by_target: dict[TargetName, set[DirectoryKey]] = {}
-        self.watchers: dict[Any, set[HpaId]] = {}
+        self.by_target: dict[TargetName, tuple[DirectoryKey, ...]] = {}
+        self.watchers: dict[Any, tuple[HpaId, ...]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
-        self.registered: dict[str, set[str]] = {}
+        self.registered: dict[str, tuple[str, ...]] = {}
         """Selector -> HPAs for which the overlap check has known it at some time."""
 
     # --- which part, and whether it has the record already ------------------------------------------------------------
@@ -262,7 +263,7 @@ class Namespace:
             return
         self._leave_target(key)
         self.directory[key] = entry
-        self.by_target.setdefault(entry.target, set()).add(key)
+        self._join_target(entry.target, key)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
         """Remove an HPA from the directory."""
@@ -273,10 +274,14 @@ class Namespace:
     def _leave_target(self, key: DirectoryKey) -> None:
         old = self.directory.get(key)
         if old is not None:
-            keys = self.by_target[old.target]
-            keys.discard(key)
-            if not keys:
+            keys = without_name(self.by_target[old.target], key)
+            if keys:
+                self.by_target[old.target] = keys
+            else:
                 del self.by_target[old.target]
+
+    def _join_target(self, target: TargetName, key: DirectoryKey) -> None:
+        self.by_target[target] = with_name(self.by_target.get(target, ()), key)
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
         """Replace the observation of a scale."""
@@ -286,20 +291,19 @@ class Namespace:
     def watch(self, hpa: HpaId, before: Iterable[Any], after: Iterable[Any]) -> None:
         """Note which queries and series an HPA waits for."""
         for key in before:
-            names = self.watchers.get(key)
-            if names is not None:
-                names.discard(hpa)
-                if not names:
-                    del self.watchers[key]
+            names = without_name(self.watchers.get(key, ()), hpa)
+            if names:
+                self.watchers[key] = names
+            else:
+                self.watchers.pop(key, None)
         for key in after:
-            self.watchers.setdefault(key, set()).add(hpa)
+            self.watchers[key] = with_name(self.watchers.get(key, ()), hpa)
 
     def register(self, selector: str, hpa: str) -> None:
         """Note that the overlap check knows a selector of an HPA."""
-        names = self.registered.get(selector)
-        if names is None:
-            names = self.registered[selector] = set()
-        names.add(hpa)
+        names = self.registered.get(selector, ())
+        if hpa not in names:
+            self.registered[selector] = with_name(names, hpa)
 
     def tidy(self, now_ms: int) -> None:
         """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
@@ -465,7 +469,7 @@ class Namespace:
         self.scales, self.watches, self.listed = dict(row.scales), row.watches, row.listed
         self.commands, self.ignored = row.commands, row.ignored
         for hpa, known in self.directory.items():
-            self.by_target.setdefault(known.target, set()).add(hpa)
+            self._join_target(known.target, hpa)
 
 
 def stored_part(part: int, parts: int) -> int:

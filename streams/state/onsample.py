@@ -22,9 +22,9 @@ from streams.state.partitionstate import State
 _OF_PODS = ("Resource", "ContainerResource", "Pods")
 
 
-def ratios_of(evaluation: Evaluation) -> list[float | None]:
+def ratios_of(evaluation: Evaluation) -> tuple[float | None, ...]:
     """Give usage over target per metric of an evaluation; None where a metric gave none."""
-    return [None if each.calculation is None else each.calculation.ratio for each in evaluation.metrics]
+    return tuple([None if each.calculation is None else each.calculation.ratio for each in evaluation.metrics])
 
 
 def plan_sampled(state: State) -> None:

@@ -1,7 +1,5 @@
 """The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs."""
 
-from typing import Any
-
 from schemas.decisions import InputPosition
 from schemas.keys import HpaId
 from streams.state.budget import BudgetBook
@@ -12,11 +10,11 @@ from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
 from streams.state.probe import Probe
-from streams.state.rows import HpaRow, MetricKey, PartitionRow, SeriesKey
+from streams.state.rows import HpaRow, MetricKey, PartitionRow, SeriesKey, is_series
 from streams.state.schedule import Schedule
 from streams.state.timing import note_arrival
 
-_NOBODY: frozenset[HpaId] = frozenset()
+_NOBODY: tuple[HpaId, ...] = ()
 
 
 class State:
@@ -122,17 +120,17 @@ class State:
         namespace = self.namespace(hpa.id.cluster, hpa.id.namespace)
         if hpa.autoscaler is None:
             hpa.queries = ()
-            watched: frozenset[Any] = frozenset()
+            watched: tuple[MetricKey, ...] = ()
         else:
             scale = namespace.scales.get(hpa.target)
             selector = scale.selector if scale is not None else ""
             spec = hpa.spec if hpa.fresh_spec is None else hpa.fresh_spec
             hpa.fresh_spec = None
             hpa.queries = plan(hpa.autoscaler, spec, selector, self.settings(hpa.id.cluster).sources)
-            watched = frozenset(query.key for query in hpa.queries if query.key is not None)
-        questions = {query.query for query in hpa.queries if query.query is not None}
+            watched = tuple(sorted({query.key for query in hpa.queries if query.key is not None}))
+        questions = tuple([key for key in watched if not is_series(key)])
         hpa.polled = bool(questions)
-        awaits = frozenset(questions or watched)
+        awaits = questions if 0 < len(questions) < len(watched) else watched
         if awaits != hpa.awaits:
             hpa.awaits = awaits
             self.ready_or_due.add(hpa.id)
@@ -146,7 +144,7 @@ class State:
         arrival = note_arrival(known, self.now_ms, self.settings(namespace.cluster).sync_period_ms)
         if arrival is not known:
             namespace.put_arrival(key, arrival)
-            self.ready_or_due |= namespace.watchers.get(key, _NOBODY)
+            self.ready_or_due.update(namespace.watchers.get(key, _NOBODY))
 
     def note_sample(self, namespace: Namespace, key: SeriesKey, name: str) -> None:
         """Note that a pushed sample arrived, where settings let one bring an evaluation."""
@@ -171,7 +169,7 @@ class State:
         for selector, names in list(namespace.registered.items()):
             if len(namespace.registered) <= len(namespace.scales) + 8:
                 break
-            known = {name for name in names if self._has_registered(namespace, name, selector)}
+            known = tuple([name for name in names if self._has_registered(namespace, name, selector)])
             if known:
                 namespace.registered[selector] = known
             else:

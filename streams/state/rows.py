@@ -97,7 +97,7 @@ class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
 
 
 class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
-    """The stored state of one HPA."""
+    """The stored state of one HPA. Lists that are mostly empty are tuples: an empty list takes 56 bytes."""
 
     cluster: str
     namespace: str
@@ -140,17 +140,17 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """spec.replicas that the last evaluation saw."""
     written: tuple[int, str] | None = None
     """(replicas, decision) of the last write of ours that was applied."""
-    native_moves: list[tuple[int, int, int]] = []
+    native_moves: tuple[tuple[int, int, int], ...] = ()
     """(from, to, time ms) of the native controller's writes since the last evaluation."""
     mode: Mode = "shadow"
     """Mode, pause and refusal as of the last evaluation."""
     paused: str = ""
     refused: str = ""
-    former_uids: list[str] = []
+    former_uids: tuple[str, ...] = ()
     """uids of the last objects that bore the name before this one."""
     due_again: bool = False
     """The spec changed while a write was pending: the next evaluation follows its completion at once."""
-    moves: list[tuple[int, int, int, str]] = []
+    moves: tuple[tuple[int, int, int, str], ...] = ()
     """The last changes of spec.replicas that evaluations saw: (time ms, before, after, writer)."""
     hidden: bytes = b""
     """Origin `central` only: the cluster's HPA of the same name (JSON, with its status) as last seen; empty: none."""
@@ -159,7 +159,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     it: it is what read verbs show."""
     evaluated_ms: int = 0
     """Time as of which the last evaluation decided; 0: none under this spec yet."""
-    budget: list[BudgetEntry] = []
+    budget: tuple[BudgetEntry, ...] = ()
     """What it counted for in budgets, oldest first; empty while no budget is set."""
     annotations: dict[str, str] = {}
     """fleethpa's own annotations of the object, as last seen."""
@@ -169,7 +169,7 @@ class HpaRow(Struct, array_like=True, kw_only=True, gc=False):
     """Evaluations in a row that found no metrics; counted only for an HPA with a fallback."""
     early_ms: int = 0
     """A pushed sample moved a metric: the HPA is evaluated at this time, before `next_due_ms`; 0: none did."""
-    ratios: list[float | None] = []
+    ratios: tuple[float | None, ...] = ()
     """Per metric, usage over target as of the last evaluation; kept only where samples may bring an evaluation."""
 
     @property

@@ -26,7 +26,7 @@ def take_native_status(hpa: Hpa, status: dict[str, Any], now_ms: int, follows: b
     if old == new:
         return
     at_ms = _within_its_second(after, now_ms)
-    row.native_moves = [*row.native_moves[-7:], (old, new, at_ms)]
+    row.native_moves = (*row.native_moves[-7:], (old, new, at_ms))
     autoscaler = hpa.autoscaler
     if autoscaler is None:
         return

@@ -90,7 +90,7 @@ def test_the_log_attributes_every_change_and_a_row_keeps_the_fight() -> None:
     assert fight.writers == ("fleethpa", "kubectl-scale")
     rows = dict(log.partition.checkpoint())
     again = Partition.restore(0, rows)
-    assert again.state.hpas[WEB].row.moves == [tuple(move) for move in row.moves]
+    assert again.state.hpas[WEB].row.moves == tuple(tuple(move) for move in row.moves)
     changes = [msgspec.json.decode(d.value).get("observed", {}).get("change") for d in log.decisions]
     assert [change["by"] for change in changes if change][:2] == ["decision", "other"]
 
