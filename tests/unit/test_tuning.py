@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleethpa.cli.output import tuningpage
 from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, PointsLoad, SineLoad, StepLoad
 from fleethpa.simulator.model import PodProfile
 from schemas.kubernetes.validation import validate_create
@@ -82,14 +83,45 @@ def test_nothing_is_proposed_where_nothing_may_change(wave: list[EvaluationInput
     assert found.unseen[0] == found.unseen[1]
 
 
-def test_cost_is_never_dearer_than_balanced_and_safety_never_dearer_than_deployed(wave: list[EvaluationInputs]) -> None:
+def test_cost_is_never_dearer_than_balanced(wave: list[EvaluationInputs]) -> None:
     cost, balanced = tune(HPA, wave, "cost"), tune(HPA, wave)
 
     assert cost.chosen_on[1].replica_hours <= balanced.chosen_on[1].replica_hours * 1.001
+
+
+def test_safety_spares_half_of_the_overload_and_says_what_that_costs() -> None:
     hot = tune(HPA, recorded(WAVE, spec(90, 1, 40)), "safety")
+
+    assert hot.changed
+    was, own = hot.chosen_on
+    assert was.overload_share > 0.01
+    assert own.overload_share <= was.overload_share / 2
     for was, own in (hot.chosen_on, hot.unseen):
-        assert own.replica_hours <= was.replica_hours * 1.000001
+        assert own.replica_hours <= was.replica_hours * 1.5
         assert own.overload <= was.overload + 1e-9
+
+
+def test_safety_may_cost_more_and_says_for_what() -> None:
+    """A lower target alone: no other rule can spare the overload at no more cost."""
+    only = Within(window=(300, 300), min_replicas=(1, 1), tolerance=(0.1, None), scale_up_percent=(None, 100))
+    found = tune(HPA, recorded(WAVE, spec(90, 1, 40)), "safety", only)
+
+    assert found.costs_more
+    assert found.saved < 0
+    assert found.proposed_point.target < 90
+    assert found.chosen_on[1].overload_share <= found.chosen_on[0].overload_share / 2
+    assert tuningpage.headline(found).startswith("proposed, at more cost: ")
+    assert "minutes a day as deployed" in tuningpage.headline(found)
+
+
+def test_where_pods_were_in_overload_and_nothing_is_proposed_the_report_names_the_objective_to_ask_for() -> None:
+    fixed = Within(target=(90, 90), min_replicas=(1, 1), window=(300, 300), max_replicas=(40, 40))
+    found = tune(HPA, recorded(WAVE, spec(90, 1, 40)), within=fixed)
+
+    assert not found.changed
+    assert "--objective safety" in tuningpage.relief_hint(found)[0]
+    calm = tune(HPA, recorded(WAVE, spec(40, 2, 40)), within=Within(target=(40, 40), min_replicas=(2, 2)))
+    assert tuningpage.relief_hint(calm) == []
 
 
 def test_scale_up_is_as_fast_as_deployed_and_within_keeps_other_rules_out() -> None:
@@ -125,29 +157,41 @@ def test_spikes_that_grow_bound_the_proposal_and_the_report_says_so() -> None:
 
 
 def test_a_recording_at_max_replicas_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"at maxReplicas and above its target for .* raise maxReplicas"):
+    with pytest.raises(
+        RefusedError, match=r"at maxReplicas and above its target for .* raise maxReplicas, and tune again"
+    ):
         tune(HPA, recorded(WAVE, spec(40, 2, 5)))
+
+
+def test_a_short_time_at_max_replicas_bounds_the_target_and_names_the_next_step() -> None:
+    flood = PointsLoad(((0, 300), (2_000, 300), (2_010, 1_100), (2_090, 1_100), (2_100, 300)))
+    found = tune(HPA, recorded(flood, spec(50, 2, 8), 6_000))
+
+    assert any("at maxReplicas" in text and "raise maxReplicas, and tune again" in text for text in found.bounds)
+    assert found.proposed_point.target <= 50
 
 
 def test_saturated_pods_get_no_higher_target() -> None:
     slow = PodProfile(schedule_ms=2_000, ready_ms=240_000, noise=0.0, cpu_limit_milli=400)
     found = tune(HPA, recorded(StepLoad(100, 900, 1_000), spec(40, 2, 40), 4_000, slow))
 
-    assert any("probably at their limit" in text for text in found.bounds)
+    assert any("probably at their limit" in text and "raise the limit" in text for text in found.bounds)
     assert found.proposed_point.target <= 40
 
 
 def test_a_load_without_two_periods_of_a_cycle_keeps_min_replicas_and_says_so() -> None:
     found = tune(HPA, recorded(StepLoad(300, 500, 2_000), spec(40, 4, 40), 4_000))
 
-    assert any("two periods" in text for text in found.bounds)
+    assert any("two periods" in text and "--since" in text for text in found.bounds)
     assert found.spec["minReplicas"] >= 4
 
 
 def test_too_short_a_recording_is_refused() -> None:
-    with pytest.raises(RefusedError, match="at least 120 are needed"):
+    with pytest.raises(RefusedError, match=r"at least 120 are needed: choose an earlier --since"):
         tune(HPA, recorded(ConstantLoad(200), spec(), 900))
-    with pytest.raises(RefusedError, match="no evaluation"):
+    with pytest.raises(RefusedError, match=r"minReplicas is 0: .* set minReplicas to 1"):
+        tune(HPA, recorded(ConstantLoad(200), spec(50, 0, 40), 3_000))
+    with pytest.raises(RefusedError, match=r"no evaluation .* choose an earlier --since"):
         tune(HPA, [])
 
 

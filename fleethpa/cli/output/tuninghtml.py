@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fleethpa.cli.output.formats import to_yaml
 from fleethpa.cli.output.htmlreport import document, items, table
 from fleethpa.cli.output.times import rfc3339
-from fleethpa.cli.output.tuningpage import Tuned, caution, differing, manifest, ranking, sides
+from fleethpa.cli.output.tuningpage import Tuned, caution, differing, headline, manifest, ranking, relief_hint, sides
 
 if TYPE_CHECKING:
     from streams.analysis.tuning.results import CurvePoint, Tuning
@@ -39,9 +39,9 @@ def _section(tuned: Tuned) -> str:
         return f"{head}<p>No proposal: {escape(tuned.refused)}</p>\n</section>\n"
     proposal = manifest(tuned)
     said = (
-        f"<p>Proposed:</p>{items(differing(found))}"
+        f"<p>{escape(headline(found).capitalize())}</p>{items(differing(found))}"
         if proposal is not None
-        else f"<p>No change proposed: {escape(found.why)}</p>\n"
+        else f"<p>No change proposed: {escape(found.why)}</p>\n{items(relief_hint(found))}"
     )
     whole = "" if proposal is None else f"<p>The manifest:</p>\n<pre>{escape(to_yaml(proposal))}</pre>\n"
     return (

@@ -10,6 +10,7 @@ import msgspec
 from fleethpa.cli.output.times import rfc3339, span
 from streams.analysis.closedloop import UNKNOWN
 from streams.analysis.revisions import differences
+from streams.analysis.tuning.results import WORTH_RELIEF
 
 if TYPE_CHECKING:
     from schemas.keys import HpaId
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from streams.analysis.tuning.results import CurvePoint, Side, Tuning
 
 _MOST_POINTS: Final = 12
+_DAY_MIN: Final = 1440
 
 
 class Tuned(NamedTuple):
@@ -51,9 +53,35 @@ def page(tuned: Tuned) -> list[str]:
         *[f"bound: {text}" for text in found.bounds],
     ]
     if not found.changed:
-        return [*lines, f"no change proposed: {found.why}", *_table(found), *_curve(found)]
+        return [*lines, f"no change proposed: {found.why}", *relief_hint(found), *_table(found), *_curve(found)]
     changes = [f"  {text}" for text in differing(found)]
-    return [*lines, "proposed:", *changes, *_table(found), *_curve(found)]
+    return [*lines, headline(found), *changes, *_table(found), *_curve(found)]
+
+
+def headline(found: Tuning) -> str:
+    """What kind of proposal it is: one that costs more says so, and for what."""
+    if not found.costs_more:
+        return "proposed:"
+    was, own = found.unseen
+    return (
+        f"proposed, at more cost: {-found.saved / was.replica_hours:.1%} more replica-hours; in overload for "
+        f"{_minutes_a_day(was)} minutes a day as deployed, {_minutes_a_day(own)} with the proposal, on the unseen part:"
+    )
+
+
+def relief_hint(found: Tuning) -> list[str]:
+    """Where nothing is proposed and pods were in overload: what can be asked instead."""
+    share = max(side.overload_share for side in (found.unseen[0], found.chosen_on[0]))
+    if found.objective == "safety" or share < WORTH_RELIEF:
+        return []
+    return [
+        f"the deployed spec was in overload for {share * _DAY_MIN:.1f} minutes a day; --objective safety searches a "
+        "spec that spares at least half of that, at more cost if it must"
+    ]
+
+
+def _minutes_a_day(side: Side) -> str:
+    return f"{side.overload_share * _DAY_MIN:.1f}"
 
 
 def differing(found: Tuning) -> list[str]:
@@ -130,8 +158,9 @@ def ranking(found: Sequence[Tuned]) -> list[str]:
     for number, each in enumerate(tunings, 1):
         was, own = each.unseen
         risk = "; ".join(each.bounds) or "none bound it"
+        change = f"{abs(each.saved):,.2f} replica-hours {'more than' if each.costs_more else 'less of'}"
         lines.append(
-            f"  {number}. {each.hpa}: {each.saved:,.2f} replica-hours less of {was.replica_hours:,.2f}, overload "
+            f"  {number}. {each.hpa}: {change} {was.replica_hours:,.2f}, overload "
             f"{_percent(was.overload_share)} → {_percent(own.overload_share)}, worst {_worst(own.worst)}; risk: {risk}"
         )
     return [*lines, ""]
@@ -172,6 +201,7 @@ def document(tuned: Tuned) -> dict[str, Any]:
         "scoredFrom": rfc3339(found.split_ms),
         "evaluations": found.evaluations,
         "changed": found.changed,
+        "costsMore": found.costs_more,
         "why": found.why,
         "changes": differing(found),
         "manifest": manifest(tuned),

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from streams.analysis.tuning.recording import TunedPast
-from streams.analysis.tuning.results import Objective, Side
+from streams.analysis.tuning.results import WORTH_RELIEF, Objective, Side
 from streams.analysis.tuning.surrogate import SpecOutcome
 from streams.analysis.tuning.tailrisk import as_safe
 from streams.analysis.tuning.trials import TriedSpec, grown
@@ -11,6 +11,10 @@ from streams.analysis.tuning.trials import TriedSpec, grown
 LEAST_GAIN = 0.02
 """Share of the replica-hours that a proposal must save to be worth a change."""
 _COST_SHARE, _COST_OVERLOAD = 0.005, 0.001
+RELIEF = 0.5
+"""Share of the deployed spec's overload that a proposal for safety may keep where it costs more."""
+MOST_DEARER = 1.5
+"""What such a proposal may cost at most, as a multiple of the deployed spec."""
 _EVEN = 1e-9
 _PRICE_OF_CHANGE = 0.005
 """What each rule of scale-up or tolerance that a spec changes must save at least, as a share of the replica-hours."""
@@ -41,17 +45,45 @@ class SpecJudge(Struct, frozen=True):
             return fewer and self.allowed(tried) and own.replica_hours <= was.replica_hours
         return self.allowed(tried) and own.replica_hours < was.replica_hours * (1 - LEAST_GAIN)
 
+    def suffers(self) -> bool:
+        """Whether the deployed spec was in overload for so long that less of it may cost more."""
+        return self.objective == "safety" and self.base.plain.overload_share >= WORTH_RELIEF
+
+    def relieves(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
+        """Whether a spec spares at least half of the overload."""
+        return own.overload_share <= was.overload_share * RELIEF and own.overload <= was.overload * RELIEF
+
+    def is_dearer(self, tried: TriedSpec) -> bool:
+        """Whether it costs more than the deployed spec."""
+        return tried.plain.replica_hours > self.base.plain.replica_hours
+
+    def is_relief(self, tried: TriedSpec) -> bool:
+        """Whether it may be proposed for safety though it may cost more: not without limit."""
+        own, was = tried.plain, self.base.plain
+        affordable = own.replica_hours <= was.replica_hours * MOST_DEARER
+        return self.suffers() and affordable and self.relieves(own, was) and self.allowed(tried)
+
+    def price(self, tried: TriedSpec) -> tuple[float, ...]:
+        """What a spec costs, what changes count for; lower is better."""
+        hours = tried.plain.replica_hours * (1 + _PRICE_OF_CHANGE * tried.changes)
+        return (hours, float(tried.plain.scale_events), tried.target, float(tried.window_s))
+
     def rank(self, tried: TriedSpec) -> tuple[float, ...]:
         """Lower is better."""
-        price = tried.plain.replica_hours * (1 + _PRICE_OF_CHANGE * tried.changes)
-        hours = (price, float(tried.plain.scale_events), tried.target, float(tried.window_s))
         if self.objective == "safety":
-            return (tried.plain.overload + grown(self.world, tried).overload, *hours)
-        return hours
+            return (tried.plain.overload + grown(self.world, tried).overload, *self.price(tried))
+        return self.price(tried)
 
-    def holds(self, own: Side, was: Side) -> bool:
-        """Whether the closed loop confirms, on some part: no more overload and, in hours, no more cost."""
-        return self._calm(own, was) and own.replica_hours <= was.replica_hours * (1 + _EVEN)
+    def holds(self, own: Side, was: Side, *, dearer: bool = False) -> bool:
+        """Whether the closed loop confirms, on some part: no more overload and, in hours, no more cost.
+
+        Args:
+            own: the spec.
+            was: the deployed one.
+            dearer: it may cost more, within the limit for relief.
+        """
+        limit = MOST_DEARER if dearer else 1 + _EVEN
+        return self._calm(own, was) and own.replica_hours <= was.replica_hours * limit
 
     def _calm(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
         share = _COST_SHARE if self.objective == "cost" else _EVEN

@@ -63,10 +63,13 @@ def tune(
     proposed = sides
     for tried in finalists:
         own = _evidence(world, candidate(hpa, tried.spec))
-        if not search.judge.holds(own.first, sides.first):
+        dearer = search.judge.is_dearer(tried)
+        if not search.judge.holds(own.first, sides.first, dearer=dearer):
             why = "what the search found did not hold in the closed loop on the part that it was chosen on"
-        elif not search.judge.holds(own.rest, sides.rest):
+        elif not search.judge.holds(own.rest, sides.rest, dearer=dearer):
             why = "what the search found was worse than the deployed spec on the part that it had not seen"
+        elif dearer and not search.judge.relieves(own.first, sides.first):
+            why = "what the search found costs more and did not spare half of the overload in the closed loop"
         elif objective != "cost" and not as_safe(own.whole, sides.whole):
             why = "what the search found has to expect higher peaks of load per pod than the deployed spec"
         else:

@@ -88,7 +88,7 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     reduced = recorded if isinstance(recorded, Condensed) else condensed(hpa, recorded)
     inputs = reduced.inputs
     if not inputs:
-        raise RefusedError("there is no evaluation with a known scale in this period")
+        raise RefusedError("there is no evaluation with a known scale in this period: choose an earlier --since")
     last = inputs[-1]
     try:
         deployed = candidate(hpa, last.spec)
@@ -98,9 +98,15 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     index, series = _series(inputs, deployed, begin.ms)
     known = [each for each in series.tuned if each is not None]
     if len(known) < FEWEST:
-        raise RefusedError(f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed")
+        raise RefusedError(
+            f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed: choose an earlier "
+            "--since, or tune again when more has been recorded"
+        )
     if last.autoscaler.min_replicas == 0:
-        raise RefusedError("minReplicas is 0: what starting from nothing costs is not in the recording")
+        raise RefusedError(
+            "minReplicas is 0: what starting from nothing costs is not in the recording; set minReplicas to 1, "
+            "and tune when that has been recorded"
+        )
     split = round(len(inputs) * FIRST_PART)
     high = tolerance_band(last.autoscaler, last.settings)[1]
     world = TunedPast(
@@ -207,7 +213,8 @@ def _check_hidden(world: TunedPast, high: float) -> None:
     if hidden:
         world.bounds.append(
             f"the recording was at maxReplicas and above its target for {hidden * 100:.1f} % of the time: its true "
-            "demand is not known there, so no higher target is proposed"
+            "demand is not known there, so no higher target is proposed; raise maxReplicas, and tune again when "
+            "that has been recorded"
         )
         world.may_raise_target = False
 
@@ -222,7 +229,8 @@ def _check_saturated(world: TunedPast, high: float) -> None:
     if top >= max(8, 0.25 * above):
         world.bounds.append(
             f"{top} evaluations show the same highest load per pod, {ratios[-1]:.2f} times the target: pods were "
-            "probably at their limit there, so no higher target is proposed"
+            "probably at their limit there, so no higher target is proposed; raise the limit of the container or lower "
+            "the target, and tune again when that has been recorded"
         )
         world.may_raise_target = False
 
@@ -239,7 +247,8 @@ def _check_cycle(world: TunedPast) -> None:
         return  # two weeks hold two of any cycle that people's lives give; this load has none
     world.bounds.append(
         "the recording does not show two periods of a cycle of the load: the proposal must hold under "
-        f"{round((MARGIN_UNKNOWN - 1) * 100)} % more load than was recorded, and keeps minReplicas"
+        f"{round((MARGIN_UNKNOWN - 1) * 100)} % more load than was recorded, and keeps minReplicas; "
+        "an earlier --since, or tuning again later, may show them"
     )
     world.margin = MARGIN_UNKNOWN
     world.may_lower_min = False

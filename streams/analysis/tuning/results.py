@@ -8,6 +8,10 @@ from schemas.keys import HpaId
 from streams.analysis.podstartup import StartUp
 from streams.analysis.scores import Scores
 
+WORTH_RELIEF = 0.0005
+"""Share of the time in overload from which it is worth paying for less: three quarters of a minute a day."""
+COST_EVEN = 0.001
+"""Differences in replica-hours up to this share are none."""
 Objective = Literal["cost", "safety", "balanced"]
 
 
@@ -83,3 +87,8 @@ class Tuning(Struct, frozen=True, kw_only=True):
     def saved(self) -> float:
         """Replica-hours that the proposal saves on the unseen part."""
         return self.unseen[0].replica_hours - self.unseen[1].replica_hours
+
+    @property
+    def costs_more(self) -> bool:
+        """Whether the proposal spares overload at more cost: objective safety only."""
+        return self.changed and self.saved < -COST_EVEN * self.unseen[0].replica_hours

@@ -15,6 +15,8 @@ _STEPS_BACK = (1, 2, 4, 7)
 _LINES_REFINED = 4
 _LINES_VARIED = 2
 _STEPS_WALKED = 4
+DEFAULT_TARGETS = (50.0, 60.0, 70.0, 80.0)
+"""Percent of the request: what people set by habit."""
 
 
 class SpecSearch:
@@ -40,11 +42,14 @@ class SpecSearch:
             self.variants.most_replicas(bound=self.base.plain.at_max_share > 0),
         )
         self._vary(self.variants.targets())
-        found: list[TriedSpec] = []
-        for each in sorted((each for each in self.tried.values() if self.judge.is_better(each)), key=self.judge.rank):
-            if not found or each.plain.worst <= found[-1].plain.worst * _MORE_RESERVE:
-                found.append(each)
-        return found[:_FINALISTS]
+        self._defaults()
+        better = sorted((each for each in self.tried.values() if self.judge.is_better(each)), key=self.judge.rank)
+        if not self.judge.suffers():
+            return _with_more_reserve(better)[:_FINALISTS]
+        self._relieve(self.variants.targets())
+        relief = sorted((each for each in self.tried.values() if self.judge.is_relief(each)), key=self.judge.price)
+        some = [each for each in better if not self.judge.is_relief(each)]
+        return [*_with_more_reserve(relief)[:_FINALISTS], *_with_more_reserve(some)[: _FINALISTS // 2]]
 
     def _grid(self, targets: list[float], windows: list[int], least: list[int], most: list[int]) -> None:
         ends: list[tuple[TriedSpec, int, SearchLine]] = []
@@ -74,6 +79,32 @@ class SpecSearch:
         for near, line in self.lines:
             for varied in self.variants.variations():
                 self._walk(targets, line._replace(varied=varied), near)
+
+    def _defaults(self) -> None:
+        """What people set by habit, all else as deployed: no proposal is dearer than one of these that would do."""
+        if self.world.utilization:
+            for target in sorted(set(DEFAULT_TARGETS) & set(self.variants.targets())):
+                self._try(target, self._deployed_line())
+
+    def _deployed_line(self) -> SearchLine:
+        return SearchLine(self.world.window_s, self.variants.least, self.variants.most, None, Variation())
+
+    def _relieve(self, targets: list[float]) -> None:
+        """For safety: the highest targets that spare half of the overload, at more cost where that must be."""
+        for window_s in self.variants.windows():
+            for fewest in self.variants.least_replicas():
+                line = self._deployed_line()._replace(window_s=window_s, fewest=fewest)
+                low, high = 0, len(targets)
+                while low < high:
+                    middle = (low + high) // 2
+                    tried = self._try(targets[middle], line)
+                    if self.judge.relieves(tried.plain, self.base.plain):
+                        low = middle + 1
+                    else:
+                        high = middle
+                for back in _STEPS_BACK:
+                    if 0 <= low - 1 - back < len(targets):
+                        self._try(targets[low - 1 - back], line)
 
     def _walk(self, targets: list[float], line: SearchLine, near: int) -> None:
         """Try targets from `near` on, upwards while they are allowed, else downwards until one is."""
@@ -127,3 +158,12 @@ class SpecSearch:
                 least_overload = each.plain.overload_share
                 found.append(curve_point(each))
         return found
+
+
+def _with_more_reserve(ranked: list[TriedSpec]) -> list[TriedSpec]:
+    """The best, and of the others each that has clearly more reserve than the one before it."""
+    found: list[TriedSpec] = []
+    for each in ranked:
+        if not found or each.plain.worst <= found[-1].plain.worst * _MORE_RESERVE:
+            found.append(each)
+    return found

@@ -12,7 +12,7 @@ from streams.analysis.tuning.results import Objective, Within
 DEFAULT_DOWN = [{"type": "Percent", "value": 100, "periodSeconds": 15}]
 SLOW_DOWN = [{"type": "Percent", "value": 10, "periodSeconds": 60}]
 _WINDOWS_S = (60, 300, 900)
-_TARGETS = (*range(10, 40, 5), *range(40, 70, 2), *range(70, 101, 3))
+_TARGETS = (*range(10, 40, 5), *range(40, 70, 2), *range(70, 101, 3), 80)
 _FACTORS = tuple(round(0.5 + 0.05 * step, 2) for step in range(23))
 _SLOW_UP_S = 60
 _FAST_UP_PERCENT = 300
