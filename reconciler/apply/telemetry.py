@@ -88,7 +88,7 @@ class ObserverMetrics(ClusterMetrics):
         )
         self.polls_late = Counter(
             "fleethpa_metric_polls_late_total",
-            "Polls that the one before them delayed past their phase",
+            "Polls that started late because the previous poll was still running",
             ["cluster"],
             registry=registry,
         )

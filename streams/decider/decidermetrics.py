@@ -32,7 +32,7 @@ class Metrics:
         self.results = Results(registry)
         self.evaluations = Counter("fleethpa_evaluations", "Evaluations published", registry=registry)
         self.duplicates = Counter(
-            "fleethpa_duplicates_suppressed", "Recomputed decisions that stood already", registry=registry
+            "fleethpa_duplicates_suppressed", "Recomputed decisions that were already recorded", registry=registry
         )
         self.reread = Counter("fleethpa_reread_records", "Log records folded again after a restart", registry=registry)
         self.log_records = Counter("fleethpa_log_records", "Log records taken", registry=registry)
@@ -55,7 +55,7 @@ class Metrics:
             registry=registry,
         )
         self.fights = Gauge(
-            "fleethpa_replica_fights", "HPAs over whose replicas two writers undo each other now", registry=registry
+            "fleethpa_replica_fights", "HPAs whose replica count two writers keep changing back", registry=registry
         )
         self.recovery_seconds = Gauge(
             "fleethpa_recovery_seconds",

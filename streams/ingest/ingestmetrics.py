@@ -21,7 +21,7 @@ class IngestMetrics:
         )
         self._left_out = Counter(
             "fleethpa_ingest_points_left_out",
-            "Pushed samples that no rule wanted or that held no value.",
+            "Pushed samples that matched no rule or had no value.",
             ["topic", "format"],
             registry=self.registry,
         )
