@@ -26,7 +26,9 @@ from fleethpa.cli.common.processparts import (
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from runtime.jsonlog import set_up_logging
-from streams.decider.deciderconfig import DeciderConfig
+
+# Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
+# where it starts.
 
 R = TypeVar("R")
 LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -173,6 +175,7 @@ def run_breaker(session: Session, /, **options: Any) -> int:
 def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **options: Any) -> None:
     """Read the log and decide. Any fault ends the process; restart it to recover."""
     from streams.decider import app
+    from streams.decider.deciderconfig import DeciderConfig
 
     if archive and not rebuild:
         raise usage("--archive needs --rebuild", cause="Without --rebuild a decider reads the topics only.")

@@ -21,7 +21,7 @@ from streams.state.rowcopies import applied_offset
 
 TOPICS = {LOG: topics.LOG, DECISIONS: topics.DECISIONS}
 STRETCH = 1_000
-"""Decisions of a partition that are read first, from its end backwards; then four times as many, and so on."""
+"""Decisions of a partition that are read first, from its end backwards; then twice as many, and so on."""
 ROWS = 256
 """Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""
 
@@ -157,7 +157,7 @@ class KafkaPast(Past):
                 first = max(span.first, end - size)
                 async with aclosing(self._read(consumer, part, first, end)) as records:
                     yield [archived(record) async for record in records]
-                end, size = first, size * 4
+                end, size = first, size * 2
 
     async def arriving(self, positions: dict[int, int]) -> AsyncGenerator[tuple[int, ArchivedRecord], None]:
         parts = [TopicPartition(topics.DECISIONS, number) for number in positions]

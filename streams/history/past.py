@@ -8,13 +8,13 @@ backing gives records and stored state rows; what is made of them (the fold, lis
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError
-from streams.history.recorded import Expander, Recorded, expanded, place_of
+from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, place_of
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
 
@@ -265,6 +265,26 @@ class Past(ABC):
             # It is the end, or the decider lagged: the topic's times are later than the decisions' own.
             _, decisions = await self._read_back(number, reached, None)
         return _until(decisions, upto_ms)
+
+    async def newest_evaluations(self, uids: Mapping[int, Collection[str]], since_ms: int) -> dict[str, Recorded]:
+        """Return the newest evaluation of each HPA, by uid, where it has one from log time `since_ms` on.
+
+        `uids`: partition of the log → uids of HPAs.
+        """
+        found = await asyncio.gather(*(self._newest_of(number, wanted, since_ms) for number, wanted in uids.items()))
+        return {uid: recorded for each in found for uid, recorded in each.items()}
+
+    async def _newest_of(self, number: int, uids: Collection[str], since_ms: int) -> dict[str, Recorded]:
+        # The topic's times are later than the decisions' own where the decider lagged: then the end is looked at, too.
+        for beyond in (None,) if self.at_ms is None else (self.at_ms + BEYOND_MS, None):
+            search = NewestEvaluations(number, uids, since_ms, self.at_ms)
+            async with aclosing(self.backwards(DECISIONS, number, beyond)) as stretches:
+                async for part in stretches:
+                    if not all(search.take(record.offset, record.value) for record in reversed(part)):
+                        break
+            if search.passed_over:
+                break
+        return search.found
 
     async def _read_back(self, number: int, enough: Enough, upto_ms: int | None) -> tuple[Expander, list[Recorded]]:
         """Read decisions backwards until they are enough and all of them can be expanded."""

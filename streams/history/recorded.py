@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from schemas.chain import uid_of
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision, expand
 from schemas.keys import HpaId
@@ -112,3 +113,65 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
     expander = Expander()
     taken = [expander.take(partition, offset, value) for offset, value in records]
     return expander, [recorded for recorded in taken if recorded]
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What a record is, short or full, and nothing more."""
+
+    id: str
+    time: str
+    same_as: str = ""
+    kind: Literal["evaluation", "completion"] = "evaluation"
+
+
+_HEADS: Final = msgspec.json.Decoder(_Head)
+
+
+class NewestEvaluations:
+    """Takes the records of one partition, the newest first, until it has the newest evaluation of each of some HPAs.
+
+    Only those are decoded whole, and the full records that they repeat: the rest of a long past costs next to nothing.
+
+    Args:
+        partition: of the log.
+        uids: of the HPAs.
+        since_ms: evaluations from before this log time are not looked for.
+        upto_ms: evaluations after this log time are passed over; None: none are.
+    """
+
+    def __init__(self, partition: int, uids: Collection[str], since_ms: int, upto_ms: int | None = None) -> None:
+        self.found: dict[str, Recorded] = {}
+        """By uid."""
+        self.passed_over = False
+        """Whether a record was later than `upto_ms`."""
+        self._partition, self._since_ms, self._upto_ms = partition, since_ms, upto_ms
+        self._wanted = set(uids)
+        self._repeating: dict[str, tuple[int, bytes]] = {}
+        """Id of a full record → place and value of the newest short one, which repeats it."""
+
+    def take(self, offset: int, value: bytes) -> bool:
+        """Take a record; False: no earlier one can matter.
+
+        Raises:
+            WireError: it is no decision.
+        """
+        try:
+            head = _HEADS.decode(value)
+            uid, time_ms = uid_of(head.id), parse_time_ms(head.time)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError, IndexError) as error:
+            raise WireError(f"decision at {self._partition}@{offset}: {error}") from error
+        if self._upto_ms is not None and time_ms > self._upto_ms:
+            self.passed_over = True
+            return True
+        if repeating := self._repeating.pop(head.id, None):
+            at, short = repeating
+            self.found[uid] = Recorded(
+                expand(decode(short, ShortDecision), decode(value, Decision)), self._partition, at, short, short=True
+            )
+        elif uid in self._wanted and head.kind == "evaluation" and time_ms >= self._since_ms:
+            self._wanted.discard(uid)
+            if head.same_as:
+                self._repeating[head.same_as] = offset, value
+            else:
+                self.found[uid] = Recorded(decode(value, Decision), self._partition, offset, value)
+        return bool(self._repeating) or (bool(self._wanted) and time_ms >= self._since_ms)

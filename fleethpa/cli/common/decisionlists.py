@@ -11,7 +11,7 @@ import msgspec
 
 from fleethpa.cli.common.decisionids import short_id
 from fleethpa.cli.common.filters import Filter
-from fleethpa.cli.common.finding import check_known
+from fleethpa.cli.common.finding import check_known, places_read
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
@@ -20,6 +20,7 @@ from fleethpa.cli.output import words
 from fleethpa.cli.output.formats import Listing, to_json_line
 from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import shown
+from schemas.chain import uid_of
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
 from streams.history.recorded import Recorded
@@ -70,9 +71,9 @@ async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Rec
 
 async def _where(past: Past, selection: Selection) -> list[int] | None:
     """The partitions of what is selected; None: all."""
+    if (named := await places_read(past, selection)) is not None:
+        return named
     count = await past.partitions()
-    if (places := selection.places()) is not None:
-        return sorted({partition_for(place, count) for place in places})
     if not (selection.refs or selection.namespace or selection.clusters):
         return None
     state = await read_state(past)
@@ -82,20 +83,13 @@ async def _where(past: Past, selection: Selection) -> list[int] | None:
 
 async def decided(past: Past, views: Sequence[HpaView]) -> list[HpaView]:
     """The views with their newest evaluations, where one was made in the last quarter of an hour."""
-    awaited: dict[int, set[HpaId]] = {}
+    awaited: dict[int, set[str]] = {}
     for view in views:
         if view.last_decision and view.mode != "off":
-            awaited.setdefault(view.partition, set()).add(view.id)
+            awaited.setdefault(view.partition, set()).add(uid_of(view.last_decision))
     since_ms = min((view.clock_ms for view in views), default=0) - RECENT_MS
-    found: dict[HpaId, Recorded] = {}
-
-    def enough(number: int, decisions: list[Recorded]) -> bool:
-        passed = bool(decisions) and decisions[0].time_ms < since_ms
-        return passed or awaited[number] <= {each.hpa for each in decisions if each.decision.kind == "evaluation"}
-
-    for tail in (await past.tail(enough, awaited)).values():
-        found |= {recorded.hpa: recorded for recorded in tail if recorded.decision.kind == "evaluation"}
-    return [replace(view, decision=found.get(view.id)) for view in views]
+    found = await past.newest_evaluations(awaited, since_ms)
+    return [replace(v, decision=found.get(uid_of(v.last_decision)) if v.last_decision else None) for v in views]
 
 
 async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Recorded]]:

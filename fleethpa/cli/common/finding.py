@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
+from streams.state.rows import HpaRow, decode_row, row_kind
 
 if TYPE_CHECKING:
     from streams.history.past import Past
@@ -97,6 +99,33 @@ def sole_id(found: Iterable[HpaId], what: str) -> HpaId:
             f"{what} matches {len(names)} HPAs", cause=f"They are {listed}.", next_step=f"name one, such as {names[0]}"
         )
     return names[0]
+
+
+async def places_read(past: Past, selection: Selection) -> list[int] | None:
+    """The partitions of what is named; None: the names leave them open, so that it may be in any."""
+    places = selection.places()
+    if places is None:
+        return None
+    count = await past.partitions()
+    return sorted({partition_for(place, count) for place in places})
+
+
+async def names_known(past: Past) -> list[HpaId]:
+    """The HPAs of the newest stored rows, for suggestions: reading names costs far less than folding the log.
+
+    One that was created since they were stored is not among them. Where no rows are stored, the log is folded.
+    """
+    found: list[HpaId] = []
+    unstored: list[int] = []
+    numbers = range(await past.partitions())
+    for number, stored in enumerate(await asyncio.gather(*map(past.newest_rows, numbers))):
+        if not stored:
+            unstored.append(number)
+        for key, value in stored.items():
+            row = decode_row(key, value) if row_kind(key)[0] == "h" else None
+            if isinstance(row, HpaRow) and not (row.gone or row.deleted):
+                found.append(row.id)
+    return sorted([*found, *((await read_state(past, unstored)).hpas if unstored else ())])
 
 
 async def check_known(past: Past, selection: Selection, seen: Iterable[HpaId] = ()) -> None:
@@ -186,7 +215,7 @@ async def find_decision(
     state = await read_state(past, [partition_for(f"{ref.cluster}/{scope}", count)] if ref.cluster else None)
     living, forgotten = ([hpa for hpa in known if is_named(hpa)] for known in (state.hpas, state.forgotten))
     if not living and not forgotten:
-        raise no_such_hpa(ref, (await read_state(past)).hpas if ref.cluster else state.hpas, scope)
+        raise no_such_hpa(ref, await names_known(past) if ref.cluster else state.hpas, scope)
     everything: list[Recorded] = []
     fitting: list[Recorded] = []
     for names in filter(None, (living, forgotten)):

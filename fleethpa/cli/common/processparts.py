@@ -16,13 +16,11 @@ from fleethpa.cli.common.failures import usage
 from fleethpa.cli.common.memberoptions import cluster_sources, fixed_members
 from fleethpa.cli.common.parts import announce
 from fleethpa.cli.common.session import Session
-from fleethpa.cli.common.supervisor import Child, Supervisor
-from streams.ingest.ingestconfig import IngestConfig
-from streams.ingest.mapping import MappingError, load_mapping
 
 
 def ingest_part(session: Session, /, **options: Any) -> Any:
     """Make the ingest part."""
+    from streams.ingest.ingestconfig import IngestConfig
     from streams.ingest.ingestworker import run_ingest as start
 
     changes: dict[str, Any] = {}
@@ -43,6 +41,8 @@ def ingest_part(session: Session, /, **options: Any) -> Any:
 
 
 def _mapping(path: str) -> Any:
+    from streams.ingest.mapping import MappingError, load_mapping
+
     try:
         return load_mapping(Path(path).read_text(encoding="utf-8"), path)
     except (OSError, UnicodeDecodeError, MappingError) as error:
@@ -167,6 +167,7 @@ def breaker_part(session: Session, /, **options: Any) -> Any:
 
 def decider_part(session: Session, /, **options: Any) -> Any:
     """Make the decider part: a child process, kept running."""
+    from fleethpa.cli.common.supervisor import Child, Supervisor
 
     def tell(child: Child) -> None:
         print(f"decider ended with code {child.last_exit}, starting it again", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleethpa.cli.common.failures import CommandError, not_found, usage
-from fleethpa.cli.common.finding import no_such_hpa, sole_id
+from fleethpa.cli.common.finding import names_known, no_such_hpa, places_read, sole_id
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.session import Session
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 async def read_revisions(
     session: Session, selection: Selection, since_ms: int | None = None
 ) -> tuple[FleetState, HpaId, list[Revision]]:
-    """Read the state of the fleet, which HPA is meant, and its changes, oldest first.
+    """Read the state of the HPA's partition (of the fleet, if its name leaves that open), which HPA is meant, and its
+    changes, oldest first.
 
     Raises:
         CommandError: no such HPA (exit 4), several, or a source that cannot be read.
@@ -38,8 +39,10 @@ async def read_revisions(
         named = ", ".join(map(str, selection.refs))
         raise usage(f"one HPA at a time, not {len(selection.refs)}", cause=f"The names are {named}.")
     async with session.past() as past:
-        state = await read_state(past)
+        state = await read_state(past, await places_read(past, selection))
         hpa = _meant(state, selection)
+        if hpa is None:
+            raise no_such_hpa(selection.refs[0], await names_known(past), selection.namespace)
         found, begins_ms = await revisions_in(past, hpa, since_ms)
         if begins_ms is not None:
             session.note(f"note: {past.name} goes back only to {rfc3339(begins_ms)}")
@@ -64,12 +67,12 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
     return [each for each in found if since_ms is None or each.time >= since_ms], begins_ms
 
 
-def _meant(state: FleetState, selection: Selection) -> HpaId:
-    """The only HPA that is meant: among those that exist, else among those that were deleted."""
+def _meant(state: FleetState, selection: Selection) -> HpaId | None:
+    """The only HPA that is meant: among those that exist, else among those that were deleted. None: there is none."""
     for known in (state.hpas, sorted(state.forgotten)):
         if found := [hpa for hpa in known if selection.matches(hpa)]:
             return sole_id(found, str(selection))
-    raise no_such_hpa(selection.refs[0], state.hpas, selection.namespace)
+    return None
 
 
 def revision_of(found: Sequence[Revision], number: int, hpa: HpaId) -> tuple[Revision, Json]:
