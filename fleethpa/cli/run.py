@@ -25,6 +25,7 @@ from fleethpa.cli.common.processparts import (
 )
 from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.suggesting import SuggestingGroup
+from runtime.garbage import look_for_cycles_seldom
 from runtime.jsonlog import set_up_logging
 
 # Every hint at `fleethpa run` loads this module, also those of verbs that answer at once: what a part needs is loaded
@@ -232,5 +233,6 @@ def run_all(session: Session, /, without: tuple[str, ...], **options: Any) -> in
 
 def _run(session: Session, level: str, parts: dict[str, Any]) -> int:
     set_up_logging(level)
+    look_for_cycles_seldom()
     session.run(run_together(parts))
     return OK

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -163,6 +164,16 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
     """What a client is made of beside its token: the server's address, and the certificates with their age."""
     files = filter(None, (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file))
     return (configuration.host, *((path, os.stat(path).st_mtime_ns) for path in files if os.path.exists(path)))
+
+
+def is_proxied(configuration: Configuration) -> bool:
+    """Whether requests go through a proxy, which the kubeconfig names or the environment."""
+    if configuration.proxy:
+        return True
+    parts = urlsplit(configuration.host)
+    if (configuration.client_session_kwargs or {}).get("trust_env") is False or proxy_bypass(parts.hostname or ""):
+        return False
+    return parts.scheme in getproxies()
 
 
 def _lifetime_s(loader: Any) -> float:

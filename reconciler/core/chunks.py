@@ -40,6 +40,10 @@ def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:
 
 def split(items: Iterable[T], limit: int = CHUNK_BYTES) -> Iterator[list[T]]:
     """Split so that the encoded items of a part stay within `limit` bytes; an item above it is a part of its own."""
+    items = list(items)
+    if len(items) == 1:
+        yield items
+        return
     part: list[T] = []
     size = 0
     for item in items:

@@ -97,16 +97,25 @@ def has_labels(items: Sequence[JsonView]) -> bool:
 
 def split_usages(asked: Sequence[Query], items: Sequence[JsonView]) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
-    usages = [((item["metadata"].get("labels") or {}), pod_usage(item)) for item in items]
-    return [_select(query, usages) for query in asked]
+    usages = [pod_usage(item) for item in items]
+    # The pods of a workload have the same labels, which need be looked at only once.
+    groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for number, item in enumerate(items):
+        groups.setdefault(tuple((item["metadata"].get("labels") or {}).items()), []).append(number)
+    by_labels = [(dict(labels), numbers) for labels, numbers in groups.items()]
+    return [_select(query, usages, by_labels) for query in asked]
 
 
-def _select(query: Query, usages: Sequence[tuple[dict[str, str], PodUsage]]) -> MetricAnswer:
+def _select(
+    query: Query, usages: Sequence[PodUsage], by_labels: Sequence[tuple[dict[str, str], list[int]]]
+) -> MetricAnswer:
+    """Answer one question: the usages whose labels match, in their order. `by_labels`: labels, and whose they are."""
     try:
         matches = parse_selector(query.selector).matches
     except SelectorError as error:
         return failed(query, str(error))
-    return structs.replace(query, usages=[usage for labels, usage in usages if matches(labels)])
+    numbers = sorted(number for labels, numbers in by_labels if matches(labels) for number in numbers)
+    return structs.replace(query, usages=[usages[number] for number in numbers])
 
 
 def fill(query: Query, body: JsonView) -> MetricAnswer:

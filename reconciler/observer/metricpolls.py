@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,9 +54,9 @@ class MetricsPoller:
             self._resource(namespace, resource, heard), *(self._one(namespace, query, heard) for query in others)
         )
         found = [answer for group in groups for answer in group]
-        for answer in found:
-            result = "ok" if answer.error is None else "error"
-            self._metrics.answers.labels(self._client.name, answer.api, result).inc()
+        counts = Counter((answer.api, "ok" if answer.error is None else "error") for answer in found)
+        for (api, result), count in counts.items():
+            self._metrics.answers.labels(self._client.name, api, result).inc(count)
         self._note(namespace, heard)
         return found
 

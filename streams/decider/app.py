@@ -1,7 +1,6 @@
 """The Faust app: one agent over the log, one table of state rows. No arithmetic, no decisions."""
 
 import asyncio
-import gc
 import logging
 import os
 import tempfile
@@ -15,6 +14,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from faust import streams as faust_streams
 from faust.types.auth import CredentialsT
 
+from runtime.garbage import look_for_cycles_seldom
 from runtime.healthserver import health_server
 from runtime.kafkaclients import ssl_context
 from schemas import topics
@@ -257,9 +257,7 @@ def run_decider(config: DeciderConfig) -> None:
     log.info("log %s of %d partitions on %s", config.log_topic, partitions, config.kafka.bootstrap_servers)
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    # A hundred thousand pods live long; walking them at every 700 new objects costs a quarter of the time.
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
+    look_for_cycles_seldom()
     devnull = open(os.devnull, "w")  # noqa: SIM115 - Faust's progress spinner; lives as long as the process
     faust.Worker(
         app, redirect_stdouts=False, override_logging=False, quiet=True, stdout=devnull

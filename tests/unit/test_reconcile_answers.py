@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.core import metricanswers
 from reconciler.core.apierrors import error_text
+from schemas.kubernetes.selectors import parse_selector
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
 
@@ -106,6 +109,16 @@ def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     first = found[0].usages[0]
     assert (first.time, first.window_ms) == (1_795_262_400_000, 15_500)
     assert first.containers == [("app", {"cpu": 276, "memory": 1_024_000})]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=12))
+def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]]) -> None:
+    asked = [MetricAnswer(api="resource", selector=text) for text in ("a=x", "a in (x,y)", "!a", "b!=z,a")]
+    items = [usage(f"p{number}", **each) for number, each in enumerate(labels)]
+    found = metricanswers.split_usages(asked, items)
+    for query, answer in zip(asked, found, strict=True):
+        matches = parse_selector(query.selector).matches
+        assert [each.pod for each in answer.usages] == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
 
 
 def test_items_without_labels_cannot_be_split() -> None:
