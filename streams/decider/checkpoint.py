@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 
 from streams.decider.crashpoints import CrashPoint, crash
 from streams.decider.owned import OwnedPartition
-from streams.decider.recordbatches import BatchSender, PartitionWriter
+from streams.decider.recordbatches import BatchSender, BatchWriter
 from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
 OWN_ROW = b"d"
@@ -47,7 +47,7 @@ async def write_checkpoint(
     """
     rows = owned.partition.checkpoint()
     rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
-    writer = PartitionWriter(producer, topic, owned.number, compress=False)  # rows are compressed already
+    writer = BatchWriter(producer, topic, owned.number, compress=False)  # rows are compressed already
     for number, (key, value) in enumerate(rows, start=1):
         if not still_ours():
             break

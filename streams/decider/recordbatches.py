@@ -17,7 +17,7 @@ BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""
 
 
-class Batch(Protocol):
+class OpenBatch(Protocol):
     """A batch that is being filled."""
 
     def append(
@@ -35,14 +35,14 @@ class BatchSender(Protocol):
     async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]": ...
 
 
-def new_batch(*, compress: bool) -> Batch:
+def new_batch(*, compress: bool) -> OpenBatch:
     """An empty batch, compressed with lz4 when it is sent, or not."""
     codec = DefaultRecordBatch.CODEC_LZ4 if compress else DefaultRecordBatch.CODEC_NONE
-    batch: Batch = BatchBuilder(BATCH_BYTES, codec, is_transactional=False)
+    batch: OpenBatch = BatchBuilder(BATCH_BYTES, codec, is_transactional=False)
     return batch
 
 
-class PartitionWriter:
+class BatchWriter:
     """Writes records to one partition, in order.
 
     Args:
@@ -94,7 +94,7 @@ class PartitionWriter:
         return placed[-1].offset + self._sent[-1][0] - 1 if placed else None
 
 
-async def write_all(writer: PartitionWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> int | None:
+async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> int | None:
     """Write records (value, key, headers) and wait for the brokers; give the offset of the last one."""
     for value, key, headers in records:
         await writer.add(value, key, headers)

@@ -15,7 +15,7 @@ from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.decidermetrics import Metrics
 from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
-from streams.decider.recordbatches import PartitionWriter, write_all
+from streams.decider.recordbatches import BatchWriter, write_all
 from streams.state.ledger import DecisionRecord
 
 log = logging.getLogger("fleethpa.decider")
@@ -117,7 +117,7 @@ class Takes:
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         owned = pending[0][0]
-        writer = PartitionWriter(self._producer(), self._config.decisions_topic, owned.number, compress=True)
+        writer = BatchWriter(self._producer(), self._config.decisions_topic, owned.number, compress=True)
         records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
         last = await write_all(writer, records)
         if last is not None:

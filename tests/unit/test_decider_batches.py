@@ -10,7 +10,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider.recordbatches import BATCH_BYTES, PartitionWriter, write_all
+from streams.decider.recordbatches import BATCH_BYTES, BatchWriter, write_all
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, 20_000, BATCH_BYTES - 50, BATCH_BYTES + 1, 512 * 1024]), max_size=8)
 
@@ -39,7 +39,7 @@ class Broker:
 @given(SIZES, st.booleans())
 async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(sizes: list[int], lz4: bool) -> None:
     broker, values = Broker(), [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
-    writer = PartitionWriter(broker, "topic", 3, compress=lz4)
+    writer = BatchWriter(broker, "topic", 3, compress=lz4)
     last = await write_all(writer, ((value, b"key", [("h", b"v")]) for value in values))
     assert broker.values == values
     assert (last, writer.queued) == (len(values) - 1 if values else None, len(values))
@@ -47,13 +47,13 @@ async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(
 
 async def test_small_records_share_a_batch() -> None:
     broker = Broker()
-    await write_all(PartitionWriter(broker, "topic", 0, compress=True), ((b"x" * 100, None, ()) for _ in range(500)))
+    await write_all(BatchWriter(broker, "topic", 0, compress=True), ((b"x" * 100, None, ()) for _ in range(500)))
     assert (broker.batches, len(broker.values)) == (1, 500)
 
 
 async def test_a_batch_waits_for_room_and_is_sent_once() -> None:
     broker = Broker(times_full=3)
-    assert await write_all(PartitionWriter(broker, "topic", 0, compress=False), [(b"one", None, ())]) == 0
+    assert await write_all(BatchWriter(broker, "topic", 0, compress=False), [(b"one", None, ())]) == 0
     assert broker.values == [b"one"]
 
 
@@ -65,4 +65,4 @@ async def test_an_error_of_the_broker_is_raised() -> None:
             return future
 
     with pytest.raises(RuntimeError, match="refused"):
-        await write_all(PartitionWriter(Failing(), "topic", 0, compress=False), [(b"one", None, ())])
+        await write_all(BatchWriter(Failing(), "topic", 0, compress=False), [(b"one", None, ())])
