@@ -32,7 +32,7 @@ namespace is `default`, as kubectl's. Data goes to stdout, everything else to st
 """
 CODES = (
     (OK, "done"),
-    (ANSWER_IS_NO, "ran, and the answer is no: refused, rejected, not settled, differences found"),
+    (ANSWER_IS_NO, "completed with a negative result: refused, rejected, not settled, differences found"),
     (USAGE, "wrong use or wrong input"),
     (UNREACHABLE, "Kafka or an API server cannot be reached"),
     (NOT_FOUND, "not found (0 with `--ignore-not-found`)"),

@@ -34,4 +34,4 @@ class AuditGroup(SuggestingGroup):
 
 @click.group(cls=AuditGroup)
 def audit() -> None:
-    """List decisions, check that none was altered, and create the key that signs the checks."""
+    """List decisions, check that none was altered, and create the key that signs checkpoints."""

@@ -107,10 +107,9 @@ def backtest(
 ) -> int:
     """Try other specs on the recorded past and compare: manifests (-f), or changes (--set) of the HPAs named.
 
-    Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: recorded
-    samples and scale as they were; the candidate only recommends, without effect. --schedule and --forecast try what an
-    HPA alone cannot do; `fleethpa schedule` applies a schedule. Exit 1 where a --fail-if condition is
-    met, for use in CI.
+    Two models. closed: the candidate scales, and the recorded total load is divided over its pods. open: samples and
+    scale stay as recorded; the candidate's recommendations have no effect. --schedule and --forecast change settings
+    over time; `fleethpa schedule` applies a schedule. Exit 1 if a --fail-if condition is met, for use in CI.
     """
     policy = _policy(rules, time_zone, forecast, model)
     zone = _emission(policy, time_zone, output, also=emit_yaml) if emit_schedule else None

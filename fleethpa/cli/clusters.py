@@ -63,7 +63,7 @@ def check(
 ) -> int:
     """Ask member clusters whether this user has the permissions; exit 1 if a required one is missing.
 
-    With the options by which an observer finds its clusters, those that are there now are asked.
+    With discovery options (those of `run observer`), the clusters found at this moment are checked.
     """
     permissions = wanted(enforce=enforce)
 
@@ -208,10 +208,26 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 
 @clusters.command("add")
 @click.argument("name")
-@click.option("--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Who the agent is to Kafka.")
-@click.option("--max-namespaces", type=click.IntRange(1), default=MAX_NAMESPACES, show_default=True)
-@click.option("--max-hpas", type=click.IntRange(1), default=MAX_HPAS, show_default=True, help="What it may report.")
-@click.option("--replication-factor", type=click.IntRange(1), help="Of its topics. [default: that of the log]")
+@click.option(
+    "--principal", default="User:fleethpa-agent-{name}", show_default=True, help="Kafka principal of the agent."
+)
+@click.option(
+    "--max-namespaces",
+    type=click.IntRange(1),
+    default=MAX_NAMESPACES,
+    show_default=True,
+    help="Maximum number of namespaces it may report.",
+)
+@click.option(
+    "--max-hpas",
+    type=click.IntRange(1),
+    default=MAX_HPAS,
+    show_default=True,
+    help="Maximum number of HPAs it may report.",
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1), help="Replication factor of its topics. [default: that of the log]"
+)
 @click.option("--no-acls", is_flag=True, help="Give no permissions on Kafka; only print them.")
 @click.option("--namespace", "namespaces", multiple=True, help="It watches only this namespace; repeatable.")
 @click.option("--for", "custom", multiple=True, metavar="PLURAL.GROUP", help="A custom resource that is scaled.")

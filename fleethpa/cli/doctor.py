@@ -23,8 +23,8 @@ from fleethpa.cli.output.formats import render
 def doctor(session: Session, /, only: str | None, output: str, **options: Any) -> int:
     """Check Kafka, topics, log, clusters, HPAs and permissions; exit 1 if something keeps fleethpa from working.
 
-    Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig, or
-    with the options by which an observer finds its clusters those that are there now.
+    Nothing is changed. Each problem comes with the command to run next. Member clusters are those of the kubeconfig;
+    with discovery options (those of `run observer`), the clusters found at this moment.
     """
     areas = tuple(part for part in (only or "").split(",") if part) or AREAS
     if odd := [area for area in areas if area not in AREAS]:

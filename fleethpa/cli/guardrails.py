@@ -52,7 +52,8 @@ def lint(session: Session, /, file: Path) -> int:
 def test(session: Session, /, file: Path, since: str, until: str | None, output: str) -> int:
     """Run the rules over recorded decisions: when each would have tripped, what that would have held, and its cost.
 
-    Only enforced HPAs count. Decisions after a trip are those recorded, when nothing was paused.
+    Only enforced HPAs count. Decisions after a trip are shown as recorded, without the pause that the rule would have
+    caused.
     """
     rules = usable_guardrails(file)
     begin_ms, end_ms = closed_window(since, until, session.now_ms())

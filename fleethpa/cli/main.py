@@ -45,7 +45,7 @@ VERBS: Final = {
     "regret": (
         "fleethpa.cli.regret",
         "regret",
-        "Show what decisions cost against an oracle that knew the load, by cause.",
+        "Show what decisions cost compared with an ideal autoscaler that knew the load, by cause.",
     ),
     "guardrails": (
         "fleethpa.cli.guardrails",
@@ -58,7 +58,11 @@ VERBS: Final = {
         "shadow_report",
         "Compare fleethpa in shadow mode with the cluster's own controller; tell which HPAs are ready to enforce.",
     ),
-    "status": ("fleethpa.cli.status", "status", "Report whether HPAs have what they want; --watch waits for it."),
+    "status": (
+        "fleethpa.cli.status",
+        "status",
+        "Report whether HPAs run the desired number of replicas; --watch waits for it.",
+    ),
     "doctor": ("fleethpa.cli.doctor", "doctor", "Check every part; report what is wrong and what to do."),
     "lint": ("fleethpa.cli.lint", "lint", "Check manifests without a cluster."),
     "diff": ("fleethpa.cli.diff", "diff", "Show what apply would change."),
@@ -86,7 +90,7 @@ VERBS: Final = {
     "clusters": (
         "fleethpa.cli.clusters",
         "clusters",
-        "Print or check the permissions that fleethpa needs in member clusters.",
+        "Add and remove clusters with an agent; print or check permissions in member clusters.",
     ),
     "archive": ("fleethpa.cli.archive", "archive", "Copy log and decisions to a folder that --from DIR reads."),
     "conformance": (
@@ -97,7 +101,7 @@ VERBS: Final = {
     "run": (
         "fleethpa.cli.run",
         "run",
-        "Run one process: ingest, decider, observer, reconciler, agent, router, or all.",
+        "Run one process: ingest, decider, reconciler, observer, agent, router, scheduler, breaker, or all.",
     ),
     "page": ("fleethpa.page.pagecommand", "page", "See the fleet in a browser, live or from an archive."),
     "dev": (

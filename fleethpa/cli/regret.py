@@ -1,4 +1,4 @@
-"""`fleethpa regret`: what the decisions of a period cost against an oracle that knew the load, by cause."""
+"""`fleethpa regret`: what the decisions of a period cost, compared with an ideal autoscaler, by cause."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def regret(
     html: str | None,
     output: str,
 ) -> int:
-    """Show what decisions cost against an oracle that knew the load: too many replicas, too few, and why.
+    """Show what decisions cost compared with an ideal autoscaler: replicas too many, too few, and why.
 
     The causes add up to the whole. Nothing about latency or money is in the log: a price is used only where --price
     gives one.

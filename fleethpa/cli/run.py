@@ -161,7 +161,7 @@ def run_breaker(session: Session, /, **options: Any) -> int:
 
 
 @run.command("decider")
-@click.option("--instance-id", help="Static member name: the partitions of this worker wait for its restart.")
+@click.option("--instance-id", help="Kafka static member name. The worker keeps its partitions across a restart.")
 @click.option("--playback", is_flag=True, help="Take the time of the records as log time; append no ticks.")
 @click.option(
     "--rebuild", is_flag=True, help="Rebuild lost state from what the log still holds, record that in the log, and end."
@@ -205,7 +205,12 @@ def run_decider(session: Session, /, *, rebuild: bool, archive: str | None, **op
 @click.option(
     "--prove-native-absent", is_flag=True, help="Create a canary HPA to prove that no native HPA controller runs."
 )
-@click.option("--instance", default="", metavar="NAME", help="The observer's name over restarts [default: the host's].")
+@click.option(
+    "--instance",
+    default="",
+    metavar="NAME",
+    help="Observer name; keep it the same across restarts [default: the host's].",
+)
 @found_options
 @fixed_options
 @_common

@@ -56,7 +56,7 @@ def schedule() -> None:
 @write_options
 @command_options()
 def create(session: Session, /, selection: Selection, rules: tuple[str, ...], time_zone: str, **written: Any) -> int:
-    """Give HPAs a schedule, replacing an existing one. When no rule applies, they have their present settings.
+    """Give HPAs a schedule, replacing an existing one. When no rule applies, they have the settings of their manifest.
 
     Rules set minReplicas, maxReplicas and targets; try them first with `fleethpa backtest --schedule`.
     """

@@ -48,7 +48,7 @@ def shadow_report(
     """Compare fleethpa in shadow with what the cluster's own controller did; exit 0 only if all are ready to enforce.
 
     Every difference is classified and explained: timing (the two evaluate at other moments), metric (the native
-    controller had other values), limit (one of the two was held), semantics (nothing explains it: report it).
+    controller had other values), limit (a limit held back one of the two), semantics (nothing explains it: report it).
     """
     begin, end = closed_window(since, until, session.now_ms())
     reports = session.run(_reports(session, selection, begin, end))

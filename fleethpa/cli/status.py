@@ -1,4 +1,4 @@
-"""`fleethpa status`: whether HPAs have what they want; `--watch` waits until they do."""
+"""`fleethpa status`: whether HPAs run the desired number of replicas; `--watch` waits until they do."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ EVERY_S: Final = 1.0
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=hpa_names, metavar="[[CLUSTER/][NAMESPACE/]NAME]…")
 @selecting.options()
-@click.option("-w", "--watch", is_flag=True, help="Wait until all have what they want; see --timeout.")
+@click.option("-w", "--watch", is_flag=True, help="Wait until all have the desired replicas; see --timeout.")
 @command_options(reads=True)
 def status(session: Session, selection: Selection, watch: bool) -> int:
-    """Report whether HPAs have what they want: replicas as desired, and nothing that keeps them from being scaled.
+    """Report whether HPAs run the desired number of replicas, and whether anything keeps them from being scaled.
 
     Exit 1 if one does not: an HPA that is paused, refused or off, whose scale or metrics cannot be read, that fights
     with another writer, or whose replicas are not yet as desired. HPAs of a cluster with the same cause share a line.

@@ -116,7 +116,7 @@ def acls(session: Session, /, component: str | None, principal: str) -> int:
 @write_options
 @command_options()
 def engine(session: Session, /, number: int | None, **written: Any) -> int:
-    """Show the engine and the partition count that the log records, or record them: engine NUMBER from here on.
+    """Show the engine and the partition count that the log records, or set the engine from this point of the log on.
 
     Do it once after `topics init`, and after an upgrade when every worker runs the new release.
     """

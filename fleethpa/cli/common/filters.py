@@ -141,7 +141,7 @@ def options(function: Callable[..., R]) -> Callable[..., R]:
             help=f"Only decisions limited by this: {', '.join(LIMITS)}.",
         ),
         click.option(
-            "--reason", metavar="GLOB", help="Only decisions with such a reason, also of a metric: 'FailedGet*'."
+            "--reason", metavar="GLOB", help="Only decisions whose reason, or a metric's reason, matches: 'FailedGet*'."
         ),
         click.option(
             "--changes", is_flag=True, help="Only decisions that change the replicas, and how their writes ended."

@@ -34,7 +34,7 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
         "--inventory-context",
         default="",
         metavar="NAME",
-        help="Context of the kubeconfig in whose cluster those objects are [default: the cluster of this process].",
+        help="Kubeconfig context of the cluster that holds these objects [default: the cluster of this process].",
     )(function)
     function = click.option(
         "--clusterprofile-provider-file",
@@ -43,22 +43,23 @@ def found_options(function: Callable[..., R]) -> Callable[..., R]:
         help="The exec plugins for ClusterProfiles (JSON).",
     )(function)
     function = click.option(
-        "--clusterprofiles", default="", metavar="NAMESPACE", help="Serve the clusters of these ClusterProfiles."
+        "--clusterprofiles", default="", metavar="NAMESPACE", help="Use the clusters of these ClusterProfiles."
     )(function)
     function = click.option(
-        "--argocd-clusters", default="", metavar="NAMESPACE", help="Serve the clusters of Argo CD's cluster Secrets."
+        "--argocd-clusters", default="", metavar="NAMESPACE", help="Use the clusters of Argo CD's cluster Secrets."
     )(function)
     function = click.option(
         "--kubeconfig-secrets",
         default="",
         metavar="NAMESPACE",
-        help="Serve the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
+        help="Use the clusters of Secrets with kubeconfigs, labelled fleethpa.io/cluster=NAME or by Cluster API.",
     )(function)
     return click.option(
         "--kubeconfig-dir",
         default="",
         metavar="DIR",
-        help="Serve the clusters of the kubeconfigs in this folder; these and the next ones may come and go.",
+        help="Use the clusters of the kubeconfigs in this folder. With this option and the next ones, clusters may be "
+        "added and removed while running.",
     )(function)
 
 

@@ -58,7 +58,7 @@ def change_options(function: Callable[..., R]) -> Callable[..., R]:
         click.option(
             "--yes",
             is_flag=True,
-            help="Do not ask for confirmation where several HPAs change or one would be scaled by nobody.",
+            help="Do not ask before changing several HPAs, or leaving one without a controller.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
         click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),

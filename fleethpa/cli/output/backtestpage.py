@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streams.analysis.scores import Scores
 
 MODELS: Final = {
-    "open": "open loop: recorded samples, pods and scale as they were; the candidate only says what it would ask for",
+    "open": "open loop: samples, pods and scale stay as recorded; the candidate's recommendations have no effect",
     "closed": "closed loop: the recorded total load divided over the candidate's pods",
 }
 OPEN_UNKNOWN: Final = (
