@@ -178,12 +178,20 @@ class ClusterStore:
         await self.raise_to(kept, 1, generation)
 
     async def _touch(self, kept: KeptSpec, generation: int) -> None:
+        """Move the target's version without a change of its replicas: the field gets a manager of its own.
+
+        On condition of the version that was read: a scaling in between is a conflict, and stays.
+        """
         path = await self._scale_path(kept)
         scale = await self._client.get_object(path, timeout_s=_TIMEOUT_S)
         body = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
-            "metadata": {"name": scale["metadata"]["name"], "namespace": kept.namespace},
+            "metadata": {
+                "name": scale["metadata"]["name"],
+                "namespace": kept.namespace,
+                "resourceVersion": scale["metadata"]["resourceVersion"],
+            },
             "spec": {"replicas": (scale.get("spec") or {}).get("replicas") or 0},
         }
         await self._client.request(

@@ -76,7 +76,8 @@ async def test_without_a_fence_the_target_moves_before_the_hpa_is_created() -> N
     client = Client(4)
     await store(client).create_native(kept(), CreateNative(WEB, 7), 0, has_fence=False)
     assert client.requests == [f"PATCH {SCALE}?fieldManager=fleethpa-floor-7&force=true", f"POST {HPAS}"]
-    assert client.written[0][2]["spec"] == {"replicas": 4}
+    touched = client.written[0][2]
+    assert (touched["spec"], touched["metadata"]["resourceVersion"]) == ({"replicas": 4}, "5")
     with_fence = Client(4)
     await store(with_fence).create_native(kept(), CreateNative(WEB, 7), 0, has_fence=True)
     assert with_fence.requests == [f"POST {HPAS}"]
