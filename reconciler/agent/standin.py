@@ -199,7 +199,6 @@ class StandIn:
         self._around.note("stand-in", "; ".join(troubles[:3]) or None)
 
     async def _begin(self) -> None:
-        self._has_fence = await self._store.has_fence()
         self._saved = await self._store.load()
         self._keeper = Keeper(self._saved)
         for decision in self._early:
@@ -262,13 +261,24 @@ class StandIn:
         seen = Seen(self._lease, natives)
         steps = agent_steps(seen, judged, hub=self._around.hub, wanted=self._wanted, remembered=self._remembered)
         hands = [step for step in steps if isinstance(step, (CreateLease, SetHolder, Renew))]
-        others = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))][:PER_LOOK]
+        rest: list[Request] = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))]
+        others, trouble = await self._fenced(rest[:PER_LOOK])
         limit = asyncio.Semaphore(AT_ONCE)
         work = [self._native(step, kept, limit) for step in others]
         if is_stand_in(self._lease) and judged.is_settled and not judged.is_hub_proven:
             work += [self._floor(each, limit) for each in kept.values() if each.floor is not None]
-        troubles = [await self._hands(step) for step in hands]
+        troubles = [trouble, *[await self._hands(step) for step in hands]]
         return [each for each in [*troubles, *await asyncio.gather(*work)] if each]
+
+    async def _fenced(self, steps: list[Request]) -> tuple[list[Request], str]:
+        """Look for the fence before HPAs are created, as it can be removed at any time; without an answer none is."""
+        if any(isinstance(step, CreateNative) for step in steps):
+            try:
+                self._has_fence = await self._store.has_fence()
+            except ClusterError as error:
+                others: list[Request] = [step for step in steps if not isinstance(step, CreateNative)]
+                return others, f"the admission policies cannot be looked up: {error}"
+        return steps, ""
 
     async def _hands(self, step: Request) -> str:
         try:

@@ -57,6 +57,8 @@ class FakeCluster:
     native_writing: bool = False
     hub_writes: int = 0
     cut: set[str] = field(default_factory=set)
+    has_fence: bool = True
+    touched: list[str] = field(default_factory=list)
 
     # --- what passes ------------------------------------------------------------------------------------------------
 
@@ -154,7 +156,9 @@ class FakeCluster:
             kind = {"horizontalpodautoscalers": "HorizontalPodAutoscaler", "configmaps": "ConfigMap"}[name]
             items = [each for each in self.objects.values() if each["kind"] == kind]
             return {"metadata": {"resourceVersion": str(self.version)}, "items": copy.deepcopy(items)}
-        if "validatingadmissionpolicybindings" in path:
+        if path.endswith("/scale"):
+            return {"metadata": {"name": "web", "resourceVersion": "1"}, "spec": {"replicas": 2}}
+        if "validatingadmissionpolicybindings" in path and self.has_fence:
             return {"metadata": {"resourceVersion": "1"}}
         if name not in self.objects:
             raise ApiError(404, f"{name} not found", reason="NotFound")
@@ -165,6 +169,9 @@ class FakeCluster:
             assert not self.hpas(), "a write of the hub beside a native HPA"
             assert not self.native_writing, "a write of the hub while a native one is coming"
             self.hub_writes += 1
+            return {}
+        if request.method == "PATCH":
+            self.touched.append(request.path.partition("?")[0])
             return {}
         key = name if request.method != "POST" else request.body["metadata"]["name"]
         known = self.objects.get(key)
@@ -334,6 +341,19 @@ async def _through_a_loss(world: World) -> None:
 
 def test_the_stand_in_takes_over_in_time_and_gives_back() -> None:
     played(1, 0.0, _through_a_loss)
+
+
+def test_a_fence_that_was_removed_within_a_term_is_missed_before_hpas_are_created() -> None:
+    async def story(world: World) -> None:
+        await world.run(20)
+        world.cluster.has_fence = False
+        world.is_hub_alive = False
+        await world.run(GRACE_MS // 1000 + 15)
+
+    cluster = played(1, 0.0, story).cluster
+    assert {each["metadata"]["name"] for each in cluster.hpas()} == set(NAMES)
+    assert set(cluster.touched) == {"/apis/apps/v1/namespaces/shop/deployments/web/scale"}
+    assert played(1, 0.0, _through_a_loss).cluster.touched == []
 
 
 async def _through_trouble(world: World) -> None:
