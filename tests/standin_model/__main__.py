@@ -5,7 +5,7 @@ import gc
 import sys
 import time
 
-from tests.standin_model.explore import Found, explore
+from tests.standin_model.explore import Found, explore, walk
 from tests.standin_model.mutations import MUTATIONS
 from tests.standin_model.world import Rules, first, stood_in
 
@@ -19,6 +19,8 @@ def main() -> int:
     parser.add_argument("--begin", choices=sorted(BEGINNINGS), default="hub", help="who is in charge at first")
     parser.add_argument("--most", type=int, help="end after so many states")
     parser.add_argument("--without", choices=sorted(MUTATIONS), help="switch a mechanism off")
+    parser.add_argument("--walks", type=int, metavar="STATES", help="random walks, until so many states were met")
+    parser.add_argument("--seed", type=int, default=1, help="of the random walks (default 1)")
     arguments = parser.parse_args()
     gc.disable()  # millions of tuples, none of which is part of a cycle
     begun = time.monotonic()
@@ -30,9 +32,12 @@ def main() -> int:
     rules, begin = Rules(), BEGINNINGS[arguments.begin]
     if arguments.without:
         rules, arguments.faults, begin = MUTATIONS[arguments.without]
-    found = explore(
-        arguments.faults, rules, begin=begin, most=arguments.most, is_traced=arguments.faults < 3, progress=progress
-    )
+    if arguments.walks:
+        found = walk(arguments.faults, rules, begin=begin, seed=arguments.seed, most=arguments.walks, progress=progress)
+    else:
+        found = explore(
+            arguments.faults, rules, begin=begin, most=arguments.most, is_traced=arguments.faults < 3, progress=progress
+        )
     whole = "all" if found.is_whole else "not all"
     print(
         f"{arguments.faults} faults: {found.states:,} states ({whole} that can be reached), {found.steps:,} steps, "

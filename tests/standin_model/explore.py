@@ -1,5 +1,6 @@
 """Explore all states that can be reached, breadth first, and say how one that must not be was reached."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from tests.standin_model.world import (
     what_lasts,
 )
 
+_REPORTED = 100_000
+_STEMS = 10_000
 ROUNDS = 16
 """Within so many quiet rounds somebody is in charge."""
 
@@ -84,6 +87,60 @@ def explore(
         found.states = len(seen)
     found.is_whole = True
     return found
+
+
+def walk(
+    faults: int,
+    rules: Rules | None = None,
+    *,
+    begin: Callable[[int], State] = first,
+    seed: int = 1,
+    most: int = 100_000,
+    progress: Callable[[Found], None] = lambda found: None,
+) -> Found:
+    """Look at states on random walks from `begin` on, each to where nothing new follows, until `most` were met.
+
+    Where all states are too many, breadth first stays near the beginning; walks reach any depth. `depth`: the length
+    of the longest.
+    """
+    rules = rules or Rules()
+    start = canonical(begin(faults)._replace(scale=int(rules.touches)), rules)
+    chosen, recovers, found = random.Random(seed), _Recovery(rules), Found()
+    seen: set[int] = set()
+    stems: list[tuple[State, tuple[str, ...]]] = [(start, ())]
+    """Where a walk may begin: states on earlier walks, with the way there."""
+    while found.states < most:
+        state, path = chosen.choice(stems)
+        while found.states < most:
+            try:
+                check(state)
+                recovers.check(state)
+                following = [(what, canonical(moved, rules)) for what, moved in moves(state, rules)]
+            except ViolationError as error:
+                found.broken, found.path = str(error), list(path)
+                return found
+            found.steps += len(following)
+            new = [each for each in following if hash(each[1]) not in seen]
+            if not new:
+                break
+            what, state = chosen.choice(new)
+            path = (*path, what)
+            seen.add(hash(state))
+            found.states, found.depth = len(seen), max(found.depth, len(path))
+            if len(stems) < _STEMS or chosen.random() < _STEMS / found.states:
+                _put(chosen, stems, (state, path))
+            if found.states % _REPORTED == 0:
+                progress(found)
+    return found
+
+
+def _put(
+    chosen: random.Random, stems: list[tuple[State, tuple[str, ...]]], stem: tuple[State, tuple[str, ...]]
+) -> None:
+    if len(stems) < _STEMS:
+        stems.append(stem)
+    else:
+        stems[chosen.randrange(_STEMS)] = stem
 
 
 def _path(came_from: dict[State, tuple[State, str]], state: State) -> list[str]:

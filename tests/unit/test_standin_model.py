@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.standin_model.explore import explore
+from tests.standin_model.explore import explore, walk
 from tests.standin_model.mutations import MUTATIONS
 from tests.standin_model.world import State, first, stood_in
 
@@ -33,3 +33,15 @@ def test_every_invariant_holds(faults: int, begin: Callable[[int], State], state
 def test_no_mechanism_is_for_nothing(name: str) -> None:
     rules, faults, begin = MUTATIONS[name]
     assert explore(faults, rules, begin=begin).broken, f"without {name}, everything still holds"
+
+
+def test_walks_reach_states_far_from_the_beginning() -> None:
+    found = walk(4, most=1_500)
+    assert not found.broken, found.path
+    assert found.states == 1_500
+    assert found.depth > explore(4, most=1_500).depth
+
+
+def test_walks_find_what_breaks_without_a_mechanism() -> None:
+    rules, faults, begin = MUTATIONS["disabling"]
+    assert walk(faults, rules, begin=begin).broken
