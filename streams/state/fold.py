@@ -243,7 +243,7 @@ class EntryFold(Folding):
         take_settings(
             self.state.row.settings, structs.replace(body, settings=known_to(self.state.row.engine, body.settings))
         )
-        self.state.settings_changed()
+        self.state.settings_changed(body.cluster)
 
     def serving(self, body: Serving) -> None:
         """A reconciler reports which clusters it serves."""

@@ -1,7 +1,7 @@
 """The whole state of one log partition while it is assigned: the partition row, its namespaces and its HPAs."""
 
 from schemas.decisions import InputPosition
-from schemas.keys import HpaId
+from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
 from streams.state.decisionrecords import input_position
@@ -92,14 +92,20 @@ class State:
             known = self.hpas[name] = Hpa(self.row.number, row)
         return known
 
-    def settings_changed(self) -> None:
-        """Drop values derived from settings, and plan parked HPAs again."""
-        self._settings.clear()
-        for hpa in self.hpas.values():
+    def settings_changed(self, cluster: str = EVERY_CLUSTER) -> None:
+        """Drop values derived from the settings of a cluster, look at its HPAs, and plan its parked ones again."""
+        if cluster == EVERY_CLUSTER:
+            self._settings.clear()
+            concerned = list(self.hpas.values())
+        else:
+            self._settings.pop(cluster, None)
+            concerned = [hpa for hpa in self.hpas.values() if hpa.id.cluster == cluster]
+        for hpa in concerned:
             self.refresh(hpa)
             self.ready_or_due.add(hpa.id)
         for key in list(self._parked):
-            self.wake_parked(key)
+            if cluster in (EVERY_CLUSTER, key.partition("/")[0]):
+                self.wake_parked(key)
 
     def park(self, hpa: Hpa) -> None:
         """Plan no visit of an HPA that is due, until its spec, its mode or the settings change."""
