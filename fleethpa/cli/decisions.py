@@ -57,7 +57,7 @@ def decisions(
             raise usage(f"--follow cannot print {name}", cause=cause, next_step="use -o jsonl")
         if until or last:
             raise usage(f"--follow and --{'until' if until else 'last'} exclude each other")
-        session.run(_follow(session, wanted, output, not no_headers))
+        session.run(_follow(session, wanted, output, not no_headers), follows=True)
         return
     found, endings = session.run(_listed(session, wanted, last))
     if not found and output in ("table", "wide"):

@@ -142,7 +142,7 @@ def get_hpa(
                 await _watch(session, past, pick, lambda v: show(v, False), views)
             return code
 
-    return session.run(work(), brief=not watch)
+    return session.run(work(), brief=not watch, follows=watch)
 
 
 async def _watch(

@@ -8,7 +8,8 @@ import importlib
 import os
 import sys
 import traceback
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -199,7 +200,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Abort:
         return _fail("Aborted.", INTERRUPTED, debug)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _stdout_is_gone(INTERRUPTED)
     except BrokenPipeError:
         return _stdout_is_gone(OK)
     except OSError as error:
@@ -238,8 +239,9 @@ def _fail(text: str, code: int, debug: bool) -> int:
 
 
 def _stdout_is_gone(code: int) -> int:
-    """Nothing more can be written (`| head`, a full disk), not even by the interpreter's own flush at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Nothing more can be written (`| head`, a full disk or pipe), not even by the interpreter's own flush at exit."""
+    with suppress(OSError):  # a stdout without a file has nobody to wait for
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
@@ -250,4 +252,15 @@ def main() -> None:
     # A job that was started with closed streams has none; its exit code still counts.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if not gc.isenabled():
+        _end_at_once(code)
+    sys.exit(code)
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """End without taking the state of a fleet apart object by object, which would take a tenth of the time."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # `run` has said what cannot be written
+            stream.flush()
+    os._exit(code)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -357,6 +359,42 @@ def test_a_disk_that_is_full_is_no_fault_of_fleethpa() -> None:
         process = subprocess.run([sys.executable, "-m", "fleethpa", "version"], stdout=full, stderr=subprocess.PIPE)
     assert process.returncode == 2
     assert process.stderr == b"Error: the output cannot be written: No space left on device\n"
+
+
+ENDLESS = """
+import sys
+import pytest
+from fleethpa.cli.main import run
+from tests.unit import cli_kit
+
+async def follow(past):
+    [recorded] = (await past.tail(lambda *_: True))[0][:1]
+    while True:
+        yield recorded
+
+fleet = cli_kit.Fleet()
+fleet.settle()
+cli_kit.FleetPast.follow = follow
+cli_kit.Cli(pytest.MonkeyPatch(), fleet)
+sys.exit(run(["decisions", "--follow", "-A", "--brokers", "memory:1", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("output", ["jsonl", "table"])
+def test_ctrl_c_ends_following_also_where_nobody_reads(output: str) -> None:
+    """One Ctrl-C, while the pipe is full or just before it is."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, "-o", output], stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert select.select([process.stdout], [], [], 60)[0]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+            assert b"Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
 
 
 def test_a_closed_stdout_is_nobody_to_tell() -> None:

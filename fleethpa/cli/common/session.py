@@ -155,10 +155,11 @@ class Session:
         """Write a page for people to stdout, its hints completed."""
         self.out(hinted(text, self.options))
 
-    def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False) -> R:
+    def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False, follows: bool = False) -> R:
         """Run the command's work within --timeout.
 
-        `brief`: the command answers once and ends, so what it leaves behind is not worth collecting.
+        `brief`: the command answers once and ends, so what it leaves behind is not worth collecting. `follows`: it
+        prints until Ctrl-C, which must end it also while it waits for a reader of its output.
 
         Raises:
             CommandError: the time is over (exit 124).
@@ -175,6 +176,8 @@ class Session:
             raise
 
         async def limited() -> R:
+            if follows:
+                _end_writes_at_interrupt()
             if limit is None:
                 return await coroutine
             async with asyncio.timeout(limit):
@@ -238,6 +241,18 @@ class Session:
 
         async with open_writer(self.config) as writer:
             yield writer
+
+
+def _end_writes_at_interrupt() -> None:
+    """Let Ctrl-C raise where it finds the process.
+
+    asyncio's own handler cancels a task, which has no effect while that task is blocked in a write to a full pipe.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def use_color(choice: str, stream: Any) -> bool:
