@@ -5,6 +5,7 @@ that its controllers make are moved by `tests.kubernetes.node`.
 """
 
 import base64
+import http.client
 import json
 import os
 import signal
@@ -152,6 +153,7 @@ class ControlPlane:
             "--enable-aggregator-routing=false",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",
+            "--audit-log-maxsize=10000",  # MB: not begun anew while it is read
             "--profiling=false",
         )
         self._until_ready()
@@ -253,6 +255,26 @@ class ControlPlane:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environ, check=False)
         assert not (check and done.returncode), f"kubectl {' '.join(arguments)}:\n{done.stderr}"
         return done.stdout
+
+    def get(self, path: str) -> Json | None:
+        """What the API server answers the administrator, without a process as `kubectl` is one; None: 404.
+
+        Raises:
+            AssertionError: it does not answer, or refuses.
+        """
+        context = ssl.create_default_context(cafile=str(self.cafile))
+        context.load_cert_chain(self.admin_pem)
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=10.0, context=context) as answer:
+                found: Json = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:
+                    return None
+                raise AssertionError(f"GET {path}: {error.code} {error.read()!r}") from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            raise AssertionError(f"GET {path}: {error}") from error
+        return found
 
     def apply(self, manifests: Sequence[Mapping[str, Any]]) -> None:
         """`kubectl apply` as the administrator."""

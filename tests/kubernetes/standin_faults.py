@@ -1,7 +1,8 @@
 """`python -m tests.kubernetes.standin_faults`: what goes wrong around a stand-in, on a real control plane, as a table.
 
 Each fault is begun while the hub is in charge and every application has the count that its demand asks for. What is
-counted comes from the API server's own audit log.
+counted comes from the API server's own audit log. The whole series, which takes about three hours of waiting, can be
+ended and begun again: `--times 5 --log FILE` runs what FILE does not have yet.
 """
 
 import argparse
@@ -10,8 +11,11 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,9 +38,13 @@ class Result:
     """One run of a fault. Seconds; None: that was not due. `lost`: replicas that an application had too few at worst.
 
     Args:
+        conflicts: writes of one hand while the other was in charge.
+        two_in_charge: from the first to the last of them.
         until_somebody: from the fault until native HPAs exist for all, or the hub's writes are applied again.
         until_hub: from the end of the fault until the hub has the cluster back.
         changes: how often the cluster changed hands; None: not counted.
+        away: how long the API server was away, which the other times contain.
+        error: why the run ended before its end; empty: it did not.
     """
 
     fault: str
@@ -46,6 +54,9 @@ class Result:
     until_hub: float | None
     state: str
     changes: int | None = None
+    two_in_charge: float = 0.0
+    away: float | None = None
+    error: str = ""
 
 
 class Watch:
@@ -53,6 +64,7 @@ class Watch:
 
     def __init__(self, rig: Rig) -> None:
         self.rig, self.lowest = rig, REPLICAS
+        self.away: float | None = None
         self.conflicts_before = len(rig.conflicts())
 
     def look(self) -> None:
@@ -173,7 +185,7 @@ def api_server_in_take_over(rig: Rig, watch: Watch) -> Outcome:
     """The API server is killed and started again while the stand-in takes over."""
     begun = rig.kill(*HUB_PARTS)
     watch.until(lambda: rig.holder() == "stand-in", "the stand-in is in charge")
-    _restart_api_server(rig)
+    watch.away = _restart_api_server(rig)
     somebody = watch.stood_in(begun)
     begun = time.time()
     rig.start_hub()
@@ -185,7 +197,7 @@ def api_server_in_hand_back(rig: Rig, watch: Watch) -> Outcome:
     somebody = watch.stood_in(rig.signal(signal.SIGSTOP, *HUB_PARTS))
     begun = resumed(rig, *HUB_PARTS)
     watch.until(lambda: rig.holder() == "closing", "closing", 200)
-    _restart_api_server(rig)
+    watch.away = _restart_api_server(rig)
     return somebody, watch.handed_back(begun)
 
 
@@ -282,10 +294,12 @@ def restarted(rig: Rig, *names: str) -> None:
             rig.hub.parts[name].start()
 
 
-def _restart_api_server(rig: Rig) -> None:
+def _restart_api_server(rig: Rig) -> float:
+    begun = time.monotonic()
     rig.site.plane.kill_api_server()
     time.sleep(3)
     rig.site.plane.start_api_server()
+    return time.monotonic() - begun
 
 
 def run(name: str, rig: Rig) -> Result:
@@ -300,14 +314,19 @@ def run(name: str, rig: Rig) -> Result:
     if FAULTS[name] in WRONG:
         rig.unbrake()
     clusters = rig.hub.items("get", "clusters", codes=(0, 1))
+    conflicts = rig.conflicts()[watch.conflicts_before :]
     return Result(
         fault=name,
         lost=max(0, REPLICAS - watch.lowest),
-        conflicts=len(rig.conflicts()) - watch.conflicts_before,
+        conflicts=len(conflicts),
         until_somebody=None if somebody is None else round(somebody, 1),
         until_hub=None if back is None else round(back, 1),
         state=clusters[0]["state"] if clusters else "",
         changes=rig.generation() - generation,
+        two_in_charge=round(max(each.at for each in conflicts) - min(each.at for each in conflicts), 1)
+        if conflicts
+        else 0.0,
+        away=None if watch.away is None else round(watch.away, 1),
     )
 
 
@@ -322,17 +341,26 @@ def folder_of(path: str | None) -> Iterator[Path]:
         yield Path(made)
 
 
-def table(results: list[Result]) -> str:
-    """The table: each fault with its runs, the worst of losses and conflicts, medians and maxima of the times."""
-    lines = ["| fault | runs | replicas lost | two in charge | somebody in charge after (p50, max) | hub back after |"]
-    lines.append("|---|---|---|---|---|---|")
+def table(results: Sequence[Result]) -> str:
+    """The table: each fault with its runs, the worst of losses, the sum of conflicts, medians and maxima of the times.
+
+    What it allows is in brackets: replicas that a budget lets go, seconds for which the API server was away.
+    """
+    heads = ("fault", "runs", "replicas lost", "two in charge", "somebody in charge after (p50, max)", "hub back after")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name in FAULTS:
-        found = [each for each in results if each.fault == name]
-        if found:
-            worst = max(each.lost for each in found), sum(each.conflicts for each in found)
-            cells = [name.replace("_", " "), str(len(found)), *map(str, worst)]
-            cells += [_times([each.until_somebody for each in found]), _times([each.until_hub for each in found])]
-            lines.append(f"| {' | '.join(cells)} |")
+        found = [each for each in results if each.fault == name and not each.error]
+        if not found:
+            continue
+        away = [each.away for each in found if each.away is not None]
+        somebody = _times([each.until_somebody for each in found])
+        lost = f"{max(each.lost for each in found)}" + (f" (budget {BUDGET})" if FAULTS[name] in WRONG else "")
+        cells = [name.replace("_", " "), str(len(found)), lost, f"{max(each.two_in_charge for each in found):g} s"]
+        cells.append(
+            somebody + (f" (API server away {statistics.median(away):.0f} s, {max(away):.0f} s)" if away else "")
+        )
+        cells.append(_times([each.until_hub for each in found]))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -341,29 +369,80 @@ def _times(seconds: list[float | None]) -> str:
     return f"{statistics.median(found):.0f} s, {max(found):.0f} s" if found else "-"
 
 
+class Series:
+    """The runs that are still to be made, handed out to rigs that work side by side; results go to a log."""
+
+    def __init__(self, faults: Sequence[str], times: int, log: Path | None) -> None:
+        self.results = [] if log is None else read_log(log)
+        counts = Counter(each.fault for each in self.results if not each.error)
+        self._log, self._lock = log, threading.Lock()
+        self._todo = [name for number in range(times) for name in faults if counts[name] <= number]
+
+    def next(self, is_over: bool) -> str | None:
+        """The next fault; None: there is none, or the time is over."""
+        with self._lock:
+            return self._todo.pop(0) if self._todo and not is_over else None
+
+    def done(self, result: Result, took_s: float) -> None:
+        """Note what a run came to."""
+        with self._lock:
+            self.results.append(result)
+            print(f"{result} ({took_s:.0f} s, {len(self._todo)} to begin)", file=sys.stderr, flush=True)
+            if self._log is not None:
+                with self._log.open("a") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
+
+
+def read_log(path: Path) -> list[Result]:
+    """The results in a log; one that does not exist has none."""
+    return [Result(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def work(series: Series, folder: Path, binaries: Path, until_s: float) -> None:
+    """Run faults on one rig after the other: a run that fails leaves a rig of which nothing is known."""
+    number = 0
+    name = series.next(is_over=False)
+    while name is not None:
+        number += 1
+        begun = time.monotonic()
+        try:
+            with standin_rig(folder / str(number), binaries, HPAS) as rig:
+                while name is not None:
+                    begun = time.monotonic()
+                    series.done(run(name, rig), time.monotonic() - begun)
+                    name = series.next(time.monotonic() > until_s)
+        except Exception as error:  # whatever it is, it is a result, and the other runs go on
+            traceback.print_exc()
+            failed = Result(name or "", 0, 0, None, None, "", error=str(error).partition("\n")[0][:300] or repr(error))
+            series.done(failed, time.monotonic() - begun)
+            name = series.next(time.monotonic() > until_s)
+
+
 def main() -> int:
-    """Run the faults; the exit code is 1 where two were in charge, or too many replicas were lost."""
+    """Run the faults; the exit code is 1 where two were in charge, too many replicas were lost, or a run failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.standin_faults", description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="runs of each fault (default 1)")
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one; repeatable")
-    parser.add_argument("--results", help="file to which each result is added (JSON lines); all in it are shown")
+    parser.add_argument("--log", type=Path, help="file of results (JSON lines): what it has is not run again")
+    parser.add_argument("--at-once", type=int, default=1, help="clusters side by side (default 1)")
+    parser.add_argument("--for", dest="minutes", type=float, default=600.0, help="begin no run after so many minutes")
     parser.add_argument("--folder", help="keep what the processes write in this folder")
     arguments = parser.parse_args()
-    made: list[Result] = []
-    with folder_of(arguments.folder) as folder, standin_rig(folder, built(), HPAS) as rig:
-        for _ in range(arguments.times):
-            for name in arguments.fault or FAULTS:
-                begun = time.monotonic()
-                result = run(name, rig)
-                made.append(result)
-                print(f"{result} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)
-                if arguments.results:
-                    with Path(arguments.results).open("a") as file:
-                        file.write(json.dumps(asdict(result)) + "\n")
-    if arguments.results:
-        made = [Result(**json.loads(line)) for line in Path(arguments.results).read_text().splitlines()]
-    print(table(made))
-    return int(any(each.conflicts or each.lost > _allowed(each.fault) for each in made))
+    series = Series(arguments.fault or list(FAULTS), arguments.times, arguments.log)
+    until_s = time.monotonic() + arguments.minutes * 60
+    with folder_of(arguments.folder) as folder:
+        places = [folder / f"cluster-{number}" for number in range(arguments.at_once)]
+        binaries = built()
+        threads = [threading.Thread(target=work, args=(series, each, binaries, until_s)) for each in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    print(table(series.results))
+    failed = [each for each in series.results if each.error]
+    for each in failed:
+        print(f"failed: {each.fault}: {each.error}")
+    return int(any(each.error or each.conflicts or each.lost > _allowed(each.fault) for each in series.results))
 
 
 def _allowed(fault: str) -> int:

@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -77,6 +77,13 @@ class BrokerProcess(EmbeddedBroker):
             self._process.communicate()
 
 
+class Conflict(NamedTuple):
+    """A write of one hand while the other was in charge, and when it was (Unix s)."""
+
+    at: float
+    text: str
+
+
 @dataclass
 class Rig:
     """The cluster, the hub, and when things were done to them."""
@@ -86,6 +93,8 @@ class Rig:
     broker: BrokerProcess
     names: tuple[str, ...]
     kubeconfig: Path
+    _events: list[Json] = field(default_factory=list)
+    _read: int = 0
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
@@ -157,27 +166,29 @@ class Rig:
 
     def holder(self) -> str:
         """Who is in charge, by the Lease."""
-        found = self.site.plane.kubectl(
-            "get", "lease", LEASE, "-n", HOME, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}"
-        )
-        return found.strip()
+        return str(self._lease().get("holderIdentity") or "")
 
     def generation(self) -> int:
         """How often the cluster changed hands; 0 while the Lease is gone."""
-        found = self.site.plane.kubectl(
-            "get", "lease", LEASE, "-n", HOME, "--ignore-not-found", "-o", "jsonpath={.spec.leaseTransitions}"
-        )
-        return int(found or 0)
+        return int(self._lease().get("leaseTransitions") or 0)
+
+    def _lease(self) -> Json:
+        found = self.site.plane.get(f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/{LEASE}") or {}
+        spec: Json = found.get("spec") or {}
+        return spec
 
     def natives(self) -> dict[str, Json]:
         """The native HPAs of the stand-in."""
-        found = self.site.hpas(NAMESPACE)
-        return {name: each for name, each in found.items() if STAND_IN_LABEL in (each["metadata"].get("labels") or {})}
+        path = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers?labelSelector={STAND_IN_LABEL}"
+        return {each["metadata"]["name"]: each for each in self._items(path)}
 
     def counts(self) -> dict[str, int]:
         """Replicas that the specs ask for."""
-        found = self.site.plane.objects("deployments", NAMESPACE)
+        found = self._items(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
         return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
+
+    def _items(self, path: str) -> list[Json]:
+        return list((self.site.plane.get(path) or {}).get("items") or ())
 
     def until_at(self, replicas: int, timeout_s: float = 120.0) -> None:
         """Wait until every application has so many replicas."""
@@ -193,11 +204,11 @@ class Rig:
 
     # --- what was, by the audit log -----------------------------------------------------------------------------------
 
-    def conflicts(self) -> list[str]:
+    def conflicts(self) -> list["Conflict"]:
         """What two hands did at the same time, by the API server's own record; none: never two in charge."""
         events = sorted(self._done(), key=at)
         lives: dict[str, list[list[float]]] = {}
-        found: list[str] = []
+        found: list[Conflict] = []
         for event in events:
             reference, verb = event["objectRef"], event["verb"]
             name = reference.get("name") or ""
@@ -214,7 +225,8 @@ class Rig:
             is_ours = event["user"]["username"] == USER
             if is_ours == has_native:
                 hand = "the hub's" if is_ours else "a native"
-                found.append(f"{hand} write of {name} at {event['stageTimestamp']}, native: {lives.get(name)}")
+                text = f"{hand} write of {name} at {event['stageTimestamp']}, native: {lives.get(name)}"
+                found.append(Conflict(when, text))
         return found
 
     def created_after(self, moment: float) -> list[float]:
@@ -240,16 +252,25 @@ class Rig:
             and at(event) > moment
         ]
 
-    def _done(self) -> Iterator[Json]:
-        with self.site.plane.audit_log.open() as lines:
+    def _done(self) -> list[Json]:
+        """The requests of both hands that succeeded; what the log has grown by is read."""
+        with self.site.plane.audit_log.open("rb") as lines:
+            lines.seek(self._read)
             for line in lines:
-                if not line.endswith("\n") or not ("/scale" in line or "horizontalpodautoscalers" in line):
-                    continue
-                event = json.loads(line)
-                is_hand = event["user"]["username"] == USER or "horizontal-pod-autoscaler" in event.get("userAgent", "")
-                is_done = event.get("responseStatus", {}).get("code", 500) < 300
-                if is_hand and is_done and event["stage"] == "ResponseComplete":
-                    yield event
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                if b"/scale" in line or b"horizontalpodautoscalers" in line:
+                    event = json.loads(line)
+                    if _is_done_by_a_hand(event):
+                        self._events.append(event)
+        return self._events
+
+
+def _is_done_by_a_hand(event: Json) -> bool:
+    is_hand = event["user"]["username"] == USER or "horizontal-pod-autoscaler" in event.get("userAgent", "")
+    is_done = event.get("responseStatus", {}).get("code", 500) < 300
+    return is_hand and is_done and event["stage"] == "ResponseComplete"
 
 
 def signal_process(pid: int, number: signal.Signals) -> None:

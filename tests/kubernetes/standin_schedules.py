@@ -11,10 +11,15 @@ charge in the end.
 """
 
 import argparse
+import json
 import random
 import signal
 import sys
+import threading
 import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -154,38 +159,121 @@ def is_somebody_in_charge(rig: Rig) -> bool:
     return before[0] == "stand-in" and len(natives) == len(rig.names)
 
 
+@dataclass
+class Played:
+    """What one schedule came to.
+
+    Args:
+        holder: who was in charge, `after_s` after its end.
+        changes: how often the cluster changed hands.
+        error: the invariant that did not hold, or why the run ended; empty: all hold.
+    """
+
+    seed: int
+    holder: str = ""
+    after_s: float = 0.0
+    changes: int = 0
+    error: str = ""
+
+
+def played(rig: Rig, schedule: Schedule) -> Played:
+    """Play a schedule, and look at what must hold."""
+    known, generation = len(rig.conflicts()), rig.generation()
+    rig.as_if_steady()
+    play(rig, schedule)
+    ended, error = time.monotonic(), ""
+    try:
+        rig.until(lambda: is_somebody_in_charge(rig), "somebody is in charge", _SOON_S)
+        conflicts = rig.conflicts()[known:]
+        assert not conflicts, conflicts
+    except AssertionError as broken:
+        error = str(broken)
+    return Played(
+        schedule.seed, rig.holder(), round(time.monotonic() - ended, 1), rig.generation() - generation, error[:2_000]
+    )
+
+
+class Series:
+    """The schedules that are still to be played, handed out to rigs that work side by side; results go to a log."""
+
+    def __init__(self, seeds: Sequence[int], log: Path | None, until_s: float) -> None:
+        lines = log.read_text().splitlines() if log is not None and log.exists() else []
+        self.results = [Played(**json.loads(line)) for line in lines]
+        known = {each.seed for each in self.results if each.seed}
+        self._todo = [seed for seed in seeds if seed not in known]
+        self._log, self._until_s, self._lock = log, until_s, threading.Lock()
+
+    def next(self) -> int | None:
+        """The next seed; None: there is none, or the time is over."""
+        with self._lock:
+            return self._todo.pop(0) if self._todo and time.monotonic() < self._until_s else None
+
+    def done(self, result: Played) -> None:
+        """Note what a schedule came to."""
+        with self._lock:
+            self.results.append(result)
+            print(f"{schedule_of(result.seed)}: {result}", file=sys.stderr, flush=True)
+            if self._log is not None:
+                with self._log.open("a") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
+
+
+def work(series: Series, folder: Path, binaries: Path, *, from_hub: bool) -> None:
+    """Play schedules on one rig after the other, each until an invariant breaks there."""
+    number = 0
+    seed = series.next()
+    while seed is not None:
+        number += 1
+        try:
+            with standin_rig(folder / str(number), binaries) as rig:
+                while seed is not None:
+                    if from_hub:
+                        _until_back(rig)
+                    result = played(rig, schedule_of(seed))
+                    series.done(result)
+                    seed = series.next()
+                    if result.error:
+                        break
+                else:
+                    _until_back(rig)
+        except Exception as error:  # whatever it is, it is a result, and the others go on
+            traceback.print_exc()
+            series.done(Played(seed or 0, error=f"the run ended: {error}"[:2_000]))
+            seed = series.next()
+
+
+def _until_back(rig: Rig) -> None:
+    rig.until(lambda: rig.holder().startswith("hub/") and not rig.natives(), "the hub is in charge", 600)
+
+
 def main() -> int:
     """Play the schedules; the exit code is 1 where an invariant does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.standin_schedules", description=__doc__)
     parser.add_argument("--schedules", type=int, default=50, help="how many (default 50)")
     parser.add_argument("--seed", type=int, default=1, help="of the first; the next have the next numbers (default 1)")
     parser.add_argument("--from-hub", action="store_true", help="begin each when the hub is in charge")
+    parser.add_argument("--log", type=Path, help="file of results (JSON lines): the seeds in it are not played again")
+    parser.add_argument("--at-once", type=int, default=1, help="clusters side by side (default 1)")
+    parser.add_argument("--for", dest="minutes", type=float, default=600.0, help="begin none after so many minutes")
     parser.add_argument("--folder", help="keep what the processes write in this folder")
     arguments = parser.parse_args()
-    failed: list[int] = []
-    with folder_of(arguments.folder) as folder, standin_rig(Path(folder), built()) as rig:
-        generation, played = rig.generation(), 0
-        for seed in range(arguments.seed, arguments.seed + arguments.schedules):
-            if arguments.from_hub:
-                rig.until(lambda: rig.holder().startswith("hub/") and not rig.natives(), "the hub is in charge", 600)
-            schedule, known = schedule_of(seed), len(rig.conflicts())
-            begun = time.monotonic()
-            rig.as_if_steady()
-            play(rig, schedule)
-            ended = time.monotonic()
-            try:
-                rig.until(lambda: is_somebody_in_charge(rig), "somebody is in charge", _SOON_S)
-                conflicts = rig.conflicts()[known:]
-                assert not conflicts, conflicts
-            except AssertionError as error:
-                failed.append(seed)
-                print(f"BROKEN, {schedule}: {error}", file=sys.stderr, flush=True)
-            played += 1
-            after = f"{rig.holder()} {time.monotonic() - ended:.0f} s after"
-            print(f"{schedule}: {after}, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-        rig.until(lambda: rig.holder().startswith("hub/") and not rig.natives(), "the hub has it back", 600)
-        changes = rig.generation() - generation
-    print(f"{played} schedules, {changes} changes of hands, {len(failed)} failed {failed or ''}")
+    seeds = range(arguments.seed, arguments.seed + arguments.schedules)
+    series = Series(seeds, arguments.log, time.monotonic() + arguments.minutes * 60)
+    with folder_of(arguments.folder) as folder:
+        places = [folder / f"cluster-{number}" for number in range(arguments.at_once)]
+        options, binaries = {"from_hub": arguments.from_hub}, built()
+        threads = [threading.Thread(target=work, args=(series, each, binaries), kwargs=options) for each in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    whole = [each for each in series.results if each.seed]
+    failed = [each for each in series.results if each.error]
+    slowest = max((each.after_s for each in whole), default=0.0)
+    changes = sum(each.changes for each in whole)
+    print(f"{len(whole)} schedules, {changes} changes of hands, somebody in charge within {slowest:.0f} s after each")
+    for each in failed:
+        print(f"BROKEN, {schedule_of(each.seed) if each.seed else 'at the end'}: {each.error}")
     return int(bool(failed))
 
 
