@@ -78,12 +78,12 @@ class Trial(Struct, frozen=True):
         return 1 - self.proposed.replica_hours / self.deployed.replica_hours
 
 
-def workloads(generated: int, traces: Sequence[Path]) -> Iterator[Workload]:
-    """Traces, then generated loads: the same numbers give the same workloads."""
+def workloads(generated: int, traces: Sequence[Path], first: int = 0) -> Iterator[Workload]:
+    """Traces, then generated loads from a number on: the same numbers give the same workloads."""
     for path in traces:
         load = played_load(path)
         yield Workload(path.stem, "traces", load, int(load.length_s), PROFILE, 5)
-    for number in range(generated):
+    for number in range(first, first + generated):
         yield generate(number)
 
 
@@ -289,6 +289,24 @@ def summary(title: str, made: Sequence[Trial]) -> list[str]:
     return lines
 
 
+def dominated(made: Sequence[Trial]) -> list[str]:
+    """Workloads for which a default target was cheaper than the proposal with no more overload, on the unseen part."""
+    lines = []
+    for each in made:
+        better = [
+            target
+            for target, own in each.defaults.items()
+            if own.replica_hours < each.proposed.replica_hours * 0.98
+            and own.overload_share <= each.proposed.overload_share
+        ]
+        if better:
+            fewer = 1 - min(each.defaults[target].replica_hours for target in better) / each.proposed.replica_hours
+            what = "proposal" if each.changed else "no proposal"
+            lines.append(f"- {each.workload} ({what}): cpu {', '.join(map(str, better))} %, up to {fewer:.0%} cheaper")
+    head = f"A default target was cheaper with no more overload on the unseen part for {len(lines)} of {len(made)}"
+    return [head + (":" if lines else "."), *lines]
+
+
 def errors(made: Sequence[Trial]) -> list[str]:
     """What tune predicted for its proposals on the part that it checked them on, against what the simulator did."""
     found = [(each.workload, each.predicted, each.real) for each in made]
@@ -311,6 +329,7 @@ def main(arguments: list[str]) -> None:
     """Print a line per workload, then wins, losses, the worst loss, and the prediction error."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tuned")
     parser.add_argument("generated", nargs="?", type=int, default=40, help="how many generated workloads")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first generated workload")
     parser.add_argument("--traces", type=Path, default=TRACES, help="a folder of other traces")
     parser.add_argument("--results", type=Path, help="keep results here, one a line, and go on from what is there")
     parser.add_argument("--objective", choices=["balanced", "cost", "safety"], default="balanced")
@@ -328,7 +347,7 @@ def main(arguments: list[str]) -> None:
     )
     sys.stdout.write(f"|---|---|{'--:|' * (len(DEFAULTS) + 2)}\n")
     made: list[Trial] = []
-    for number, workload in enumerate(workloads(given.generated, files)):
+    for number, workload in enumerate(workloads(given.generated, files, given.first)):
         if workload.name not in known and number % every != begin:
             continue
         if workload.name not in known:
@@ -342,6 +361,7 @@ def main(arguments: list[str]) -> None:
     groups = list(dict.fromkeys(each.group for each in made))
     for title, part in (("all", made), *((group, [each for each in made if each.group == group]) for group in groups)):
         sys.stdout.write("\n" + "\n".join(summary(title, part)) + "\n")
+    sys.stdout.write("\n" + "\n".join(dominated(made)) + "\n")
     sys.stdout.write("\n" + "\n".join(errors(made)) + "\n")
 
 

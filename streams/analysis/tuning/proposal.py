@@ -22,7 +22,7 @@ from streams.analysis.tuning.recording import TunedPast, capacity_text, tuned_pa
 from streams.analysis.tuning.results import Objective, Side, Tuning, Within
 from streams.analysis.tuning.search import SpecSearch
 from streams.analysis.tuning.surrogate import SpecOutcome, outcome_of
-from streams.analysis.tuning.tailrisk import as_safe, block_ms, worst_reach
+from streams.analysis.tuning.tailrisk import as_safe, block_ms, carries_peaks, worst_reach
 from streams.analysis.tuning.trials import curve_point
 from streams.state.probe import EvaluationInputs
 
@@ -52,11 +52,10 @@ def tune(
     search = SpecSearch(world, objective, within or Within())
     finalists = search.finalists()
     sides = _evidence(world, world.deployed)
-    expected = worst_reach(sides.whole)
-    if expected > 1.0 and objective != "cost":
+    if objective != "cost" and not carries_peaks(sides.whole):
         world.bounds.append(
-            f"the recorded peaks differ so much that peaks of {expected:.2f} times what the pods carry have to be "
-            "expected under the deployed spec: nothing is proposed that has to expect higher ones"
+            f"the recorded peaks differ so much that peaks of {worst_reach(sides.whole):.2f} times what the pods carry "
+            "have to be expected under the deployed spec: nothing is proposed that has to expect higher ones"
         )
     found, why = search.base, _NO_BETTER
     withdrawn = 0
