@@ -63,14 +63,18 @@ def write_archive(
     checkpoints: CheckpointWriter | None = None,
     topics: Mapping[tuple[str, int], list[ArchivedRecord]] | None = None,
     sign_every: int = 400,
+    flush_every: int = 50,
 ) -> Path:
-    """Write an archive of a generated fleet, or of these topics; some segments per partition."""
+    """Write an archive of a generated fleet, or of these topics; some segments per partition.
+
+    Each flush waits for the disk: a large archive has to flush seldom.
+    """
     made = topics if topics is not None else topics_of(fleet)
     archiver = Archiver(root, fleet.partitions, SegmentLimits(segment_ms=segment_ms), checkpoints)
     everything = in_order(made)
     for count, (topic, number, record) in enumerate(everything):
         archiver.append(topic, number, record)
-        if count % 50 == 49:
+        if count % flush_every == flush_every - 1:
             archiver.flush()
         if count % sign_every == sign_every - 1:
             archiver.sign()

@@ -31,7 +31,7 @@ from fleethpa.page.guarding import COOKIE, Guard, middleware
 from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.rendering import environment
-from fleethpa.page.rolloutview import read_rollout, rollouts_view
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout, rollouts_view
 from fleethpa.page.runs import LONGEST_S, MOST_RUNS, Runs
 from fleethpa.page.specview import read_spec_diff
 from fleethpa.page.trying import MODELS, QUESTIONS, candidate_text, trial
@@ -70,6 +70,7 @@ class PageServer:
         self._options, self._servers = options, servers
         self._templates = environment()
         self._runs = Runs(options)
+        self._rollouts = RolloutReadings()
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -216,7 +217,7 @@ class PageServer:
         at_ms, id_ = self._at(request), request.match_info["id"]
         state = await self.reader.state_at(at_ms)
         async with self.reader.past(at_ms) as past:
-            found = await read_rollout(past, state, id_)
+            found = await read_rollout(past, state, id_, self._rollouts if at_ms is None else None)
         return self._html(request, "rollout.html", state, found, command=f"rollout status {id_}")
 
     async def audit(self, request: web.Request) -> web.Response:

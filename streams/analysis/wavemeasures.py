@@ -91,6 +91,20 @@ def wave_measures(moments: Mapping[HpaId, Sequence[EvaluatedMoment]], replicas: 
     )
 
 
+def condensed(found: Sequence[EvaluatedMoment]) -> list[EvaluatedMoment]:
+    """Leave out the moments that no measure needs: what is left gives the same measures, also with later ones added.
+
+    The first and the last, every change of the count, and where replicas and proposal were lowest.
+    """
+    if not found:
+        return []
+    proposed = [moment for moment in found if moment.proposal is not None]
+    kept = [found[0], found[-1], min(found, key=lambda each: each.replicas)]
+    kept += [min(proposed, key=lambda each: each.proposal or 0)] if proposed else []
+    needed = set(map(id, kept))
+    return [each for each in found if id(each) in needed or each.replicas != each.before]
+
+
 def _lowest(count: int, found: Iterable[int | None]) -> int:
     return min([count, *(each for each in found if each is not None)])
 

@@ -65,7 +65,12 @@ def week(folder: Path, decisions: int) -> Path:
         fleet.now_ms += 14_800
         fleet.observe(3 + number // 500 % 4, 300 + 40 * (number % 5))
     return write_archive(
-        folder, GeneratedFleet(partitions=1), segment_ms=3_600_000, topics=fleet.topics, sign_every=10**9
+        folder,
+        GeneratedFleet(partitions=1),
+        segment_ms=12 * 3_600_000,
+        topics=fleet.topics,
+        sign_every=10**9,
+        flush_every=10_000,
     )
 
 

@@ -8,7 +8,16 @@ import io
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fleethpa.cli.common import rolloutlisting
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.rollouts import rollouts_in
+from fleethpa.page.rolloutview import RolloutReadings, read_rollout
+from schemas.decisions import Decision
+from schemas.keys import HpaId
+from streams.analysis.wavemeasures import EvaluatedMoment, condensed, wave_measures
 from tests.unit.page_kit import Shown, browsing, over
 from tests.unit.test_rollout import Waves
 
@@ -58,3 +67,52 @@ async def test_a_reverted_rollout_says_why_and_which_hpas_have_their_earlier_spe
 async def test_without_a_rollout_the_page_says_how_to_begin_one(waves: Waves) -> None:
     assert "No HPA carries a rollout" in (await _shown("/rollouts")).text
     assert "no rollout r-nobody" in (await _shown("/rollout/r-nobody", status=404)).text
+
+
+async def test_a_live_update_reads_only_what_is_new(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a view shows that kept its readings is what one shows that reads everything."""
+    assert (await asyncio.to_thread(waves.begin)).exit_code == 0
+    taken: list[int] = []
+    moment = rolloutlisting.moment_of
+
+    def noted(decision: Decision, time_ms: int) -> EvaluatedMoment:
+        taken.append(decision.seq)
+        return moment(decision, time_ms)
+
+    monkeypatch.setattr(rolloutlisting, "moment_of", noted)
+    state = await read_state(waves.fleet.past())
+    (id_,) = rollouts_in(state)
+    readings = RolloutReadings()
+    for _ in range(5):
+        state, past = await read_state(waves.fleet.past()), waves.fleet.past()
+        kept = await read_rollout(past, state, id_, readings)
+        mine, taken[:] = list(taken), []
+        assert kept == await read_rollout(past, state, id_)
+        whole, taken[:] = set(taken), []
+        assert len(mine) == len(set(mine))
+        first = whole - set(mine)
+        waves.time_passes()
+    assert len(mine) < len(whole) / 2
+    assert first
+
+
+@given(
+    st.lists(
+        st.builds(
+            EvaluatedMoment,
+            st.integers(0, 9),
+            st.integers(0, 4),
+            st.integers(0, 4),
+            st.none() | st.integers(0, 4),
+            st.booleans(),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 12),
+)
+def test_moments_that_are_left_out_change_no_measure(found: list[EvaluatedMoment], at: int) -> None:
+    hpa = HpaId("east", "shop", "checkout")
+    kept = condensed([*condensed(found[:at]), *found[at:]])
+    assert wave_measures({hpa: kept}, {hpa: 3}) == wave_measures({hpa: found}, {hpa: 3})
+    assert kept[:1] == found[:1]

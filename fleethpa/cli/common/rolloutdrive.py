@@ -14,7 +14,7 @@ from msgspec import structs
 
 from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.rolloutlisting import gates_of, listed, measured, said
+from fleethpa.cli.common.rolloutlisting import WaveReading, gates_of, listed, measured, said
 from fleethpa.cli.common.rollouts import RolloutMark, StagedRollout, manifest_part, marked, members, rollouts_in
 from fleethpa.cli.common.schedules import ANNOTATION as SCHEDULE_ANNOTATION
 from fleethpa.cli.common.schedules import annotation_of, renewed
@@ -112,7 +112,7 @@ class WaveDrive:
     async def _watch(self, wave: int) -> WaveResult:
         """Wait for the end of a wave's time, or for what ends it before."""
         gates, period_s = gates_of(self._plan), min(30.0, max(1.0, self._plan.wait_ms / 30_000))
-        told = ""
+        told, reading = "", WaveReading()
         while True:
             async with self._session.past() as past:
                 state = await read_state(past)
@@ -120,7 +120,7 @@ class WaveDrive:
                 if stopped := why_stopped(state, self._plan, rollout, wave):
                     return WaveResult("", stopped=stopped)
                 assert rollout is not None
-                before, now = await measured(past, rollout, wave, gates)
+                before, now = await measured(past, rollout, wave, gates, reading)
             over = state.clock_ms >= rollout.ends_ms(wave) or self._session.now_ms() >= rollout.ends_ms(wave) + LATE_MS
             counting = [gate for gate in gates if over or (gate.measure in CUMULATIVE and gate.compare in (">", ">="))]
             met = [gate for gate in counting if gate.holds(before, now)]

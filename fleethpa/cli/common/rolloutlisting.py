@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from fleethpa.cli.output.times import rfc3339, shown
 from fleethpa.cli.output.words import counted
 from schemas.keys import HpaId
 from schemas.kubernetes.jsontypes import Json
-from streams.analysis.wavemeasures import EvaluatedMoment, WaveMeasures, moment_of, wave_measures
+from streams.analysis.wavemeasures import EvaluatedMoment, WaveMeasures, condensed, moment_of, wave_measures
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
@@ -40,32 +41,75 @@ def gates_of(plan: RolloutMark) -> list[FailIf]:
     return [parse_fail_if(text, WAVE_MEASURES) for text in plan.fail_if]
 
 
+class WaveReading:
+    """What was read of the decisions of a wave: who measures it again reads only what is new.
+
+    One that is over is not read again. Of a wave that has become another (an HPA was changed since, or reverted),
+    everything is read again.
+    """
+
+    def __init__(self) -> None:
+        self._of: object = None
+        self._read: dict[int, tuple[int, int]] = {}
+        """Partition → number and log time of the last decision that was taken."""
+        self.before: dict[HpaId, list[EvaluatedMoment]] = {}
+        self.after: dict[HpaId, list[EvaluatedMoment]] = {}
+
+    async def read(self, past: Past, rollout: StagedRollout, wave: int, since_ms: int) -> None:
+        """Take the decisions of a wave's HPAs from a log time to the end of the wave that were not taken yet."""
+        marks, ends_ms = rollout.running(wave), rollout.ends_ms(wave)
+        generations = {hpa: int(rollout.views[hpa].hpa["metadata"].get("generation") or 0) for hpa in marks}
+        of = (rollout.id, wave, since_ms, ends_ms, generations)
+        if of != self._of:
+            self._of, self._read, self.before, self.after = of, {}, {}, {}
+        for number in sorted({rollout.views[hpa].partition for hpa in marks}):
+            seq, time_ms = self._read.get(number, (0, since_ms))
+            if time_ms >= ends_ms:
+                continue
+            # Past the end of the wave, so that it is known to be whole.
+            async with aclosing(past.decisions(number, time_ms)) as decisions:
+                async for recorded in decisions:
+                    decision = recorded.decision
+                    if decision.seq <= seq:
+                        continue
+                    seq, time_ms = decision.seq, recorded.time_ms
+                    if time_ms >= ends_ms:
+                        break
+                    if recorded.hpa in marks and decision.kind == "evaluation":
+                        side = self.after if decision.generation >= generations[recorded.hpa] else self.before
+                        side.setdefault(recorded.hpa, []).append(moment_of(decision, time_ms))
+            self._read[number] = seq, time_ms
+        for side in (self.before, self.after):
+            side.update({hpa: condensed(found) for hpa, found in side.items()})
+
+
 async def measured(
-    past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf]
+    past: Past, rollout: StagedRollout, wave: int, gates: Sequence[FailIf], reading: WaveReading | None = None
 ) -> tuple[WaveMeasures, WaveMeasures]:
-    """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time."""
+    """Measure the HPAs of a wave: in as much time before it, where a condition asks for that, and in its own time.
+
+    `reading`: what was read the last time.
+    """
     marks = rollout.running(wave)
     begun_ms = min((mark.begun_ms for mark in marks.values()), default=0)
     since_ms = begun_ms - rollout.plan.wait_ms if any(gate.compares for gate in gates) else begun_ms
-    before: dict[HpaId, list[EvaluatedMoment]] = {}
-    after: dict[HpaId, list[EvaluatedMoment]] = {}
-    for number in sorted({rollout.views[hpa].partition for hpa in marks}):
-        async for recorded in past.decisions(number, since_ms, rollout.ends_ms(wave)):
-            decision, hpa = recorded.decision, recorded.hpa
-            if hpa not in marks or decision.kind != "evaluation":
-                continue
-            generation = int(rollout.views[hpa].hpa["metadata"].get("generation") or 0)
-            side = after if decision.generation >= generation else before
-            side.setdefault(hpa, []).append(moment_of(decision, recorded.time_ms))
-    had = {hpa: found[0].before for hpa, found in before.items()}
+    reading = reading or WaveReading()
+    await reading.read(past, rollout, wave, since_ms)
+    had = {hpa: found[0].before for hpa, found in reading.before.items()}
     begun = {hpa: mark.replicas for hpa, mark in marks.items()}
-    return wave_measures(before, begun | had), wave_measures(after, begun)
+    return wave_measures(reading.before, begun | had), wave_measures(reading.after, begun)
 
 
-async def measured_waves(past: Past, rollout: StagedRollout) -> list[tuple[WaveMeasures, WaveMeasures]]:
-    """Measure every wave that has begun: before it (where a condition asks for that), and in its own time."""
-    gates = gates_of(rollout.plan)
-    return [await measured(past, rollout, number, gates) for number in range(1, rollout.wave + 1)]
+async def measured_waves(
+    past: Past, rollout: StagedRollout, readings: dict[int, WaveReading] | None = None
+) -> list[tuple[WaveMeasures, WaveMeasures]]:
+    """Measure every wave that has begun: before it (where a condition asks for that), and in its own time.
+
+    `readings`: what was read of each wave the last time, by its number.
+    """
+    gates, kept = gates_of(rollout.plan), {} if readings is None else readings
+    numbers = range(1, rollout.wave + 1)
+    return [await measured(past, rollout, each, gates, kept.setdefault(each, WaveReading())) for each in numbers]
 
 
 def said(measures: WaveMeasures) -> str:
