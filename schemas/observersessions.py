@@ -13,10 +13,15 @@ class SessionName(NamedTuple):
         return f"{self.instance}@{self.epoch}"
 
 
+_MAX_DIGITS = 4_300
+"""Python reads no integer with more digits."""
+
+
 def parse_session(text: str) -> SessionName | None:
     """Read a session's name; None: it has no epoch, so its place among others is not known."""
     instance, _, epoch = text.rpartition("@")
-    return SessionName(instance, int(epoch)) if instance and epoch.isascii() and epoch.isdecimal() else None
+    is_number = epoch.isascii() and epoch.isdecimal() and len(epoch) <= _MAX_DIGITS
+    return SessionName(instance, int(epoch)) if instance and is_number else None
 
 
 def supersedes(newer: str, older: str) -> bool:

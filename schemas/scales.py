@@ -8,6 +8,10 @@ Reason = Literal["unreachable", "forbidden", "failing"]
 """Why something cannot be seen: no answer came, the right to see it is missing, or the answer was another error."""
 
 
+REFUSED_PART = "refusedReports"
+"""The `part` of the trouble that ingest adds to the reports of an agent of which it refused something."""
+
+
 class Target(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A scale subresource of a namespace, by group, kind and name (the version plays no part)."""
 
@@ -72,7 +76,8 @@ class ObserverTrouble(Struct, frozen=True, gc=False, kw_only=True, rename="camel
     `scales/Widget.example.com`); reads of `/scale` (`scales`, and `scaleReads/Widget.example.com` where the right is
     missing); a metrics API (`metrics.k8s.io`, `custom.metrics.k8s.io`,
     `external.metrics.k8s.io`); `canary`, the proof that no native controller runs; or `membership`, what the object
-    that names the cluster reports of it, in a last report why it left. `since`: when it began, by the observer's clock
+    that names the cluster reports of it, in a last report why it left; `refusedReports`, which ingest adds: what it
+    refused lately of an agent's reports. `since`: when it began, by the observer's clock
     (ms). `namespaces`: where, at most 20 of them by name, `namespaceCount` in all; none: in the whole
     cluster. `rights`: what is missing, for `forbidden`, as `verb resource.group` or `verb resource.group/subresource`.
     """

@@ -18,7 +18,7 @@ from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
-from streams.ingest.agentrules import ReportLimits, admit
+from streams.ingest.agentrules import Moment, ReportLimits, admit
 from streams.ingest.batch import Batcher
 from streams.ingest.convertrecord import convert
 from streams.ingest.ingestconfig import IngestConfig
@@ -36,6 +36,8 @@ MAX_TAKEN = 1_000
 METADATA_MAX_AGE_MS = 10_000
 """How soon a topic is found that was created after its agent was registered."""
 CHANGES_S = 0.2
+_APPEND_TIME = 1
+"""`timestampType` of a record that the broker has stamped."""
 
 
 class _Held(NamedTuple):
@@ -60,7 +62,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._config, self._registry, self._changed = config, registry, changed
         self._writer, self._metrics, self._partitions = writer, metrics, partitions
         self._recorder = Recorder(config.mapping, metrics, partitions)
-        self._resolver, self._limits = Resolver(config.mapping), ReportLimits()
+        self._resolver, self._limits = Resolver(config.mapping), ReportLimits(partitions)
         self._lock = asyncio.Lock()
         self._held: list[_Held] = []
         self._read_to: dict[TopicPartition, int] = {}
@@ -69,6 +71,8 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         self._unchecked: set[TopicPartition] = set()
         self._stopped: dict[str, str] = {}
         """Topic -> why nothing is read of it."""
+        self._counted_to: dict[str, int] = {}
+        """Topic -> offset of the record that is to be counted next."""
 
     def notes(self) -> list[str]:
         """What is wrong with single topics, for `/readyz`."""
@@ -166,7 +170,11 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
         found = convert(raw, self._resolver)
         whose = agent_of_reports(tp.topic)
         if whose is not None:
-            admit(found, self._registry.agent_of(whose), whose, self._limits, now_s)
+            if record.offset > self._counted_to.get(tp.topic, -1):
+                self._limits.begin(whose)  # another worker has read what came before
+            self._counted_to[tp.topic] = record.offset + 1
+            appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
+            admit(found, self._registry.agent_of(whose), whose, self._limits, Moment(now_s, appended))
         return _Held(tp, raw, found)
 
     async def _cycle(self) -> None:

@@ -4,8 +4,8 @@ Records bear no sender: all that a broker vouches for is who may write a topic. 
 own cluster and no other, about what is observed there and nothing else, and the shared topics do not speak for it.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -16,19 +16,58 @@ from schemas.codec import encode
 from schemas.entries import Body
 from schemas.hands import HandsChanged
 from schemas.observersessions import parse_session
-from schemas.scales import ClusterReport, ScaleSet, Serving
+from schemas.outcomes import Outcome
+from schemas.pods import Pod, PodDeleted, PodList, PodSet
+from schemas.samples import Answers, MetricAnswer, Point, Samples
+from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving
+from schemas.topics import MAX_LOG_RECORD_BYTES
+from streams.ingest import agentledger as ledger
+from streams.ingest import agentrates as rates
 from streams.ingest import topickinds
+from streams.ingest.agentledger import Ledger, stored_bytes
+from streams.ingest.agentrates import Rates
+from streams.ingest.keynames import MAX_TEXT
 from streams.ingest.numberchecks import check_range
 from streams.ingest.pieces import Conversion, Piece, Refusal
+from streams.state.answerparts import KEPT
+from streams.state.namespace import query_key
+from streams.state.rates import REMEMBERED_MS, series_key, series_name
 
 MAX_REPORT_BYTES = 32 * 1024
 """A cluster's report stays in the row of a whole log partition, beside those of other clusters."""
 MAX_HPA_BYTES = 64 * 1024
+MAX_SPEC_BYTES = 16 * 1024
+MAX_METRICS = 50
+"""Of an HPA: its decisions repeat what they say, and a topic takes no record of more than 1 MiB."""
+MAX_ERROR_BYTES = 4 * 1024
+"""Of an error as JSON has it: a decision repeats it in status, Events and metrics."""
 MAX_PROBLEM_CHARACTERS = 1_000
-MAX_SELECTOR_CHARACTERS = 16 * 1024
+MAX_SELECTOR_CHARACTERS = 4 * 1024
 """Deciders keep what they have parsed of selectors for all clusters."""
-FORGOTTEN_S = 86_400.0
-"""A namespace of which nothing was reported for a day makes room for another one."""
+MAX_POD_BYTES = 16 * 1024
+MAX_UID_CHARACTERS = 128
+"""Deciders keep the last 16 uids of an HPA. The API server's have 36."""
+MAX_NAME_CHARACTERS = 253
+MAX_LABELS_CHARACTERS = 4 * 1024
+MAX_LIST_BYTES = MAX_LOG_RECORD_BYTES - 4 * 1024
+"""Of a chunk of a full list. A larger one would not fit into the log."""
+AHEAD_MS = 300_000
+"""A pushed sample may be from so far in the future: it is kept until an hour after its own time."""
+ANSWERS_KEPT_S = REMEMBERED_MS / 1000 + 600.0
+SAMPLES_KEPT_S = ANSWERS_KEPT_S + AHEAD_MS / 1000
+USUAL_OUTCOME_BYTES = 160
+"""What an outcome says of a scale usually takes the place of what the scale said itself."""
+SHOWN_S = 600.0
+"""For so long the reports of an agent tell of what was refused of it."""
+
+T = TypeVar("T")
+
+
+class Moment(NamedTuple):
+    """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds."""
+
+    now_s: float
+    at_s: float
 
 
 def agent_instance(cluster: str) -> str:
@@ -36,156 +75,316 @@ def agent_instance(cluster: str) -> str:
     return f"agent-{cluster}"
 
 
-class _Counted:
-    """What one agent has reported: namespaces, when each was seen last (seconds), and its HPAs by namespace."""
+class _Refused:
+    """What was refused of an agent lately."""
 
     def __init__(self) -> None:
-        self.seen_s: dict[str, float] = {}
-        self.hpas: dict[str, set[str]] = {}
-        self.hpa_count = 0
+        self.count, self.text = 0, ""
+        self.first_ms = 0
+        self.last_s = float("-inf")
 
-    def drop(self, namespace: str) -> None:
-        """Forget the HPAs of a namespace."""
-        self.hpa_count -= len(self.hpas.pop(namespace, ()))
+    def note(self, refusals: list[Refusal], time_ms: int, now_s: float) -> None:
+        if now_s - self.last_s > SHOWN_S:
+            self.count, self.first_ms = 0, time_ms
+        self.count += len(refusals)
+        self.text, self.last_s = refusals[-1].text, now_s
 
 
 class ReportLimits:
-    """Counts the namespaces and HPAs that each agent reports. It forgets when ingest restarts."""
+    """Counts what each agent reports: what deciders keep of it, how often, and what was refused.
 
-    def __init__(self) -> None:
-        self._counted: dict[AgentTopics, _Counted] = {}
+    It forgets when ingest restarts, and when another worker has read the topic meanwhile.
+
+    Args:
+        partitions: partition count of the log.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._ledgers: dict[AgentTopics, Ledger] = {}
+        self._rates: dict[AgentTopics, Rates] = {}
+        self._refused: dict[AgentTopics, _Refused] = {}
 
     def forget(self, keep: set[AgentTopics]) -> None:
         """Forget all agents but these."""
-        for gone in self._counted.keys() - keep:
-            del self._counted[gone]
+        for gone in self._ledgers.keys() - keep:
+            self.begin(gone)
+        for gone in self._refused.keys() - keep:
+            del self._refused[gone]
 
-    def check_namespace(self, agent: AgentSet, namespace: str, now_s: float) -> None:
-        """Count a namespace.
+    def begin(self, agent: AgentTopics) -> None:
+        """Begin anew for an agent: records of it were read elsewhere."""
+        self._ledgers.pop(agent, None)
+        self._rates.pop(agent, None)
 
-        Raises:
-            Refusal: `overLimit`: it is one more than the agent may report.
-        """
-        counted = self._counted.setdefault(agent.topics, _Counted())
-        seen = counted.seen_s
-        if namespace not in seen and len(seen) >= agent.max_namespaces:
-            for name in [name for name, when_s in seen.items() if now_s - when_s > FORGOTTEN_S]:
-                del seen[name]
-                counted.drop(name)
-            if len(seen) >= agent.max_namespaces:
-                raise Refusal("overLimit", f"{_whose(agent)} reports more than {agent.max_namespaces} namespaces")
-        seen[namespace] = now_s
+    def ledger(self, agent: AgentSet) -> Ledger:
+        """What deciders keep of an agent."""
+        return self._ledgers.setdefault(agent.topics, Ledger(agent.cluster, self._partitions))
 
-    def take_hpa(self, agent: AgentSet, namespace: str, name: str) -> None:
-        """Count an HPA.
+    def rates(self, agent: AgentSet) -> Rates:
+        """How often an agent reports."""
+        return self._rates.setdefault(agent.topics, Rates())
 
-        Raises:
-            Refusal: `overLimit`: it is one more than the agent may report.
-        """
-        counted = self._counted.setdefault(agent.topics, _Counted())
-        names = counted.hpas.setdefault(namespace, set())
-        if name in names:
-            return
-        if counted.hpa_count >= agent.max_hpas:
-            raise Refusal("overLimit", f"{_whose(agent)} reports more than {agent.max_hpas} HPAs")
-        names.add(name)
-        counted.hpa_count += 1
-
-    def drop_hpas(self, agent: AgentSet, namespace: str, name: str = "") -> None:
-        """An HPA is gone; without a name: a new full list of the namespace begins."""
-        counted = self._counted.setdefault(agent.topics, _Counted())
-        if not name:
-            counted.drop(namespace)
-        elif name in counted.hpas.get(namespace, ()):
-            counted.hpas[namespace].discard(name)
-            counted.hpa_count -= 1
+    def refused(self, agent: AgentTopics) -> _Refused:
+        """What was refused of an agent lately."""
+        return self._refused.setdefault(agent, _Refused())
 
 
-def admit(found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: ReportLimits, now_s: float) -> None:
+def admit(found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: ReportLimits, moment: Moment) -> None:
     """Keep of an agent's record what it may report; the rest is refused.
 
     Args:
         agent: the registration of the topic; None: there is none, or no longer.
-        now_s: the time of a clock that does not go back.
     """
     pieces, found.pieces = found.pieces, []
     for piece in pieces:
         try:
             if agent is None:
                 raise Refusal("noAgent", f"no agent of cluster {topic.cluster!r} is registered for {topic.reports}")
-            found.pieces.append(_admitted(piece, agent, limits, found, now_s))
+            found.pieces.append(_Admission(piece, agent, limits, found, moment).admitted())
         except Refusal as refusal:
             found.refuse(refusal)
+    if agent is not None and found.refusals:
+        limits.refused(topic).note(found.refusals, found.time_ms, moment.now_s)
 
 
-def _admitted(piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conversion, now_s: float) -> Piece:
-    body = piece.body
-    for cluster in _clusters(piece):
-        if cluster != agent.cluster:
-            raise Refusal("otherCluster", f"{_whose(agent)} may not speak for cluster {cluster[:80]!r}")
-    if isinstance(body, Serving):
-        check_range(len(body.clusters), "length of clusters", 0, 1)
-        for text in body.problems.values():
-            check_range(len(text), "length of problems", 0, MAX_PROBLEM_CHARACTERS)
-        return piece
-    if isinstance(body, ClusterReport):
-        _check_report(body, agent)
-        return piece
-    if isinstance(body, HandsChanged):
-        check_range(len(body.natives), "length of natives", 0, agent.max_hpas)
-        return piece
-    if isinstance(body, ScaleSet):
-        check_range(len(body.selector), "length of selector", 0, MAX_SELECTOR_CHARACTERS)
-    limits.check_namespace(agent, piece.namespace, now_s)
-    if isinstance(body, AutoscalerSet | AutoscalerDeleted | AutoscalerList):
-        return piece._replace(body=_autoscalers(piece, body, agent, limits, found))
-    return piece
+class _Admission:
+    """One piece of an agent's record, on its way in."""
 
+    def __init__(self, piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conversion, moment: Moment) -> None:
+        self._piece, self._agent, self._found = piece, agent, found
+        self._namespace, self._moment = piece.namespace, moment
+        self._ledger, self._rates = limits.ledger(agent), limits.rates(agent)
+        self._limits = limits
 
-def _check_report(body: ClusterReport, agent: AgentSet) -> None:
-    session = parse_session(body.session)
-    wanted = agent_instance(agent.cluster)
-    if body.instance != wanted or session is None or session.instance != wanted:
-        raise Refusal("badName", f"the reports of {_whose(agent)} must be of instance {wanted!r}")
-    check_range(len(encode(body)), "size of the clusterReport", 0, MAX_REPORT_BYTES)
+    def admitted(self) -> Piece:
+        """Give the piece, or what may be taken of it.
 
+        Raises:
+            Refusal: nothing of it.
+        """
+        body = self._piece.body
+        for cluster in _clusters(self._piece):
+            if cluster != self._agent.cluster:
+                raise Refusal("otherCluster", f"{_whose(self._agent)} may not speak for cluster {cluster[:80]!r}")
+        if isinstance(body, Serving | HandsChanged | ClusterReport):
+            return self._piece._replace(body=self._of_cluster(body))
+        if session := getattr(body, "session", ""):
+            self._check_session(session)
+            self._ledger.hear(session, self._moment.now_s)
+        self._ledger.note_namespace(self._namespace, self._agent.max_namespaces, self._moment.now_s)
+        return self._piece._replace(body=self._of_namespace(body))
 
-def _autoscalers(
-    piece: Piece,
-    body: AutoscalerSet | AutoscalerDeleted | AutoscalerList,
-    agent: AgentSet,
-    limits: ReportLimits,
-    found: Conversion,
-) -> Body:
-    if not isinstance(body, AutoscalerList) and body.origin != "cluster":
-        raise Refusal("notAllowed", f"{_whose(agent)} may not change central HPAs")
-    if isinstance(body, AutoscalerDeleted):
-        limits.drop_hpas(agent, piece.namespace, body.name)
-        return body
-    if isinstance(body, AutoscalerSet):
-        _take_hpa(body.hpa, piece.namespace, agent, limits)
-        return body
-    if body.chunk == 0:
-        limits.drop_hpas(agent, piece.namespace)
-    return structs.replace(body, hpas=list(_within(body.hpas, piece.namespace, agent, limits, found)))
+    # --- the whole cluster --------------------------------------------------------------------------------------------
 
-
-def _within(
-    hpas: list[dict[str, Any]], namespace: str, agent: AgentSet, limits: ReportLimits, found: Conversion
-) -> Iterator[dict[str, Any]]:
-    for hpa in hpas:
-        try:
-            _take_hpa(hpa, namespace, agent, limits)
-        except Refusal as refusal:
-            found.refuse(refusal)
+    def _of_cluster(self, body: Serving | HandsChanged | ClusterReport) -> Body:
+        if isinstance(body, ClusterReport):
+            return self._report(body)
+        if isinstance(body, Serving):
+            check_range(len(body.clusters), "length of clusters", 0, 1)
+            for text in body.problems.values():
+                check_range(len(text), "length of problems", 0, MAX_PROBLEM_CHARACTERS)
         else:
-            yield hpa
+            check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
+        kind = str(body.__struct_config__.tag)
+        self._rates.take(rates.CLUSTER, (kind,), self._moment.at_s, f"{kind} of {_whose(self._agent)}")
+        return body
+
+    def _report(self, body: ClusterReport) -> Body:
+        self._check_session(body.session)
+        if body.instance != agent_instance(self._agent.cluster):
+            wanted = agent_instance(self._agent.cluster)
+            raise Refusal("badName", f"the reports of {_whose(self._agent)} must be of instance {wanted!r}")
+        check_range(len(encode(body)), "size of the clusterReport", 0, MAX_REPORT_BYTES)
+        refused = self._limits.refused(self._agent.topics)
+        if self._moment.now_s - refused.last_s > SHOWN_S:
+            return body
+        error = f"{refused.count} entries, at last: {refused.text}"[:MAX_PROBLEM_CHARACTERS]
+        trouble = ObserverTrouble(part=REFUSED_PART, reason="failing", since=refused.first_ms, error=error)
+        return structs.replace(body, troubles=[*body.troubles, trouble])
+
+    def _check_session(self, session: str) -> None:
+        parsed, wanted = parse_session(session), agent_instance(self._agent.cluster)
+        if parsed is None or parsed.instance != wanted:
+            raise Refusal("badName", f"sessions of {_whose(self._agent)} must be of instance {wanted!r}")
+
+    # --- a namespace --------------------------------------------------------------------------------------------------
+
+    def _of_namespace(self, body: Body) -> Body:
+        match body:
+            case AutoscalerSet() | AutoscalerDeleted() | AutoscalerList():
+                return self._autoscalers(body)
+            case PodSet() | PodDeleted() | PodList():
+                return self._pods(body)
+            case Answers():
+                return structs.replace(body, items=self._each(body.items, self._take_answer))
+            case Samples():
+                return structs.replace(body, points=self._each(body.points, self._take_point))
+            case ScaleSet():
+                self._scale(body)
+            case Outcome():
+                self._outcome(body)
+            case Heartbeat():
+                for text in body.problems.values():
+                    check_range(len(text), "length of problems", 0, MAX_PROBLEM_CHARACTERS)
+        return body
+
+    def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
+        """Those that are taken; each of the others is refused by itself."""
+        return list(self._taken(items, take))
+
+    def _taken(self, items: Iterable[T], take: Callable[[T], None]) -> Iterator[T]:
+        for item in items:
+            try:
+                take(item)
+            except Refusal as refusal:
+                self._found.refuse(refusal)
+            else:
+                yield item
+
+    def _keep(self, thing: ledger.Thing, size: int, kept_s: float = ledger.FOR_EVER, own: int = 0) -> None:
+        self._ledger.put(self._namespace, thing, size, self._moment.now_s, kept_s, own)
+
+    # --- HPAs ---------------------------------------------------------------------------------------------------------
+
+    def _autoscalers(self, body: AutoscalerSet | AutoscalerDeleted | AutoscalerList) -> Body:
+        if not isinstance(body, AutoscalerList) and body.origin != "cluster":
+            raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
+        if isinstance(body, AutoscalerDeleted):
+            _check_length(body.uid, "uid", MAX_UID_CHARACTERS)
+            self._note_hpa(body.name)
+            self._ledger.drop(self._namespace, ledger.hpa(body.name))
+            return body
+        if isinstance(body, AutoscalerSet):
+            for field, text in (("author", body.author), ("reason", body.reason), ("manager", body.manager)):
+                _check_length(text, field)
+            self._take_hpa(body.hpa)
+            return body
+        check_range(len(encode(body)), "size of the autoscalerList", 0, MAX_LIST_BYTES)
+        rivals = ledger.RIVALS_COMING
+        self._keep(
+            rivals, stored_bytes(body.rivals) + (self._ledger.size(self._namespace, rivals) if body.chunk else 0)
+        )
+        self._ledger.begin_chunk(self._namespace, "hpa", body.list_id, body.chunk)
+        taken = self._each(body.hpas, self._take_hpa)
+        if self._ledger.end_chunk(self._namespace, "hpa", body.chunk == body.chunks - 1):
+            self._keep(ledger.RIVALS, self._ledger.size(self._namespace, rivals))
+        return structs.replace(body, hpas=taken)
+
+    def _note_hpa(self, name: str) -> None:
+        self._ledger.note_hpa(self._namespace, name, self._moment.now_s)
+        place = f"{self._namespace}/{name}"
+        self._rates.take(rates.HPA, (self._namespace, name), self._moment.at_s, f"reports on HPA {place}")
+
+    def _take_hpa(self, hpa: dict[str, Any]) -> None:
+        name = str(hpa["metadata"]["name"])
+        place, spec = f"{self._namespace}/{name}", hpa["spec"]
+        check_range(len(encode(hpa)), f"size of HPA {place}", 0, MAX_HPA_BYTES)
+        check_range(len(encode(spec)), f"size of the spec of HPA {place}", 0, MAX_SPEC_BYTES)
+        check_range(len(spec.get("metrics") or ()), f"metrics of HPA {place}", 0, MAX_METRICS)
+        uid, target = str(hpa["metadata"].get("uid") or ""), spec["scaleTargetRef"]
+        _check_length(uid, f"uid of HPA {place}", MAX_UID_CHARACTERS)
+        thing = ledger.hpa(name)
+        if not self._ledger.has(self._namespace, thing) and self._ledger.hpas >= self._agent.max_hpas:
+            raise Refusal("overLimit", f"{_whose(self._agent)} reports more than {self._agent.max_hpas} HPAs")
+        self._note_hpa(name)
+        # Its own row has object and status and, where a central HPA hides it, the object once more.
+        self._keep(thing, stored_bytes((name, target, uid)), own=2 * len(encode(hpa)))
+
+    # --- pods ---------------------------------------------------------------------------------------------------------
+
+    def _pods(self, body: PodSet | PodDeleted | PodList) -> Body:
+        if isinstance(body, PodDeleted):
+            self._ledger.drop(self._namespace, ledger.pod(body.name))
+            return body
+        if isinstance(body, PodSet):
+            self._take_pod(body.pod)
+            return body
+        check_range(len(encode(body)), "size of the podList", 0, MAX_LIST_BYTES)
+        self._ledger.begin_chunk(self._namespace, "pod", body.list_id, body.chunk)
+        taken = self._each(body.pods, self._take_pod)
+        self._ledger.end_chunk(self._namespace, "pod", body.chunk == body.chunks - 1)
+        return structs.replace(body, pods=taken)
+
+    def _take_pod(self, pod: Pod) -> None:
+        size = len(encode(pod))
+        check_range(size, f"size of pod {pod.name}", 0, MAX_POD_BYTES)
+        self._keep(ledger.pod(pod.name), stored_bytes(pod))
+
+    # --- metrics ------------------------------------------------------------------------------------------------------
+
+    def _take_answer(self, answer: MetricAnswer) -> None:
+        _check_selector(answer.selector, "selector")
+        _check_selector(answer.metric_selector, "metricSelector")
+        for field, text in (
+            ("metric", answer.metric),
+            ("groupKind", answer.group_kind),
+            ("object", answer.object),
+            ("answerId", answer.answer_id),
+        ):
+            _check_length(text, field)
+        _check_error(answer.error)
+        query = query_key(answer)
+        # The question stands in the row once more, with when answers came.
+        size = stored_bytes(answer) + 2 * len(encode(query)) + MAX_TEXT
+        copies = KEPT if answer.parts > 1 else 1
+        self._keep(ledger.answer(query, answer.part), copies * size, ANSWERS_KEPT_S)
+
+    def _take_point(self, point: Point) -> None:
+        for field, text in (
+            ("container", point.container),
+            ("objectKind", point.object_kind),
+            ("object", point.object),
+            ("pod", point.pod),
+        ):
+            _check_length(text, field)
+        series, name = series_key(point), series_name(point)
+        check_range(len(name), "length of the labels", 0, MAX_LABELS_CHARACTERS)
+        newest_ms = self._found.received_ms + AHEAD_MS
+        if point.time > newest_ms:
+            raise Refusal("badTime", f"time of {point.metric} is {point.time}, {AHEAD_MS // 1000} s after now or more")
+        thing = ledger.sample(series, name)
+        what = f"samples of namespace {self._namespace}"
+        self._rates.take(rates.SAMPLES, (self._namespace, thing.row), self._moment.at_s, what)
+        self._keep(thing, stored_bytes((series, name)) + MAX_TEXT, SAMPLES_KEPT_S)
+
+    # --- scales -------------------------------------------------------------------------------------------------------
+
+    def _scale(self, body: ScaleSet) -> None:
+        _check_selector(body.selector, "selector")
+        _check_error(body.error)
+        for field, text in (
+            ("target.group", body.target.group),
+            ("resourceVersion", body.resource_version),
+            ("uid", body.uid),
+            ("manager", body.manager),
+        ):
+            _check_length(text, field, MAX_NAME_CHARACTERS)
+        target = body.target
+        self._keep(ledger.scale(target.group, target.kind, target.name), stored_bytes(body), ledger.NAMES_KEPT_S)
+
+    def _outcome(self, body: Outcome) -> None:
+        _check_error(body.error)
+        _check_selector(body.selector or "", "selector")
+        _check_length(body.uid, "uid", MAX_UID_CHARACTERS)
+        _check_length(body.resource_version, "resourceVersion", MAX_NAME_CHARACTERS)
+        self._note_hpa(body.name)
+        size = stored_bytes((body.decision, body.selector, body.resource_version))
+        thing = ledger.outcome(body.name)
+        if size > USUAL_OUTCOME_BYTES or self._ledger.has(self._namespace, thing):
+            self._keep(thing, size, ledger.NAMES_KEPT_S)
 
 
-def _take_hpa(hpa: dict[str, Any], namespace: str, agent: AgentSet, limits: ReportLimits) -> None:
-    name = str(hpa["metadata"]["name"])
-    check_range(len(encode(hpa)), f"size of HPA {namespace}/{name}", 0, MAX_HPA_BYTES)
-    limits.take_hpa(agent, namespace, name)
+def _check_length(text: str, field: str, limit: int = MAX_TEXT) -> None:
+    check_range(len(text), f"length of {field}", 0, limit)
+
+
+def _check_selector(text: str, field: str) -> None:
+    _check_length(text, field, MAX_SELECTOR_CHARACTERS)
+
+
+def _check_error(text: str | None) -> None:
+    check_range(len(encode(text or "")), "size of error", 0, MAX_ERROR_BYTES)
 
 
 def _clusters(piece: Piece) -> list[str]:

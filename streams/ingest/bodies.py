@@ -54,6 +54,8 @@ def normalize(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None])
     """
     kind = str(body.__struct_config__.tag)
     _check_kind(kind, place)
+    if session := getattr(body, "session", ""):
+        check_text(session, "session")  # the fold reads its number and keeps it in rows
     if kind in topickinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
         return Piece("", "", _checked(body, place, refuse))
     if isinstance(body, ClusterReport):

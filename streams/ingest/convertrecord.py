@@ -23,7 +23,8 @@ _CLUSTER_HEADERS = ("cluster", "k8s.cluster.name", "fleethpa-cluster")
 
 def convert(raw: RawRecord, resolver: Resolver) -> Conversion:
     """Convert one record. `refusals` has what is invalid; the valid parts are still converted."""
-    found = Conversion(time_ms=min(max(raw.timestamp_ms, 0), MAX_TIME_MS))
+    received_ms = min(max(raw.timestamp_ms, 0), MAX_TIME_MS)
+    found = Conversion(time_ms=received_ms, received_ms=received_ms)
     try:
         _convert(raw, resolver, found)
     except Refusal as refusal:

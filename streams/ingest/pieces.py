@@ -63,6 +63,8 @@ class Conversion:
 
     format: str = "unknown"
     time_ms: int = 0
+    received_ms: int = 0
+    """Kafka's time of the record, whatever it says itself."""
     pieces: list[Piece] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)

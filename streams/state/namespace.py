@@ -99,11 +99,11 @@ class Namespace:
     def part_of(self, pod: str) -> int:
         """Part in which a pod (or a series that is no pod's) and its pushed samples live."""
         parts = len(self.applied)
-        return parts - 1 if parts <= SPLIT_PARTS else _spread_over(pod)
+        return parts - 1 if parts <= SPLIT_PARTS else spread_over(pod)
 
     def _part_of_question(self, question: MetricKey) -> int:
         """Part in which the answers to a question live."""
-        return 0 if len(self.applied) <= SPLIT_PARTS else _spread_over("|".join(question))
+        return 0 if len(self.applied) <= SPLIT_PARTS else spread_over("|".join(question))
 
     def _part_of_arrival(self, key: MetricKey) -> int:
         """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
@@ -481,7 +481,8 @@ def stored_part(part: int, parts: int) -> int:
     return PARTS if part and parts == SPLIT_PARTS else part
 
 
-def _spread_over(entity: str) -> int:
+def spread_over(entity: str) -> int:
+    """Give the part of a namespace of many parts in which something with this name lives."""
     return 1 + crc32(entity.encode()) % (PARTS - 1)
 
 

@@ -9,16 +9,7 @@ from tests.kubernetes.world import NAMES, World, shown
 
 
 def test_a_canary_proves_that_no_native_controller_runs(world: World) -> None:
-    def verdict() -> str:
-        found = {each["name"]: each for each in world.hub.items("get", "clusters")}
-        return str(found["west"]["settings"].get("nativeController"))
-
-    until(lambda: verdict() == "absent", "the canary's verdict", 120.0, every_s=2.0)
-
-    def modes() -> set[str]:
-        return {each["mode"] for each in world.hub.items("get", "hpa", "-A", "-C", "west")}
-
-    until(lambda: modes() == {"enforce"}, "the HPAs are enforced")
+    world.enforce()
 
 
 @pytest.mark.parametrize("percent", [100, 104, 200, 0, pytest.param(200, id="200 again")])

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import pytest
 import yaml
 
 from tests.kubernetes.access import granted, refused, used
@@ -10,6 +11,14 @@ from tests.kubernetes.hub import HOME, USER, give_token
 from tests.kubernetes.site import Site, until
 from tests.kubernetes.workloads import NAMESPACE, deployment, wanted
 from tests.kubernetes.world import NAMES, World, counts, is_at, rbac, shown
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scaled(world: World) -> None:
+    """Where each test begins, whether or not others have used the clusters before: fleethpa scales, to 200 %."""
+    world.enforce()
+    world.demand(200)
+    world.settle(200)
 
 
 def test_parts_that_are_killed_go_on_where_they_were(world: World) -> None:

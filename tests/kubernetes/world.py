@@ -57,6 +57,18 @@ class World:
         for site in self.sites:
             self.until(partial(is_at, site, percent), partial(_off, site, wanted(percent)))
 
+    def enforce(self) -> None:
+        """Wait until the canary has proved that no native controller runs, and all HPAs there are enforced."""
+        self.until(lambda: self._native_controller() == "absent", lambda: "the canary's verdict")
+        self.until(lambda: self._modes() == {"enforce"}, lambda: f"the HPAs are enforced; modes are {self._modes()}")
+
+    def _native_controller(self) -> str:
+        found = {each["name"]: each for each in self.hub.items("get", "clusters")}
+        return str(found[self.central.name]["settings"].get("nativeController"))
+
+    def _modes(self) -> set[str]:
+        return {each["mode"] for each in self.hub.items("get", "hpa", "-A", "-C", self.central.name)}
+
     def rest(self) -> None:
         """Wait until no policy counts an earlier scaling: by which steps the next goes is then the same everywhere.
 

@@ -21,10 +21,11 @@ from schemas.samples import Answers, Samples
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
+from streams.ingest.agentledger import NAMES_KEPT_S
 from streams.ingest.agentrules import (
-    FORGOTTEN_S,
     MAX_HPA_BYTES,
     MAX_SELECTOR_CHARACTERS,
+    Moment,
     ReportLimits,
     admit,
     refuse_agents,
@@ -69,7 +70,7 @@ def reported(
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    admit(found, agent, EAST.topics, limits or ReportLimits(), now_s)
+    admit(found, agent, EAST.topics, limits or ReportLimits(4), Moment(now_s, NOW_MS / 1000))
     return found
 
 
@@ -192,19 +193,19 @@ def test_the_good_part_of_a_record_is_taken() -> None:
 
 
 def test_namespaces_are_limited_and_make_room_after_a_day() -> None:
-    limits = ReportLimits()
+    limits = ReportLimits(4)
 
     def beat(namespace: str, now_s: float) -> str:
         return reported(Heartbeat(session=SESSION), namespace=namespace, limits=limits, now_s=now_s).code
 
     assert [beat(name, 0.0) for name in ("a", "b", "c", "a")] == ["", "", "overLimit", ""]
     assert beat("b", 10.0) == ""
-    assert beat("c", FORGOTTEN_S + 5.0) == ""
-    assert beat("a", FORGOTTEN_S + 5.0) == "overLimit"
+    assert beat("c", NAMES_KEPT_S + 5.0) == ""
+    assert beat("a", NAMES_KEPT_S + 5.0) == "overLimit"
 
 
 def test_hpas_are_limited_over_all_namespaces() -> None:
-    limits = ReportLimits()
+    limits = ReportLimits(4)
 
     def taken(*names: str, namespace: str = "a") -> tuple[int, str]:
         hpas = [hpa(name, metadata={"name": name, "namespace": namespace}) for name in names]
@@ -256,11 +257,11 @@ HOSTILE: Final[dict[str, Callable[[str], bytes]]] = {
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
 def test_nothing_is_kept_of_large_texts_that_differ_each_time(make: Callable[[str], bytes]) -> None:
-    resolver, limits = Resolver(Mapping()), ReportLimits()
+    resolver, limits = Resolver(Mapping()), ReportLimits(4)
 
     def take(number: int) -> None:
         raw = RawRecord(REPORTS, 0, 0, NOW_MS, make(f"n{number}-" + "x" * LARGE))
-        admit(convert(raw, resolver), EAST, EAST.topics, limits, 0.0)
+        admit(convert(raw, resolver), EAST, EAST.topics, limits, Moment(0.0, 0.0))
 
     take(0)
     tracemalloc.start()

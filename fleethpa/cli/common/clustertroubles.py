@@ -15,7 +15,7 @@ from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.cli.output.words import counted
 from schemas.hands import HUB_HOLDER
-from schemas.scales import ObserverTrouble
+from schemas.scales import REFUSED_PART, ObserverTrouble
 from streams.state.rows import HandsRow, ReportRow, ServedRow
 
 SILENT_MS: Final = 30_000
@@ -28,11 +28,12 @@ RIVALS: Final = "scaledobjects"
 Kind = Literal[
     "observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "metricsFailing", "canaryFailing",
     "reconcilerSilent", "reconcilerFailing", "standIn", "rivalsUnseen", "left", "unhealthy",
+    "reportsRefused",
 ]  # fmt: skip
 _STALE: Final[frozenset[Kind]] = frozenset(
     {"observerSilent", "apiServerAway", "watchForbidden", "watchFailing", "left"}
 )
-_MINOR: Final[frozenset[Kind]] = frozenset({"canaryFailing", "rivalsUnseen", "unhealthy"})
+_MINOR: Final[frozenset[Kind]] = frozenset({"canaryFailing", "rivalsUnseen", "unhealthy", "reportsRefused"})
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,9 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
     if trouble.part == MEMBERSHIP:
         text = f"the object that names it reports{since(trouble.since, now_ms)}{_error(trouble)}"
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
+    if trouble.part == REFUSED_PART:
+        text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
+        return ClusterTrouble("reportsRefused", trouble.since, text, "fleethpa doctor")
     if trouble.part == RIVALS:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
     if trouble.reason == "forbidden":
