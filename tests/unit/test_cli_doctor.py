@@ -208,6 +208,13 @@ def test_ingest_that_falls_behind_is_found(monkeypatch: pytest.MonkeyPatch, flee
             "fleethpa clusters check east",
             id="rivals cannot be seen",
         ),
+        pytest.param(
+            {"part": "refusedReports", "reason": "failing", "error": "3 entries, at last: too many"},
+            "warning",
+            "ingest refuses some of what its agent reports since TIME (50s): 3 entries, at last: too many",
+            "read fleethpa.rejected; fleethpa clusters remove east, if its agent is not to be trusted",
+            id="ingest refuses reports",
+        ),
     ],
 )
 def test_what_an_observer_reports_is_one_line_with_since_when_and_what_is_next(

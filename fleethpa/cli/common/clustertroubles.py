@@ -160,7 +160,8 @@ def _part(cluster: str, now_ms: int, trouble: ObserverTrouble) -> ClusterTrouble
         return ClusterTrouble("unhealthy", trouble.since, text, "kubectl get clusterprofiles -A")
     if trouble.part == REFUSED_PART:
         text = f"ingest refuses some of what its agent reports{since(trouble.since, now_ms)}{_error(trouble)}"
-        return ClusterTrouble("reportsRefused", trouble.since, text, "fleethpa doctor")
+        step = f"read fleethpa.rejected; fleethpa clusters remove {cluster}, if its agent is not to be trusted"
+        return ClusterTrouble("reportsRefused", trouble.since, text, step)
     if trouble.part == RIVALS:
         return ClusterTrouble("rivalsUnseen", trouble.since, f"watching {trouble.part} fails{rest}", check)
     if trouble.reason == "forbidden":
