@@ -12,7 +12,7 @@ from schemas.agents import AgentSet
 from schemas.autoscalers import Command
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
-from schemas.entries import PublicRecord
+from schemas.entries import Body, PublicRecord
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.settings import SettingsSet
 from schemas.topics import BREAKER, SETTINGS
@@ -39,7 +39,18 @@ async def follow_entries(
     settings: KafkaSettings, kind: type[B], apply: Callable[[B, int], None], caught_up: Callable[[], None]
 ) -> None:
     """The same for entries of one kind, on the topic that carries it."""
-    topic = BREAKER if kind is BreakerCommand else SETTINGS
+
+    def take(entry: Body, time_ms: int) -> None:
+        if isinstance(entry, kind):
+            apply(entry, time_ms)
+
+    await follow_topic(settings, BREAKER if kind is BreakerCommand else SETTINGS, take, caught_up)
+
+
+async def follow_topic(
+    settings: KafkaSettings, topic: str, apply: Callable[[Body, int], None], caught_up: Callable[[], None]
+) -> None:
+    """The same for all entries of a topic."""
     async with kafkaclients.topic_reader(settings, topic) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         told = await kafkaclients.has_reached(consumer, ends)
@@ -48,7 +59,7 @@ async def follow_entries(
         while True:
             for records in (await consumer.getmany(timeout_ms=1_000)).values():
                 for record in records:
-                    _apply(record.value, record.timestamp, kind, apply)
+                    _apply(record.value, record.timestamp, apply)
             if not told and await kafkaclients.has_reached(consumer, ends):
                 told = True
                 caught_up()
@@ -77,7 +88,7 @@ async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
         await asyncio.gather(following, waiting, return_exceptions=True)
 
 
-def _apply(value: bytes, time_ms: int, kind: type[B], apply: Callable[[B, int], None]) -> None:
+def _apply(value: bytes, time_ms: int, apply: Callable[[Body, int], None]) -> None:
     try:
         record = decode(value, PublicRecord)
     except WireError as error:
@@ -85,5 +96,4 @@ def _apply(value: bytes, time_ms: int, kind: type[B], apply: Callable[[B, int], 
         log.warning("not a record of ours", extra={"error": str(error)})
         return
     for entry in record.entries:
-        if isinstance(entry, kind):
-            apply(entry, time_ms)
+        apply(entry, time_ms)

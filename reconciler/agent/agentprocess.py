@@ -96,6 +96,7 @@ class AgentTerm:
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=self.now_ms,
             forbids=lambda cluster: self.forbids(),
+            pauses=lambda cluster: self.knowledge.pauses,
         )
         self.observer = self._observer(observer_metrics)
 

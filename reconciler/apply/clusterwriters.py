@@ -6,9 +6,11 @@ decisions in a consumer group, an agent reads the topic of its own cluster.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import structs
 
 from reconciler.apply.actuate import Actuator
 from reconciler.apply.clusterworker import WorkerPool
@@ -19,9 +21,10 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.core.fullrecords import FullRecords
 from reconciler.core.inbox import Inbox, Position, WantedWrite
 from reconciler.core.objectbodies import time_ms
-from reconciler.core.plan import End, outcome
+from reconciler.core.plan import End, WriteGuards, outcome
 from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
+from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
 from schemas.decisions import Decision, ShortDecision
 from schemas.keys import namespace_key
@@ -70,6 +73,10 @@ class WriterLimits:
     request_timeout_s: float
 
 
+def _no_pauses(cluster: str) -> Sequence[KnownPause]:
+    return ()
+
+
 def always(cluster: str) -> str:
     """Allow every write: the empty text means that nothing forbids it."""
     return ""
@@ -96,6 +103,7 @@ class ClusterWriters:
     Args:
         forbids: called with the cluster before each write; returns why nothing may be written there now, or an empty
             text.
+        pauses: the pauses of a cluster that are known here.
     """
 
     def __init__(
@@ -107,9 +115,10 @@ class ClusterWriters:
         limits: WriterLimits,
         clock: Clock,
         forbids: Callable[[str], str] = always,
+        pauses: Callable[[str], Sequence[KnownPause]] = _no_pauses,
     ) -> None:
         self._books, self._settings, self._metrics = books, settings, metrics
-        self._limits, self._clock, self._forbids = limits, clock, forbids
+        self._limits, self._clock, self._forbids, self._pauses = limits, clock, forbids, pauses
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -134,7 +143,7 @@ class ClusterWriters:
         actuator = Actuator(
             client,
             is_newest=self._inbox.is_newest,
-            guards=lambda: self._settings.guards(client.name),
+            guards=lambda: self._guards(client.name),
             metrics=self._metrics,
             clock=self._clock,
             timeout_s=self._limits.request_timeout_s,
@@ -151,6 +160,9 @@ class ClusterWriters:
         )
         self._workers[client.name] = _ClusterWorker(client, writes, status_writes, actuator, status_writer)
         return [group.create_task(writes.run()), group.create_task(status_writes.run())]
+
+    def _guards(self, cluster: str) -> WriteGuards:
+        return structs.replace(self._settings.guards(cluster), pauses=tuple(self._pauses(cluster)))
 
     async def close(self, cluster: str) -> None:
         """Serve a cluster no more: what waits ends as failed, and what runs may end; then its workers can go."""

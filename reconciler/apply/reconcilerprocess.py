@@ -23,17 +23,21 @@ from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.inbox import OffsetProgress, Position
+from reconciler.core.pauses import PauseFold
 from reconciler.core.writelimits import GuardSettings
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
-from runtime.settingsfollower import follow_entries, follow_settings
+from runtime.settingsfollower import follow_topic
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
+from schemas.autoscalers import Command
 from schemas.decisions import Decision, ShortDecision
+from schemas.entries import Body
 from schemas.outcomes import Outcome
 from schemas.scales import Serving
-from schemas.topics import DECISIONS, OUTCOMES, SCALES
+from schemas.settings import SettingsSet
+from schemas.topics import DECISIONS, OUTCOMES, SCALES, SETTINGS
 
 log = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 11_000
@@ -70,7 +74,7 @@ class Reconciler:
         self._config = config
         self.health = PartHealth("decisions", "settings")
         self._metrics = ReconcilerMetrics(self.health.registry)
-        self._settings = GuardSettings()
+        self._settings, self._pauses = GuardSettings(), PauseFold()
         self._writers = ClusterWriters(
             self,
             self._settings,
@@ -78,6 +82,7 @@ class Reconciler:
             limits=WriterLimits(workers=config.workers, queue=config.queue, request_timeout_s=config.request_timeout_s),
             clock=config.clock,
             forbids=self._forbids,
+            pauses=lambda cluster: self._pauses.in_force(cluster, config.clock()),
         )
         self._agents = AgentRegistry()
         self._settings_known = asyncio.Event()
@@ -166,22 +171,20 @@ class Reconciler:
     # --- settings -----------------------------------------------------------------------------------------------------
 
     async def _follow_settings(self) -> None:
-        unknown = {"settings", "agents"}
+        def caught_up() -> None:
+            self.health.ready("settings")
+            self._settings_known.set()
 
-        def caught_up(what: str) -> None:
-            unknown.discard(what)
-            if not unknown:
-                self.health.ready("settings")
-                self._settings_known.set()
+        await follow_topic(self._config.kafka, SETTINGS, self._take_setting, caught_up)
 
-        kafka = self._config.kafka
-        await asyncio.gather(
-            follow_settings(kafka, lambda entry, _: self._settings.apply(entry), lambda: caught_up("settings")),
-            follow_entries(kafka, AgentSet, lambda entry, _: self._registered(entry), lambda: caught_up("agents")),
-        )
-
-    def _registered(self, entry: AgentSet) -> None:
-        self._agents.apply(entry)
+    def _take_setting(self, entry: Body, _: int) -> None:
+        match entry:
+            case SettingsSet():
+                self._settings.apply(entry)
+            case AgentSet():
+                self._agents.apply(entry)
+            case Command(name="") if entry.cluster:  # any other ingest rejects
+                self._pauses.take(entry.cluster, "", entry)
 
     def _forbids(self, cluster: str) -> str:
         """An agent alone writes to its cluster: it knows who is in charge there."""
@@ -190,7 +193,7 @@ class Reconciler:
         return f"cluster {cluster} has an agent, which alone writes there"
 
     async def _until_settings_known(self, stop: asyncio.Event) -> None:
-        # A frozen cluster must be known as frozen before the first write.
+        # A frozen or paused cluster must be known as such before the first write.
         waits = {asyncio.create_task(event.wait()) for event in (self._settings_known, stop)}
         _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:

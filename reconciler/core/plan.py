@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from reconciler.core.objectbodies import time_ms
+from reconciler.core.pauses import Direction, stopping
+from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.outcomes import Outcome
 
@@ -44,11 +47,13 @@ class Missing(Struct, frozen=True):
 
 
 class WriteGuards(Struct, frozen=True, kw_only=True):
-    """Settings of the cluster that forbid writes. `max_step`: the most that one write may change (None: no limit).
-    `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
+    """What is known of the cluster that forbids writes. `max_step`: the most that one write may change (None: no
+    limit). `native`: what shows that a native controller runs, where that was not recorded yet; empty: nothing does.
+    `pauses`: those of its cluster that are known here, ended ones perhaps included.
     """
 
     frozen: bool = False
+    pauses: tuple[KnownPause, ...] = ()
     max_step: int | None = None
     native: str = ""
 
@@ -85,7 +90,7 @@ def plan(
         return End("applied")
     if now_ms >= (decision.expires or 0):
         return End("stale", "its time to live passed before it could be written")
-    reason = _refusal(decision, wanted, scale, hpa, guards)
+    reason = _refusal(decision, wanted, scale, hpa, guards) or _paused(decision, wanted, scale, guards, now_ms)
     return End("refused", reason) if reason else Write(wanted, scale.resource_version)
 
 
@@ -129,6 +134,24 @@ def _limit_refusal(
     if guards.max_step is not None and abs(wanted - current) > guards.max_step:
         return f"a step from {current} to {wanted} is larger than the cluster's maxStep {guards.max_step}"
     return ""
+
+
+def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: WriteGuards, now_ms: int) -> str:
+    """Why a pause stops this write: one that was set after the decision, which else would not have wanted it."""
+    direction: Direction = "scaleUp" if wanted > scale.spec_replicas else "scaleDown"
+    # The decider ends a pause by the time of the log, which the clock here may be behind of.
+    now_ms = max(now_ms, time_ms(decision.time) or 0)
+    pause = stopping(guards.pauses, decision.namespace, decision.name, direction, now_ms)
+    if pause is None:
+        return ""
+    where = f"cluster {decision.cluster}"
+    if pause.namespace:
+        where = f"HPA {pause.namespace}/{pause.name}" if pause.name else f"namespace {pause.namespace}"
+    return (
+        f"{where} was paused after the decision"
+        if pause.kind == "all"
+        else (f"{pause.kind} of {where} was paused after the decision")
+    )
 
 
 def _approaches(decision: Decision, wanted: int, current: int, low: int, high: int) -> bool:

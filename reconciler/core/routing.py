@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from reconciler.core.chunks import split
+from reconciler.core.pauses import PauseFold
 from reconciler.core.statusplan import wants_events, wants_status
 from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.autoscalers import Command
@@ -74,7 +75,7 @@ class FleetKnowledge:
     def __init__(self) -> None:
         self._settings: dict[str, ClusterSettings] = {}
         self._hpas: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-        self._pauses: dict[tuple[str, str, str], dict[str, KnownPause]] = {}
+        self._pauses = PauseFold()
         self.guardrails = GuardrailStanding()
         """What guardrails pause, beside what persons do."""
 
@@ -83,30 +84,15 @@ class FleetKnowledge:
         take_settings(self._settings, entry)
 
     def set_pause(self, cluster: str, namespace: str, command: Command) -> bool:
-        """Apply `pause` or `resume` to an HPA, a namespace (no name), a cluster (no namespace), or all (`*`); whether
-        it is one of them. A command of `mode` is not.
-        """
-        if command.command == "mode":
-            return False
-        known = self._pauses.setdefault((cluster or EVERY_CLUSTER, namespace, command.name), {})
-        if command.command == "pause":
-            pause = KnownPause(kind=command.pause_kind, namespace=namespace, name=command.name, until=command.until)
-            known[command.pause_kind] = pause
-        elif command.pause_kind == "all":
-            known.clear()
-        else:
-            known.pop(command.pause_kind, None)
-        return True
+        """Apply `pause` or `resume`; see `PauseFold.take`."""
+        return self._pauses.take(cluster, namespace, command)
 
     def pauses_of(self, cluster: str, now_ms: int) -> list[KnownPause]:
         """The pauses in force in a cluster."""
-        return [
-            pause
-            for (where, _, _), known in sorted(self._pauses.items())
-            if where in (cluster, EVERY_CLUSTER)
-            for pause in known.values()
-            if not pause.until or now_ms < pause.until
-        ] + [KnownPause(kind="scaleDown", until=each.until_ms) for each in self.guardrails.in_force(now_ms, cluster)]
+        guardrails = self.guardrails.in_force(now_ms, cluster)
+        return self._pauses.in_force(cluster, now_ms) + [
+            KnownPause(kind="scaleDown", until=each.until_ms) for each in guardrails
+        ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
         """Note a central HPA (None: it was deleted); gives what its agent is to be told."""

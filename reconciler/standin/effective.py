@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
+from reconciler.core.pauses import Direction, covers
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
@@ -152,7 +153,7 @@ class Keeper:
             partition = decision.input.partition
             position = f"{partition}@{decision.input.offset}"
         peaks = self._peaks.get(key, {}) if policy.kind == "floor" and policy.floor is None else {}
-        up, down = (_paused(key, pauses, direction) for direction in ("scaleUp", "scaleDown"))
+        up, down = _paused(key, pauses, "scaleUp"), _paused(key, pauses, "scaleDown")
         return KeptSpec(
             namespace=key.namespace,
             name=key.name,
@@ -172,13 +173,9 @@ def _floor(policy: Policy, peaks: Mapping[int, int]) -> int | None:
     return max(peaks.values(), default=0) if policy.floor is None else policy.floor
 
 
-def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: str) -> int | None:
+def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: Direction) -> int | None:
     """Until when the changes of an HPA in a direction are paused, 0 for ever; None: they are not."""
-    ends = [
-        pause.until
-        for pause in pauses
-        if pause.kind in ("all", direction) and pause.namespace in ("", key.namespace) and pause.name in ("", key.name)
-    ]
+    ends = [pause.until for pause in pauses if covers(pause, key.namespace, key.name, direction)]
     return None if not ends else 0 if 0 in ends else max(ends)
 
 

@@ -20,6 +20,7 @@ from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from schemas.agents import AgentSet
+from schemas.autoscalers import Command
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, MetricDecision
@@ -287,6 +288,15 @@ async def test_a_frozen_cluster_is_not_written_to_until_it_thaws(app: App) -> No
     await until_ends_as(app, "applied")
 
 
+async def test_a_pause_that_comes_after_the_decision_stops_its_write(app: App) -> None:
+    pause = Command(command="pause", cluster="*", pause_kind="scaleUp" if app.replicas == 3 else "all")
+    await _set(app.made, pause)
+    told = await until_ends_as(app, "refused")
+    await _set(app.made, Command(command="resume", cluster="*"))
+    assert "cluster east was paused after the decision" in told.error
+    await until_ends_as(app, "applied")
+
+
 async def test_a_cluster_with_an_agent_is_the_agents_to_write(app: App) -> None:
     await _set(app.made, AgentSet(cluster="east", incarnation=1))
     told = await until_ends_as(app, "refused")
@@ -295,7 +305,7 @@ async def test_a_cluster_with_an_agent_is_the_agents_to_write(app: App) -> None:
     await until_ends_as(app, "applied")
 
 
-async def _set(made: Rig, entry: SettingsSet | AgentSet) -> None:
+async def _set(made: Rig, entry: SettingsSet | AgentSet | Command) -> None:
     record = PublicRecord(v=1, entries=[entry], time=1)
     producer = AIOKafkaProducer(bootstrap_servers=made.kafka.bootstrap_servers)
     await producer.start()

@@ -23,6 +23,7 @@ from reconciler.core.plan import (
     plan,
 )
 from reconciler.core.writelimits import GuardSettings
+from schemas.agents import KnownPause
 from schemas.decisions import Decision, InputPosition
 from schemas.scales import Target
 from schemas.settings import ClusterSettings, SettingsSet
@@ -36,7 +37,7 @@ DECISION = Decision(
     namespace="shop",
     name="web",
     uid="u1",
-    time="2026-11-21T12:00:00.000Z",
+    time="1970-01-01T00:16:40.000Z",
     input=InputPosition(partition=0, offset=7, hash=""),
     target=Target(group="apps", kind="Deployment", name="web"),
     mode="enforce",
@@ -49,6 +50,14 @@ DECISION = Decision(
 SCALE = ObservedScale(spec_replicas=2, status_replicas=2, selector="app=web", resource_version="17")
 HPA = ObservedHpa(uid="u1", deleting=False, min_replicas=1, max_replicas=10, target=("Deployment", "apps", "web"))
 CENTRAL = structs.replace(DECISION, origin="central")
+
+
+def paused(**pause: Any) -> WriteGuards:
+    return WriteGuards(pauses=(KnownPause(**pause),))
+
+
+def test_a_decision_of_after_the_end_of_a_pause_is_written_though_the_clock_here_is_behind() -> None:
+    assert planned(guards=paused(until=NOW), now_ms=NOW - 5) == Write(5, "17")
 
 
 def planned(decision: Decision = DECISION, **changes: Any) -> Action:
@@ -105,6 +114,23 @@ def planned(decision: Decision = DECISION, **changes: Any) -> Action:
         pytest.param(
             {"guards": WriteGuards(frozen=True)}, End("refused", "cluster east is frozen"), id="frozen cluster"
         ),
+        pytest.param(
+            {"guards": paused()}, End("refused", "cluster east was paused after the decision"), id="everything paused"
+        ),
+        pytest.param(
+            {"guards": paused(kind="scaleUp", namespace="shop")},
+            End("refused", "scaleUp of namespace shop was paused after the decision"),
+            id="scale-ups of the namespace paused",
+        ),
+        pytest.param(
+            {"guards": paused(namespace="shop", name="web", until=NOW + 1)},
+            End("refused", "HPA shop/web was paused after the decision"),
+            id="paused for one more millisecond",
+        ),
+        pytest.param({"guards": paused(until=NOW)}, Write(5, "17"), id="the pause has ended by itself"),
+        pytest.param({"guards": paused(kind="scaleDown")}, Write(5, "17"), id="the other direction is paused"),
+        pytest.param({"guards": paused(namespace="bank")}, Write(5, "17"), id="another namespace is paused"),
+        pytest.param({"guards": paused(namespace="shop", name="api")}, Write(5, "17"), id="another HPA is paused"),
         pytest.param(
             {"guards": WriteGuards(native="it wrote the status of HPA shop/web")},
             End("refused", "a native HPA controller runs in cluster east: it wrote the status of HPA shop/web"),
