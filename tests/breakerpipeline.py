@@ -21,6 +21,7 @@ from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import LogRecord
 from schemas.guardrailpauses import BreakerCommand
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.pods import PodList
 from schemas.samples import Answers
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
@@ -73,7 +74,7 @@ class Wave(NamedTuple):
         return made
 
 
-class _Topics:
+class FollowedTopics:
     """Everything on the log, the decisions and the rejected records so far, read as it grows."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
@@ -84,8 +85,12 @@ class _Topics:
         async with asyncio.timeout(120):
             while not done():
                 assert not (said := [text for look in running if (text := look())]), said
-                for part, got in (await self._consumer.getmany(timeout_ms=50)).items():
-                    self.records.setdefault(part.topic, {}).setdefault(part.partition, []).extend(got)
+                await self.read()
+
+    async def read(self) -> None:
+        """Take in what has come, within 50 ms."""
+        for part, got in (await self._consumer.getmany(timeout_ms=50)).items():
+            self.records.setdefault(part.topic, {}).setdefault(part.partition, []).extend(got)
 
     def of(self, topic: str) -> list[ConsumerRecord]:
         return [record for records in self.records.get(topic, {}).values() for record in records]
@@ -93,6 +98,15 @@ class _Topics:
     def evaluations(self) -> list[dict[str, Any]]:
         found = [orjson.loads(record.value) for record in self.of(topics.DECISIONS)]
         return [each for each in found if each.get("kind", "evaluation") == "evaluation"]
+
+    def first_removals(self, since_ms: int) -> dict[str, int]:
+        """Cluster → time of the first decision since then that removes replicas (Unix ms)."""
+        found: dict[str, int] = {}
+        for each in self.evaluations():
+            at_ms = parse_time_ms(each["time"])
+            if at_ms >= since_ms and each.get("wants") is not None and each["wants"] < each["currentReplicas"]:
+                found[each["cluster"]] = min(at_ms, found.get(each["cluster"], at_ms))
+        return found
 
     def paused(self) -> dict[str, tuple[int, BreakerCommand]]:
         """Cluster → time of the log at which its pause came into the partition that came last, and the pause."""
@@ -126,13 +140,13 @@ async def run_wave(
         TopicPartition(topic, n) for topic in (topics.LOG, topics.DECISIONS, topics.REJECTED) for n in range(PARTITIONS)
     ]
     async with reader(kafka, parts) as consumer, running_producer(kafka) as producer:
-        publisher, seen = Publisher(producer), _Topics(consumer)
+        publisher, seen = Publisher(producer), FollowedTopics(consumer)
         with (
             Process(kafka, *signed_in("ingest")) as ingest,
             Decider(
                 kafka.bootstrap_servers, folder / "decider.txt", *signed_in("decider"), session_timeout_s=30
             ) as decider,
-            _Breaker(kafka, folder, signed_in("breaker")) as breaker,
+            BreakerProcess(kafka, folder, signed_in("breaker")) as breaker,
         ):
             await ingest.port()
             looks = [
@@ -192,7 +206,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _has(seen: _Topics, text: bytes) -> bool:
+def _has(seen: FollowedTopics, text: bytes) -> bool:
     return any(text in record.value for record in seen.of(topics.LOG))
 
 
@@ -223,7 +237,11 @@ async def _answer(publisher: Publisher, usage: dict[str, int]) -> None:
 
 
 async def _answering(
-    publisher: Publisher, usage: dict[str, int], done: Callable[[], bool], seen: _Topics, looks: list[Callable[[], str]]
+    publisher: Publisher,
+    usage: dict[str, int],
+    done: Callable[[], bool],
+    seen: FollowedTopics,
+    looks: list[Callable[[], str]],
 ) -> None:
     """Answer once a period, as an observer does, until something is so."""
 
@@ -240,7 +258,7 @@ async def _answering(
         await asyncio.gather(answering, return_exceptions=True)
 
 
-class _Breaker:
+class BreakerProcess:
     """`fleethpa run breaker`."""
 
     def __init__(self, kafka: KafkaSettings, folder: Path, arguments: Sequence[str]) -> None:
@@ -251,7 +269,7 @@ class _Breaker:
         with self._output.open("ab") as stream:
             self._process = subprocess.Popen(command, stdout=stream, stderr=stream, cwd=ROOT, env=environ)
 
-    def __enter__(self) -> "_Breaker":
+    def __enter__(self) -> "BreakerProcess":
         return self
 
     def __exit__(self, *_: object) -> None:

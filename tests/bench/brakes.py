@@ -1,0 +1,251 @@
+"""`python -m tests.bench.brakes`: a metrics backend is wrong for 200 HPAs in 4 clusters, with and without brakes.
+
+Every part of fleethpa runs as a process (observer, ingest, decider, reconciler, breaker) over simulated clusters with
+HTTP servers. Once every target has 10 replicas, the metrics APIs answer with half of the pods, and then with zero for
+all of them. What the targets had least is compared with 10, and the trip of the guardrail with the moment at which its
+pause was in the log. Of the 50 HPAs of a cluster 30 share a namespace. The others are in pairs: too few for a partial
+view, so that something is left for the budget and the breaker to do.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+from aiokafka import TopicPartition
+from msgspec import structs
+
+from fleethpa.demo.stack import DEV_SETTINGS, Stack, StackPlan
+from fleethpa.simulator.clock import SimClock
+from fleethpa.simulator.metricsapi import MetricsFault
+from fleethpa.simulator.simulatedcluster import SimulatedCluster
+from fleethpa.simulator.simulatedfleet import Fleet
+from runtime.kafkaclients import reader
+from schemas import topics
+from schemas.settings import ClusterSettings
+from tests.breakerpipeline import BreakerProcess, FollowedTopics
+from tests.pipeline.ingesting import PARTITIONS
+
+CLUSTERS: Final = ("east", "north", "south", "west")
+TOGETHER, PAIRS = 30, 10
+HPAS: Final = TOGETHER + 2 * PAIRS
+"""HPAs of a cluster."""
+REPLICAS: Final = 10
+WHOLE: Final = HPAS * REPLICAS
+BUDGET_PERCENT: Final = 30
+PAUSE_WITHIN_S: Final = 5.0
+PAUSE_MS: Final = 15 * 60_000
+RULES: Final = {
+    "apiVersion": "fleethpa.io/v1",
+    "kind": "Guardrails",
+    "rules": [{"name": "wave", "window": "5m", "removedPercent": 10, "leastRemoved": 10, "pause": "15m", "act": True}],
+}
+SETTINGS: Final = structs.replace(DEV_SETTINGS, downscale_stabilization_ms=0)
+_SHARE: Final = 0.5
+_HALF_S: Final = 15.0
+_STILL_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is on. `budget`, `view`, `breaker`: the three brakes."""
+
+    name: str
+    budget: bool = False
+    view: bool = False
+    breaker: bool = False
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """The settings of all clusters."""
+        found = structs.replace(SETTINGS, partial_view=True) if self.view else SETTINGS
+        return structs.replace(found, removal_budget=f"{BUDGET_PERCENT}%/10m") if self.budget else found
+
+
+ARMS: Final = {
+    arm.name: arm
+    for arm in (
+        Arm("none"),
+        Arm("budget", budget=True),
+        Arm("budget+breaker", budget=True, breaker=True),
+        Arm("all", budget=True, view=True, breaker=True),
+    )
+}
+_WORDS: Final = {
+    "none": "no brake: upstream's answer",
+    "budget": "removal budget",
+    "budget+breaker": "removal budget and breaker",
+    "all": "removal budget, partial view and breaker",
+}
+
+
+@dataclass
+class Result:
+    """What one arm came to.
+
+    Args:
+        removed: the most replicas that a cluster's targets had too few at a time, by cluster.
+        after_trip_s, after_removal_s: from the trip, and from the first wrong removal, until the pause was in all log
+            partitions, by cluster; empty: nothing was paused.
+    """
+
+    arm: Arm
+    removed: dict[str, int] = field(default_factory=dict)
+    after_trip_s: dict[str, float] = field(default_factory=dict)
+    after_removal_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def broken(self) -> list[str]:
+        """What is not as it must be."""
+        most, budget = max(self.removed.values()), WHOLE * BUDGET_PERCENT // 100
+        found = []
+        if self.arm.budget and most > budget:
+            found.append(f"{most} replicas removed, the budget allows {budget}")
+        if not self.arm.budget and most < WHOLE - HPAS:
+            found.append(f"without brakes only {most} replicas were removed: the metrics were not wrong enough")
+        if self.arm.breaker and set(self.after_trip_s) != set(CLUSTERS):
+            found.append(f"the breaker paused only {sorted(self.after_trip_s)}")
+        if max(self.after_trip_s.values(), default=0.0) > PAUSE_WITHIN_S:
+            found.append(f"the pause was in the log after {max(self.after_trip_s.values()):.1f} s")
+        return found
+
+
+def manifests() -> str:
+    """The workloads of a cluster and their HPAs."""
+    places = [("shop", f"app-{number:02}") for number in range(TOGETHER)]
+    places += [(f"team-{number // 2:02}", f"web-{number % 2}") for number in range(2 * PAIRS)]
+    return yaml.safe_dump_all([each for place in places for each in (_deployment(*place), _hpa(*place))])
+
+
+def _deployment(namespace: str, name: str) -> dict[str, object]:
+    # 750 units of 4m are 3,000m: ten pods at 60 % of 500m.
+    simulated = "load: 750\npod: {schedule_ms: 100, ready_ms: 500, stop_ms: 200, cpu_milli_per_unit: 4, noise: 0}\n"
+    metadata = {"name": name, "namespace": namespace, "annotations": {"fleethpa.dev/simulation": simulated}}
+    container = {"name": "server", "image": "web:1", "resources": {"requests": {"cpu": "500m"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": REPLICAS, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def _hpa(namespace: str, name: str) -> dict[str, object]:
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": 1,
+        "maxReplicas": 20,
+        "metrics": [{"type": "Resource", "resource": cpu}],
+    }
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+
+def counts(fleet: Fleet) -> dict[str, int]:
+    """The replicas that the specs of each cluster ask for."""
+    return {
+        name: sum(int(live["spec"]["replicas"]) for live in cluster.store.listing("deployments.apps"))
+        for name, cluster in fleet.clusters.items()
+    }
+
+
+@asynccontextmanager
+async def _fleet_of(folder: Path, arm: Arm) -> AsyncIterator[tuple[Stack, Fleet, FollowedTopics]]:
+    clock = SimClock()
+    clusters = [SimulatedCluster(name, clock=clock, sample_ms=1_000) for name in CLUSTERS]
+    for cluster in clusters:
+        cluster.apply_yaml(manifests())
+    fleet = Fleet(clusters)
+    environ = {**os.environ, "FLEETHPA_RUNTIME_DIR": str(folder)}
+    async with AsyncExitStack() as stacked:
+        plan = StackPlan(folder=folder, fleet=fleet, settings=arm.settings, environ=environ)
+        stack = await stacked.enter_async_context(Stack(plan))
+        await stack.ready(len(CLUSTERS) * HPAS, 240)
+        kafka = stack.config.kafka()
+        parts = [TopicPartition(topic, n) for topic in (topics.LOG, topics.DECISIONS) for n in range(PARTITIONS)]
+        seen = FollowedTopics(await stacked.enter_async_context(reader(kafka, parts)))
+        if arm.breaker:
+            (folder / "guardrails.yaml").write_text(yaml.safe_dump(RULES))
+            breaker = stacked.enter_context(BreakerProcess(kafka, folder, ()))
+            await breaker.running()
+        yield stack, fleet, seen
+
+
+async def run_arm(folder: Path, arm: Arm, wrong_s: float) -> Result:
+    """Let the metrics be wrong for so long under some brakes."""
+    async with _fleet_of(folder, arm) as (_, fleet, seen):
+        async with asyncio.timeout(120):
+            while set(counts(fleet).values()) != {WHOLE}:
+                await asyncio.sleep(0.5)
+        lowest = counts(fleet)
+
+        async def pass_by(seconds: float) -> None:
+            end_s = time.monotonic() + seconds
+            while time.monotonic() < end_s:
+                for name, count in counts(fleet).items():
+                    lowest[name] = min(lowest[name], count)
+                await seen.read()
+
+        begun_ms = time.time_ns() // 1_000_000
+        for faults, seconds in (
+            (MetricsFault("partial", metric="resource", share=_SHARE), _HALF_S),
+            (MetricsFault("fixed", metric="resource", value=0.0), wrong_s),
+        ):
+            for cluster in fleet.clusters.values():
+                cluster.set_metrics_faults([faults])
+            await pass_by(seconds)
+        await pass_by(_STILL_S)
+    paused, removing = seen.paused(), seen.first_removals(begun_ms)
+    return Result(
+        arm,
+        {name: WHOLE - count for name, count in lowest.items()},
+        {name: (at_ms - (body.until - PAUSE_MS)) / 1000 for name, (at_ms, body) in paused.items()},
+        {name: (at_ms - removing[name]) / 1000 for name, (at_ms, _) in paused.items()},
+    )
+
+
+def table(results: list[Result]) -> str:
+    """The table of all arms."""
+    heads = ["", f"replicas removed of {WHOLE}, by cluster", "the budget", "pause in the log after the trip"]
+    heads.append("after the first wrong removal")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for each in results:
+        removed = ", ".join(str(each.removed[name]) for name in CLUSTERS)
+        budget = str(WHOLE * BUDGET_PERCENT // 100) if each.arm.budget else "-"
+        cells = [_WORDS[each.arm.name], removed, budget, _span(each.after_trip_s), _span(each.after_removal_s)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _span(seconds: dict[str, float]) -> str:
+    return f"{min(seconds.values()):.1f} to {max(seconds.values()):.1f} s" if seconds else "-"
+
+
+def main() -> int:
+    """Run the arms; the exit code is 1 where more was removed than the budget allows, or a pause came too late."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.brakes", description=__doc__)
+    parser.add_argument("--arm", action="append", choices=list(ARMS), help="only this one; repeatable")
+    parser.add_argument("--wrong", type=float, default=60.0, help="seconds of zeros (default 60)")
+    parser.add_argument("--folder", type=Path, help="keep what the processes write in this folder")
+    arguments = parser.parse_args()
+    results = []
+    for name in arguments.arm or ARMS:
+        with tempfile.TemporaryDirectory(prefix="brakes-") as made:
+            folder = (arguments.folder or Path(made)) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            results.append(asyncio.run(run_arm(folder, ARMS[name], arguments.wrong)))
+        print(f"{results[-1]}", file=sys.stderr, flush=True)
+    print(table(results))
+    broken = [f"{_WORDS[each.arm.name]}: {what}" for each in results for what in each.broken]
+    print(*broken, sep="\n", end="\n" if broken else "")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
