@@ -141,8 +141,6 @@ class Credentials:
             loader = PluginLoader(known, active_context=self._config.context)
             await loader.load_and_set(configuration)
             lasts_s = _lifetime_s(loader)
-        if _is_loopback(configuration.host):
-            configuration.client_session_kwargs = {"trust_env": False}
         return configuration, lasts_s
 
 
@@ -166,14 +164,14 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
     return (configuration.host, *((path, os.stat(path).st_mtime_ns) for path in files if os.path.exists(path)))
 
 
-def is_proxied(configuration: Configuration) -> bool:
-    """Whether requests go through a proxy, which the kubeconfig names or the environment."""
+def proxy_of(configuration: Configuration) -> str | None:
+    """The proxy that requests go through: that of the kubeconfig, else that of the environment; None: there is none."""
     if configuration.proxy:
-        return True
+        return str(configuration.proxy)
     parts = urlsplit(configuration.host)
-    if (configuration.client_session_kwargs or {}).get("trust_env") is False or proxy_bypass(parts.hostname or ""):
-        return False
-    return parts.scheme in getproxies()
+    if _is_loopback(configuration.host) or proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _lifetime_s(loader: Any) -> float:
