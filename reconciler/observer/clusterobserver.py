@@ -63,16 +63,17 @@ class ClusterObserver:
         note: Callable[[str, str | None], None],
         native_news: Callable[[], None],
         started_ms: int | None = None,
+        may_be_preceded: Callable[[], bool] = lambda: True,
     ) -> None:
         """`pushed`: metric types that need not be asked for. `started_ms`: when the session began; None: its epoch says
-        so.
+        so. `may_be_preceded`: whether another session of this cluster may have been followed when this one began.
         """
         self.name = client.name
         self.session = str(session)
         self.evidence: Evidence | None = None
         """The newest write of a native controller that this cluster shows."""
         self._started_ms = session.epoch // 1_000_000 if started_ms is None else started_ms
-        self._native_news, self._pushed = native_news, pushed
+        self._native_news, self._pushed, self._may_be_preceded = native_news, pushed, may_be_preceded
         self._client, self._config, self._reports, self._metrics = client, config, reports, metrics
         self._report_due = asyncio.Event()
         self._troubles = Troubles(config.clock, self._report_due.set)
@@ -107,7 +108,8 @@ class ClusterObserver:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._timetable = Timetable(client.name, config.clock)
         self._timetable.add_kind("poll", self._begin_poll, sync_period_ms)
-        self._timetable.add_kind("heartbeat", self._beat, lambda: config.heartbeat_ms)
+        self._timetable.add_kind("heartbeat", self._beat, lambda: config.heartbeat_ms, together=True)
+        self._timetable.add_kind("check", self._scales.check, lambda: config.heartbeat_ms)
         self._timetable.add_kind("resend", self._resend, lambda: config.reread_ms)
 
     async def run(self) -> None:
@@ -121,7 +123,7 @@ class ClusterObserver:
             group.create_task(self._timetable.run())
             group.create_task(self._api.watch())
             group.create_task(self._report())
-            group.create_task(after_own_start(self.resend_all))
+            group.create_task(after_own_start(self.resend_all, self._may_be_preceded))
             group.create_task(self._mirror(lambda ns: collection(HPAS, "horizontalpodautoscalers", ns), hpas))
             group.create_task(self._mirror(lambda ns: collection(PODS_API, "pods", ns), pods))
             group.create_task(
@@ -218,7 +220,7 @@ class ClusterObserver:
         if state.active:
             if not self._timetable.has(namespace):
                 await self._send_pods(namespace)
-                self._timetable.add(namespace, at_once=("heartbeat",))
+                self._timetable.add(namespace, at_once=("heartbeat", "check"))
         elif self._timetable.has(namespace):
             self._timetable.remove(namespace)
         self._metrics.namespaces.labels(self.name).set(len(self._timetable))
@@ -306,7 +308,6 @@ class ClusterObserver:
             reasons={watch: problem.reason for watch, problem in problems.items()},
         )
         await self._reports.put(SCALES, self.name, namespace, [beat])
-        await self._scales.check(namespace)
 
     async def resend_all(self) -> None:
         """Full lists of every namespace, now."""

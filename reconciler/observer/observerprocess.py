@@ -18,7 +18,7 @@ from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativecanary import Canary
 from reconciler.observer.nativeevidence import Evidence, NativeProofs
 from reconciler.observer.publisher import RecordPublisher
-from reconciler.observer.takeover import follow_others
+from reconciler.observer.takeover import OtherSessions, follow_others
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
@@ -53,6 +53,7 @@ class Observer:
         self._observed: dict[str, _Observed] = {}
         self._other_clusters = asyncio.Event()
         self._session = SessionName(config.instance, time.time_ns())
+        self._others = OtherSessions(self._session, self._clusters.keys())
         self._proofs = NativeProofs()
         self._settings_known, self._native_news = asyncio.Event(), asyncio.Event()
 
@@ -148,6 +149,7 @@ class Observer:
             pushed=lambda: self._settings.pushed(client.name),
             note=self.health.note,
             native_news=self._native_news.set,
+            may_be_preceded=lambda: self._others.may_precede(client.name),
         )
         self._clusters[client.name] = observer
         return observer
@@ -199,7 +201,7 @@ class Observer:
             if (observer := self._clusters.get(cluster)) is not None:
                 await observer.resend_all()
 
-        await follow_others(self._config.kafka, self._session, self._clusters.keys(), self._config.clock, silent)
+        await follow_others(self._config.kafka, self._others, self._config.clock, silent)
 
     async def _prove(self, client: ClusterClient, observer: ClusterObserver, publisher: Publisher) -> None:
         config = self._config

@@ -6,7 +6,11 @@ longer than the fold waits.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import aclosing
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from reconciler.apply.reconcilerconfig import Clock
 from runtime import kafkaclients
@@ -22,6 +26,10 @@ log = logging.getLogger(__name__)
 SILENCE_MS = 33_000
 """A little more than the 30 s after which another session may be followed."""
 LOOK_EVERY_S = 1.0
+LOOK_BACK_MS = 60_000
+"""A session that was heard for the last time before this is followed no more: there is nothing to wait for."""
+LOOK_BACK_RECORDS = 5_000
+"""So many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
 
 
 class OtherSessions:
@@ -32,9 +40,22 @@ class OtherSessions:
         self._heard: dict[tuple[str, str], int] = {}
         self._released: set[str] = set()
         self._superseded: set[str] = set()
+        self._ever: set[str] = set()
+        self.knows_the_past = False
+        """Whether all was heard that was said shortly before this session began."""
+
+    def may_precede(self, cluster: str) -> bool:
+        """Whether another session of this cluster may have been followed when this one began."""
+        return cluster in self._ever or not self.knows_the_past
+
+    def hear_before(self, cluster: str, beat: Heartbeat) -> None:
+        """A heartbeat that was written before this session began to listen."""
+        if parse_session(beat.session) != self._own:
+            self._ever.add(cluster)
 
     def hear(self, cluster: str, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat stood on the topic; one that watches nothing says farewell."""
+        self.hear_before(cluster, beat)
         if cluster not in self._clusters:
             return  # an observer of other clusters may well have this one's name
         other = parse_session(beat.session)
@@ -68,26 +89,43 @@ class OtherSessions:
 
 
 async def follow_others(
-    settings: KafkaSettings,
-    own: SessionName,
-    clusters: Collection[str],
-    clock: Clock,
-    silent: Callable[[str], Awaitable[None]],
+    settings: KafkaSettings, others: OtherSessions, clock: Clock, silent: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Tell `silent` each of these clusters whose other observer has gone, for ever."""
-    others = OtherSessions(own, clusters)
+    """Tell `silent` each cluster whose other observer has gone, for ever."""
     async with kafkaclients.topic_reader(settings, SCALES, begin="latest") as consumer:
+        ends = await kafkaclients.ends_of(consumer)
+        await _hear_the_past(settings, ends, others, clock)
         while True:
             for records in (await consumer.getmany(timeout_ms=int(LOOK_EVERY_S * 1000))).values():
                 for record in records:
-                    _hear(others, record.value, clock())
+                    for cluster, beat in _beats(record.value):
+                        others.hear(cluster, beat, clock())
             for cluster in others.fallen_silent(clock()):
                 log.info("another observer has fallen silent: sending full lists", extra={"cluster": cluster})
                 await silent(cluster)
 
 
-def _hear(others: OtherSessions, value: bytes, now_ms: int) -> None:
-    if b'"heartbeat"' not in value:
+async def _hear_the_past(
+    settings: KafkaSettings, ends: Mapping[TopicPartition, int], others: OtherSessions, clock: Clock
+) -> None:
+    """Hear who observed which cluster shortly before."""
+    try:
+        async with aclosing(
+            kafkaclients.look_back(settings, ends, clock() - LOOK_BACK_MS, LOOK_BACK_RECORDS)
+        ) as records:
+            async for _, record in records:
+                for cluster, beat in _beats(record.value):
+                    others.hear_before(cluster, beat)
+    except KafkaError as error:
+        # Then full lists are sent once more, which is never wrong.
+        log.warning("earlier heartbeats could not be read", extra={"error": repr(error)})
+    else:
+        others.knows_the_past = True
+
+
+def _beats(value: bytes | None) -> Iterator[tuple[str, Heartbeat]]:
+    """The heartbeats of a record, each with its cluster."""
+    if not value or b'"heartbeat"' not in value:
         return
     try:
         record = decode(value, PublicRecord)
@@ -95,10 +133,15 @@ def _hear(others: OtherSessions, value: bytes, now_ms: int) -> None:
         return  # ingest rejects it, with position and reason
     for entry in record.entries:
         if isinstance(entry, Heartbeat):
-            others.hear(record.cluster, entry, now_ms)
+            yield record.cluster, entry
 
 
-async def after_own_start(resend: Callable[[], Awaitable[None]]) -> None:
-    """Send full lists once more when a session that was killed just before this one began is silent for long enough."""
+async def after_own_start(resend: Callable[[], Awaitable[None]], may_precede: Callable[[], bool]) -> None:
+    """Send full lists once more when a session that was killed just before this one began is silent for long enough.
+
+    Args:
+        may_precede: whether there may have been one: the lists of a large cluster are half of what its start costs.
+    """
     await asyncio.sleep(SILENCE_MS / 1000)
-    await resend()
+    if may_precede():
+        await resend()

@@ -31,7 +31,7 @@ class DeciderConfig:
     stall_s: float = 90.0
     recovery_s: float = 300.0
     take_records: int = 500
-    take_within_s: float = 0.05
+    take_within_s: float = 0.02
     app_id: str = topics.DECIDER_APP_ID
     log_topic: str = topics.LOG
     decisions_topic: str = topics.DECISIONS

@@ -30,6 +30,7 @@ from schemas.samples import Point, Samples
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 HPAS_PER_NAMESPACE = 10
 REQUEST_MILLI, TARGET_PERCENT = 250, 60
+LEAST_MAX_REPLICAS = 20
 READY_AFTER_MS = 10_000
 CHURN_PER_HOUR = 0.02
 ROLLING_SHARE, ROLLING_S = 0.05, 300
@@ -88,6 +89,7 @@ class Workload:
         "hpa_managers",
         "hpa_status",
         "index",
+        "most",
         "name",
         "namespace",
         "phase",
@@ -100,6 +102,7 @@ class Workload:
         self.index, self.cluster, self.namespace, self.name = index, cluster, namespace, f"app-{index:06d}"
         self.replicas, self.born, self.version, self.hpa_status = replicas, 0, 1, b"{}"
         self.hpa_managers = managed_fields()
+        self.most = max(LEAST_MAX_REPLICAS, 4 * replicas)
         self.pods: dict[str, int] = {}
         """Name -> when it started, Unix ms."""
         self.demand = replicas * REQUEST_MILLI * TARGET_PERCENT / 100 * chance.uniform(0.9, 1.1)
@@ -140,7 +143,7 @@ class Workload:
             f'{{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{{"name":"{self.name}",'
             f'"namespace":"{self.namespace}","uid":"{self.uid}","resourceVersion":'
             f'"{self.version}","creationTimestamp":"2026-01-01T00:00:00Z"{self.hpa_managers}}},"spec":{{"scaleTargetRef":{{"kind":'
-            f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":20,"metrics":'
+            f'"Deployment","name":"{self.name}","apiVersion":"apps/v1"}},"minReplicas":2,"maxReplicas":{self.most},"metrics":'
             '[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":'
             f"{TARGET_PERCENT}}}}}}}],"
             '"behavior":{"scaleUp":{"stabilizationWindowSeconds":0,"selectPolicy":"Max","policies":[{"type":"Pods",'

@@ -204,6 +204,32 @@ def test_an_observer_of_other_clusters_may_have_the_same_name(caplog: pytest.Log
     assert len(caplog.messages) == 1
 
 
+def beat_of(session: str) -> Heartbeat:
+    return Heartbeat(session=session, watches=["pods"])
+
+
+@pytest.mark.parametrize(
+    ("heard", "knows", "precedes"),
+    [
+        pytest.param([], False, True, id="what was said before is not known"),
+        pytest.param([], True, False, id="nobody"),
+        pytest.param([("east", "mine@5")], True, False, id="only this session itself"),
+        pytest.param([("east", "other@4")], True, True, id="another observer"),
+        pytest.param([("east", "mine@4")], True, True, id="an earlier one of this name"),
+        pytest.param([("east", "no session of ours")], True, True, id="somebody else"),
+        pytest.param([("west", "other@4")], True, False, id="another observer of another cluster"),
+    ],
+)
+def test_lists_are_sent_once_more_only_after_another_session(
+    heard: list[tuple[str, str]], knows: bool, precedes: bool
+) -> None:
+    others = OtherSessions(SessionName("mine", 5), {"east"})
+    others.knows_the_past = knows
+    for cluster, session in heard:
+        others.hear_before(cluster, beat_of(session))
+    assert others.may_precede("east") is precedes
+
+
 # --- timetable --------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +258,31 @@ async def test_work_runs_on_its_phase_once_per_period_until_the_namespace_is_tak
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("together", "moments"), [pytest.param(True, 1, id="together"), pytest.param(False, 8, id="not")]
+)
+async def test_namespaces_have_phases_of_their_own_or_one_together(together: bool, moments: int) -> None:
+    now_ms, done = 0, dict[str, int]()
+
+    async def work(namespace: str) -> None:
+        done.setdefault(namespace, now_ms)
+
+    table = Timetable("east", lambda: now_ms)
+    table.add_kind("heartbeat", work, lambda: 1_000, together=together)
+    names = [f"ns-{number}" for number in range(8)]
+    for name in names:
+        table.add(name)
+    task = asyncio.create_task(table.run())
+    while not done.keys() >= set(names):
+        now_ms += 1
+        table.add(f"wakes-{now_ms}")
+        for _ in range(3):
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len({done[name] for name in names}) == moments
 
 
 async def test_a_clock_that_is_put_back_by_an_hour_does_not_keep_heartbeats_waiting_for_an_hour() -> None:
