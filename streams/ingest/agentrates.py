@@ -12,7 +12,7 @@ class Rate(NamedTuple):
     per_s: float
 
 
-HPA = Rate(100, 1.0)
+HPA = Rate(100, 3.0)
 """Reports on one HPA, and outcomes of its writes. Each change of an HPA brings an evaluation, whose recommendation a
 decider keeps for as long as the stabilization window, an hour at most.
 """

@@ -42,7 +42,7 @@ MAX_METRICS = 50
 MAX_ERROR_BYTES = 4 * 1024
 """Of an error as JSON has it: a decision repeats it in status, Events and metrics."""
 MAX_PROBLEM_CHARACTERS = 1_000
-MAX_SELECTOR_CHARACTERS = 4 * 1024
+MAX_SELECTOR_CHARACTERS = 2 * 1024
 """Deciders keep what they have parsed of selectors for all clusters."""
 MAX_POD_BYTES = 16 * 1024
 MAX_UID_CHARACTERS = 128

@@ -1,10 +1,14 @@
-"""Measure agents on Apache Kafka, for docs/agents.md: `python -m tests.kafka.measure_agents [AGENTS]`.
+"""Measure agents on Apache Kafka, for docs/agents.md: `python -m tests.kafka.measure_agents [AGENTS] [--router]`.
+
+With `--router` only what one router does, a minute and a half.
 
 1. Many agents' topics on one ingest: how long from the append of a report until the log has it, and the CPU for it.
 2. The extra hop: how long from a decision's append until the agent's topic has it.
 3. Traffic: bytes on one agent's topic while the other clusters decide nothing, and while they decide much.
+4. Speed: decisions that one router copies per second of its CPU, when it has to catch up.
 """
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -38,6 +42,8 @@ PARTITIONS = 24
 NAMESPACES, PODS = 5, 50
 """Of each cluster: 5 namespaces with an HPA of 50 pods each, polled every 15 s, with heartbeats every 10 s."""
 SECONDS = 20
+CAUGHT_UP = 20_000
+"""Decisions that a router catches up with."""
 
 
 def agents(count: int) -> list[AgentSet]:
@@ -87,7 +93,7 @@ def answer(time_ms: int) -> Answers:
         )
         for number in range(PODS)
     ]
-    return Answers(items=[MetricAnswer(api="resource", selector="app=web", usages=pods)], session="s@1")
+    return Answers(items=[MetricAnswer(api="resource", selector="app=web", usages=pods)])
 
 
 async def load(producer: AIOKafkaProducer, all_agents: list[AgentSet], seconds: int) -> tuple[int, int]:
@@ -103,7 +109,7 @@ async def load(producer: AIOKafkaProducer, all_agents: list[AgentSet], seconds: 
                     size += await report(producer, agent, f"n{index}", answer(now_ms))
                     records += 1
                 if phase % 100 == 0:
-                    beat = Heartbeat(session="agent@1", watches=["pods", "autoscalers", "scales"])
+                    beat = Heartbeat(session=f"agent-{agent.cluster}@1", watches=["pods", "autoscalers", "scales"])
                     size += await report(producer, agent, f"n{index}", beat)
                     records += 1
         await asyncio.sleep(max(0.0, begin + (step + 1) / 10 - time.monotonic()))
@@ -217,7 +223,24 @@ async def measure_router(kafka: KafkaSettings, folder: Path, all_agents: list[Ag
     print(f"router: {100 * used:.0f} % of a core, {memory_mb:.0f} MB")
 
 
-async def main(count: int) -> None:
+async def measure_speed(kafka: KafkaSettings, folder: Path, all_agents: list[AgentSet]) -> None:
+    tps = [TopicPartition(agent.topics.orders, ONLY_PARTITION) for agent in all_agents]
+    async with running_producer(kafka) as producer, reader(kafka, tps) as consumer:
+        each = CAUGHT_UP // len(all_agents)
+        size = sum([await decide(producer, agent.cluster, each, 0.0, first=10_000) for agent in all_agents])
+        await producer.flush()
+        before = sum((await consumer.end_offsets(tps)).values())
+        async with asyncio.timeout(240), part(kafka, folder, "router") as pid:
+            used_s, begin = cpu_s(pid), time.monotonic()
+            while sum((await consumer.end_offsets(tps)).values()) < before + each * len(all_agents):
+                await asyncio.sleep(0.2)
+            used_s, took_s = cpu_s(pid) - used_s, time.monotonic() - begin
+    count = each * len(all_agents)
+    print(f"one router, {len(all_agents)} agents: {count} decisions of {size // count} bytes in {took_s:.1f} s,")
+    print(f"  {used_s:.2f} s of CPU: {count / used_s:.0f} decisions per CPU second")
+
+
+async def main(count: int, *, with_ingest: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with KafkaBroker(folder / "kafka") as broker:
@@ -230,9 +253,15 @@ async def main(count: int) -> None:
                 for agent in made:
                     await Publisher(producer).send(SETTINGS, "", "", [agent], 1)
             await asyncio.sleep(5)
-            await measure_ingest(kafka, folder, made)
+            if with_ingest:
+                await measure_ingest(kafka, folder, made)
             await measure_router(kafka, folder, made)
+            await measure_speed(kafka, folder, made)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("agents", type=int, nargs="?", default=200)
+    parser.add_argument("--router", action="store_true", help="only what one router does")
+    asked = parser.parse_args()
+    asyncio.run(main(asked.agents, with_ingest=not asked.router))

@@ -144,7 +144,7 @@ def many_scales(hub: Hub) -> Iterator[None]:
 
 def long_selectors(hub: Hub) -> Iterator[None]:
     for _ in range(8):
-        selector = ",".join(f"a{number}={hub.text(60)}" for number in range(60))[:4_000].rpartition(",")[0]
+        selector = ",".join(f"a{number}={hub.text(60)}" for number in range(60))[:1_900].rpartition(",")[0]
         hub.report(
             *[
                 ScaleSet(target=Target(kind="Deployment", name=hub.text(20)), selector=selector, session=SESSION)
@@ -205,6 +205,18 @@ def generations(hub: Hub) -> Iterator[None]:
     hub.report(ScaleSet(target=Target(group="apps", kind="Deployment", name="web"), selector="app=web"))
     for number in range(300):
         hub.report(AutoscalerSet(hpa=hpa("web", generation=number, maxReplicas=10 + number % 2), session=SESSION))
+        yield
+
+
+def selectors_with_each_generation(hub: Hub) -> Iterator[None]:
+    """The overlap check remembers since the last checkpoint which selectors an HPA had."""
+    for number in range(150):
+        made = hpa("web", generation=number, maxReplicas=10 + number % 2)
+        made["metadata"]["annotations"] = {"a": hub.text(60_000)}
+        selector = ",".join(f"a{at}={hub.text(60)}" for at in range(40))[:2_000].rpartition(",")[0]
+        target = Target(group="apps", kind="Deployment", name="web")
+        hub.report(ScaleSet(target=target, selector=selector, session=SESSION))
+        hub.report(AutoscalerSet(hpa=made, session=SESSION))
         yield
 
 
@@ -441,6 +453,7 @@ CODES: dict[Attempt, set[str]] = {
     lists_of_hpas_that_never_end: {"overLimit"},
     rivals: {"overLimit"},
     generations: {"overRate"},
+    selectors_with_each_generation: {"overRate"},
     uids: {"outOfRange"},
     moves_of_the_native_controller: {"overRate"},
     large_hpas: {"outOfRange"},
