@@ -7,7 +7,7 @@ from schemas.agents import KnownPause
 from schemas.autoscalers import Command
 from schemas.keys import EVERY_CLUSTER
 
-Direction = Literal["scaleUp", "scaleDown"]
+ScalingDirection = Literal["scaleUp", "scaleDown"]
 
 
 class PauseFold:
@@ -48,13 +48,13 @@ def is_in_force(pause: KnownPause, now_ms: int) -> bool:
     return not pause.until or now_ms < pause.until
 
 
-def covers(pause: KnownPause, namespace: str, name: str, direction: Direction) -> bool:
+def covers(pause: KnownPause, namespace: str, name: str, direction: ScalingDirection) -> bool:
     """Whether a pause, while it is in force, stops changes of an HPA in a direction."""
     return pause.kind in ("all", direction) and pause.namespace in ("", namespace) and pause.name in ("", name)
 
 
 def stopping(
-    pauses: Iterable[KnownPause], namespace: str, name: str, direction: Direction, now_ms: int
+    pauses: Iterable[KnownPause], namespace: str, name: str, direction: ScalingDirection, now_ms: int
 ) -> KnownPause | None:
     """The first pause in force that stops changes of an HPA in a direction; None: none does."""
     found = (pause for pause in pauses if covers(pause, namespace, name, direction))

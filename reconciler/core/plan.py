@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from reconciler.core.objectbodies import time_ms
-from reconciler.core.pauses import Direction, stopping
+from reconciler.core.pauses import ScalingDirection, stopping
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
 from schemas.outcomes import Outcome
@@ -138,7 +138,7 @@ def _limit_refusal(
 
 def _paused(decision: Decision, wanted: int, scale: ObservedScale, guards: WriteGuards, now_ms: int) -> str:
     """Why a pause stops this write: one that was set after the decision, which else would not have wanted it."""
-    direction: Direction = "scaleUp" if wanted > scale.spec_replicas else "scaleDown"
+    direction: ScalingDirection = "scaleUp" if wanted > scale.spec_replicas else "scaleDown"
     # The decider ends a pause by the time of the log, which the clock here may be behind of.
     now_ms = max(now_ms, time_ms(decision.time) or 0)
     pause = stopping(guards.pauses, decision.namespace, decision.name, direction, now_ms)

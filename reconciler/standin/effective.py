@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
-from reconciler.core.pauses import Direction, covers
+from reconciler.core.pauses import ScalingDirection, covers
 from reconciler.standin.protocol import HpaKey
 from schemas.agents import KnownPause
 from schemas.decisions import Decision
@@ -173,7 +173,7 @@ def _floor(policy: Policy, peaks: Mapping[int, int]) -> int | None:
     return max(peaks.values(), default=0) if policy.floor is None else policy.floor
 
 
-def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: Direction) -> int | None:
+def _paused(key: HpaKey, pauses: Collection[KnownPause], direction: ScalingDirection) -> int | None:
     """Until when the changes of an HPA in a direction are paused, 0 for ever; None: they are not."""
     ends = [pause.until for pause in pauses if covers(pause, key.namespace, key.name, direction)]
     return None if not ends else 0 if 0 in ends else max(ends)
