@@ -26,26 +26,13 @@ from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
 from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
+from schemas.decisionheaders import cluster_of, is_short
 from schemas.decisions import Decision, ShortDecision
 from schemas.keys import namespace_key
 from schemas.outcomes import Outcome
 from schemas.topics import Headers
 
 log = logging.getLogger(__name__)
-
-
-SHORT_TYPE = b"io.fleethpa.decision.short.v1"
-_SOURCE = "/clusters/"
-
-
-def cluster_of(headers: Headers) -> str:
-    """The cluster that a decision record is about, by its headers; empty: they do not say."""
-    return dict(headers).get("ce_source", b"").decode(errors="replace").removeprefix(_SOURCE)
-
-
-def is_short(headers: Headers) -> bool:
-    """Whether a decision record repeats a full one but for its values, by its headers."""
-    return dict(headers).get("ce_type") == SHORT_TYPE
 
 
 class Bookkeeping(Protocol):

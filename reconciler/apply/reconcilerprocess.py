@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
 
-from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits, is_short
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
@@ -32,6 +32,7 @@ from runtime.settingsfollower import follow_topic
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
 from schemas.autoscalers import Command
+from schemas.decisionheaders import is_short
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Body
 from schemas.outcomes import Outcome

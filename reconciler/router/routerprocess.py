@@ -20,7 +20,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from msgspec import structs
 
-from reconciler.apply.clusterwriters import cluster_of, is_short
 from reconciler.apply.reconcilerconfig import Clock, wall_clock_ms
 from reconciler.core.inbox import OffsetProgress
 from reconciler.core.routing import FleetKnowledge, ShortFilter, Signs, is_order
@@ -35,6 +34,7 @@ from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
+from schemas.decisionheaders import cluster_of, is_short
 from schemas.decisions import Decision, ShortDecision
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.keys import EVERY_CLUSTER, HpaId, partition_for

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from schemas.decisionheaders import cluster_of, is_short
 from streams.state.ledger import DecisionRecord
 
-SHORT_TYPE = b"io.fleethpa.decision.short.v1"
 LAG_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0)
 ACTIONS = {"ScaleUp": "scale_up", "ScaleDown": "scale_down", "None": "none"}
 """Upstream's words for a direction."""
@@ -20,6 +20,10 @@ ACTIONS = {"ScaleUp": "scale_up", "ScaleDown": "scale_down", "None": "none"}
 
 class _Metric(Struct, frozen=True, gc=False):
     newest: int | None = None
+
+
+class _Outcome(Struct, frozen=True, gc=False):
+    result: str = ""
 
 
 class _Seen(Struct, frozen=True, rename="camel"):
@@ -31,6 +35,7 @@ class _Seen(Struct, frozen=True, rename="camel"):
     constraints_applied: list[str] = []
     metrics: list[_Metric] = []
     newest: list[int | None] = []
+    outcome: _Outcome | None = None
 
 
 class EvaluationResult(Struct, frozen=True, gc=False):
@@ -50,7 +55,7 @@ def kind_of(decision: DecisionRecord) -> str:
     """`completion`, or the form of an evaluation's record: `full` or `short`."""
     if decision.id.endswith("-c"):
         return "completion"
-    return "short" if dict(decision.headers).get("ce_type") == SHORT_TYPE else "full"
+    return "short" if is_short(decision.headers) else "full"
 
 
 class Results:
@@ -61,6 +66,12 @@ class Results:
             "fleethpa_decisions",
             "Decisions published",
             ["kind", "action", "reason", "limited_by", "mode"],
+            registry=registry,
+        )
+        self._writes = Counter(
+            "fleethpa_writes_ended",
+            "Wanted writes that have ended, by outcome; `timeout`: none came back, as where nobody serves the cluster",
+            ["cluster", "result"],
             registry=registry,
         )
         self._lag = Histogram(
@@ -79,6 +90,8 @@ class Results:
         if kind == "full":
             self._full[subject] = result
         self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
+        if seen.outcome is not None:
+            self._writes.labels(cluster_of(decision.headers), seen.outcome.result).inc()
         if kind != "completion":
             newest = _newest(seen.newest if kind == "short" else [metric.newest for metric in seen.metrics])
             if newest is not None:

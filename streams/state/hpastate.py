@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from schemas.autoscalers import AutoscalerSet
+from schemas.decisionheaders import source_header
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.outcomes import Outcome
@@ -226,7 +227,7 @@ class Hpa:
 @lru_cache(maxsize=1024)
 def _source_header(cluster: str) -> tuple[str, bytes]:
     """Give the header that all decisions of a cluster share."""
-    return "ce_source", f"/clusters/{cluster}".encode()
+    return source_header(cluster)
 
 
 def spec_hash(spec: dict[str, Any]) -> str:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
+from schemas.decisionheaders import FULL_TYPE, SHORT_TYPE
 from schemas.decisions import Decision, ShortDecision
 from streams.state.logerrors import DivergenceError
 
-FULL_TYPE = "io.fleethpa.decision.v1"
-SHORT_TYPE = "io.fleethpa.decision.short.v1"
 _SPEC_VERSION = ("ce_specversion", b"1.0")
 _FULL = ("ce_type", FULL_TYPE.encode())
 _SHORT = ("ce_type", SHORT_TYPE.encode())

@@ -119,6 +119,32 @@ def test_decisions_are_counted_by_what_they_came_to_and_a_short_one_as_the_one_i
     assert any('action="scale_up"' in name or 'action="scale_down"' in name for name in found)
 
 
+def test_writes_are_counted_by_cluster_and_by_how_they_ended() -> None:
+    registry = CollectorRegistry()
+    results = Results(registry)
+    headers = [("ce_subject", b"/c/n/horizontalpodautoscaler/web"), ("ce_source", b"/clusters/c")]
+    for ended in (b"timeout", b"applied", b"timeout"):
+        value = b'{"kind":"completion","outcome":{"result":"%s"}}' % ended
+        results.count(DecisionRecord("0-1-u-c", "c/n", 1, value, cast(Any, headers)))
+    found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
+    assert found == {
+        'fleethpa_writes_ended_total{cluster="c",result="applied"}': 1,
+        'fleethpa_writes_ended_total{cluster="c",result="timeout"}': 2,
+    }
+
+
+def test_a_completion_of_the_engine_says_how_its_write_ended(
+    folded: tuple[Partition, list[DecisionRecord]],
+) -> None:
+    _, made = folded
+    registry = CollectorRegistry()
+    results = Results(registry)
+    completions = [results.count(decision) for decision in made].count("completion")
+    found = {name: value for name, value in exposed(registry).items() if name.startswith("fleethpa_writes_ended_total")}
+    assert sum(found.values()) == completions > 0
+    assert all('cluster="c0"' in name for name in found)
+
+
 def test_lag_is_from_the_newest_sample_to_the_record(folded: tuple[Partition, list[DecisionRecord]]) -> None:
     _, made = folded
     decision = next(one for one in made if b'"newest":' in one.value and b'"sameAs"' not in one.value)
