@@ -62,26 +62,25 @@ def headline(found: Tuning) -> str:
     """What kind of proposal it is: one that costs more says so, and for what."""
     if not found.costs_more:
         return "proposed:"
-    was, own = found.unseen
     return (
-        f"proposed, at more cost: {-found.saved / was.replica_hours:.1%} more replica-hours; in overload for "
-        f"{_minutes_a_day(was)} minutes a day as deployed, {_minutes_a_day(own)} with the proposal, on the unseen part:"
+        f"proposed, at {found.more_cost:.1%} more replica-hours: in overload for "
+        f"{_of_a_day(found.overload_share(0))} as deployed, {_of_a_day(found.overload_share(1))} with the proposal"
     )
 
 
 def relief_hint(found: Tuning) -> list[str]:
     """Where nothing is proposed and pods were in overload: what can be asked instead."""
-    share = max(side.overload_share for side in (found.unseen[0], found.chosen_on[0]))
+    share = found.overload_share(0)
     if found.objective == "safety" or share < WORTH_RELIEF:
         return []
     return [
-        f"the deployed spec was in overload for {share * _DAY_MIN:.1f} minutes a day; --objective safety searches a "
-        "spec that spares at least half of that, at more cost if it must"
+        f"the deployed spec was in overload for {_of_a_day(share)}; --objective safety searches a spec that spares at "
+        "least half of that, at more cost where that must be"
     ]
 
 
-def _minutes_a_day(side: Side) -> str:
-    return f"{side.overload_share * _DAY_MIN:.1f}"
+def _of_a_day(share: float) -> str:
+    return f"{_percent(share)} of the time ({share * _DAY_MIN:.1f} minutes of a day)"
 
 
 def differing(found: Tuning) -> list[str]:
@@ -157,8 +156,8 @@ def ranking(found: Sequence[Tuned]) -> list[str]:
     lines = [f"{len(found)} HPAs: {len(tunings)} proposals, {kept} without change, {refused} that cannot be tuned"]
     for number, each in enumerate(tunings, 1):
         was, own = each.unseen
-        risk = "; ".join(each.bounds) or "none bound it"
-        change = f"{abs(each.saved):,.2f} replica-hours {'more than' if each.costs_more else 'less of'}"
+        risk = "; ".join(text.partition(": ")[0] for text in each.bounds) or "none bound it"
+        change = f"{abs(each.saved):,.2f} replica-hours {'more than' if each.saved < 0 else 'less of'}"
         lines.append(
             f"  {number}. {each.hpa}: {change} {was.replica_hours:,.2f}, overload "
             f"{_percent(was.overload_share)} → {_percent(own.overload_share)}, worst {_worst(own.worst)}; risk: {risk}"

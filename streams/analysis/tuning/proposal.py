@@ -54,8 +54,8 @@ def tune(
     sides = _evidence(world, world.deployed)
     if objective != "cost" and not carries_peaks(sides.whole):
         world.bounds.append(
-            f"the recorded peaks differ so much that peaks of {worst_reach(sides.whole):.2f} times what the pods carry "
-            "have to be expected under the deployed spec: nothing is proposed that has to expect higher ones"
+            f"the recorded peaks differ much: peaks of {worst_reach(sides.whole):.2f} times what the pods carry have "
+            "to be expected under the deployed spec, and nothing is proposed that has to expect higher ones"
         )
     found, why = search.base, _NO_BETTER
     withdrawn = 0

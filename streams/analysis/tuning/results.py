@@ -89,6 +89,18 @@ class Tuning(Struct, frozen=True, kw_only=True):
         return self.unseen[0].replica_hours - self.unseen[1].replica_hours
 
     @property
+    def more_cost(self) -> float:
+        """What the proposal costs more than the deployed spec over both parts, as a share; below 0: less."""
+        was, own = (self.chosen_on[at].replica_hours + self.unseen[at].replica_hours for at in (0, 1))
+        return own / was - 1 if was else 0.0
+
+    @property
     def costs_more(self) -> bool:
         """Whether the proposal spares overload at more cost: objective safety only."""
-        return self.changed and self.saved < -COST_EVEN * self.unseen[0].replica_hours
+        return self.changed and self.more_cost > COST_EVEN
+
+    def overload_share(self, at: Literal[0, 1]) -> float:
+        """Share of the time in overload over both parts: 0: deployed, 1: proposed."""
+        seen, rest = self.split_ms - self.since_ms, self.until_ms - self.split_ms
+        lacking = self.chosen_on[at].overload_share * seen + self.unseen[at].overload_share * rest
+        return lacking / ((seen + rest) or 1)
