@@ -118,7 +118,9 @@ def _show(session: Session, found: list[Tuned], output: str, *, emit: bool) -> N
         session.out(machine({"apiVersion": API_VERSION, "kind": "TuningList", "items": items}, output))
         return
     lines = [line for each in found for line in [*pages.page(each), ""]]
-    lines += [*pages.ranking(found), *pages.caution()]
+    lines += pages.ranking(found)
+    if any(each.found is not None for each in found):
+        lines += pages.caution()
     if not emit:
         session.out("\n".join(lines))
         return

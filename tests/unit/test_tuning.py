@@ -187,7 +187,7 @@ def test_a_load_without_two_periods_of_a_cycle_keeps_min_replicas_and_says_so() 
 
 
 def test_too_short_a_recording_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"at least 120 are needed: choose an earlier --since"):
+    with pytest.raises(RefusedError, match=r"at least 120 are needed .*: tune again .* earlier --since"):
         tune(HPA, recorded(ConstantLoad(200), spec(), 900))
     with pytest.raises(RefusedError, match=r"minReplicas is 0: .* set minReplicas to 1"):
         tune(HPA, recorded(ConstantLoad(200), spec(50, 0, 40), 3_000))

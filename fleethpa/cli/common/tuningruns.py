@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from fleethpa.cli.common.backtesting import MOST_REDUCED, readers_by_hpa
-from fleethpa.cli.common.failures import CommandError, usage
+from fleethpa.cli.common.failures import unreadable_text, usage
 from schemas.keys import HpaId
 from streams.analysis.condensing import Condensed
 from streams.analysis.tuning.proposal import tune as search
@@ -110,7 +110,11 @@ class InFile:
             if len(text) != sum(len(line) + 1 for line in whole):
                 self.path.write_bytes(b"".join(line + b"\n" for line in whole))
         except OSError as error:
-            raise CommandError(f"--resume {self.path} cannot be used", cause=str(error), code=2) from error
+            raise usage(
+                f"--resume {self.path} cannot be used",
+                cause=unreadable_text(error),
+                next_step="name a file in a folder that exists; it is made",
+            ) from error
         except msgspec.MsgspecError as error:
             raise usage(
                 f"--resume {self.path} is not a file of this command, or of another release",

@@ -99,8 +99,8 @@ def tuned_past(hpa: HpaId, recorded: Sequence[EvaluationInputs] | Condensed) -> 
     known = [each for each in series.tuned if each is not None]
     if len(known) < FEWEST:
         raise RefusedError(
-            f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed: choose an earlier "
-            "--since, or tune again when more has been recorded"
+            f"the load is known at {len(known)} evaluations only; at least {FEWEST} are needed (half an hour of one "
+            "every 15 s): tune again when more has been recorded, or choose an earlier --since"
         )
     if last.autoscaler.min_replicas == 0:
         raise RefusedError(
