@@ -60,6 +60,9 @@ class ShadowWorld:
         self.hand: dict[int, int] = {}
         """Second -> replicas that somebody sets with kubectl."""
         self.manager = ""
+        self.changes_spec_at = 1 << 60
+        """Second from which on the object is of another generation, with another maxReplicas."""
+        self.generation = 1
 
     def run(self, minutes: int) -> LogBuilder:
         """Live on and write the log."""
@@ -68,6 +71,9 @@ class ShadowWorld:
         for second in range(1, minutes * 60):
             self.workload.advance_to(START_MS + second * 1_000)
             self.log.now_ms = self.workload.now_ms
+            if second == self.changes_spec_at:
+                self.generation += 1
+                self._tell_hpa()
             if second in self.hand:
                 self.workload.replicas, self.manager = self.hand[second], "kubectl-scale"
                 self._tell_scale()
@@ -98,7 +104,8 @@ class ShadowWorld:
             self._tell_hpa()
 
     def _tell_hpa(self) -> None:
-        hpa = make_hpa(**SPEC)
+        hpa = make_hpa(**SPEC | ({"maxReplicas": 25} if self.generation > 1 else {}))
+        hpa["metadata"]["generation"] = self.generation
         self.log.add(AutoscalerSet(hpa=hpa | {"status": self.status}, session="s"))
 
     def _tell_scale(self) -> None:

@@ -91,11 +91,16 @@ def _page(session: Session, reports: list[ShadowReport], shown: int) -> list[str
             f"{report.rescales_agreed} of {report.rescales} native rescales (given the same samples); "
             f"{report.skipped} not comparable; {report.reproduced} native statuses with the values of a known sample",
             f"differences: {_counts(report)}",
+            *([f"not seen: {'; '.join(report.not_seen)}"] if report.not_seen else []),
             *_differences(report, shown),
             "",
         ]
     ready = sum(report.ready for report in reports)
-    return [*lines, f"{ready} of {len(reports)} HPAs are ready to enforce"]
+    verdict = f"{ready} of {len(reports)} HPAs are ready to enforce"
+    unscaled = sum(report.ready and not report.rescales_agreed for report in reports)
+    if unscaled:
+        verdict += f"; {unscaled} of them by metric values alone: no rescale shows how fleethpa would scale them"
+    return [*lines, verdict]
 
 
 def _counts(report: ShadowReport) -> str:
@@ -131,6 +136,7 @@ def _listing(reports: list[ShadowReport]) -> Listing[ShadowReport]:
         Column("DIFFERENCES", _counts),
         Column("READY", lambda r: "yes" if r.ready else "no"),
         Column("WHY", lambda r: "; ".join(r.reasons)),
+        Column("NOT SEEN", lambda r: "; ".join(r.not_seen) or "-"),
     )
     return Listing(
         kind="ShadowReport",

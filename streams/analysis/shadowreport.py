@@ -29,6 +29,7 @@ MIN_DECISIONS = 40
 MIN_REPRODUCED = 10
 """Native statuses with the metric values of a sample in the log that are needed where there is no native rescale."""
 MIN_AGREEMENT = 0.99
+DAY_MS = 24 * 3_600_000
 ALLOWED_DIFFERENCES = 1
 """Explained differences of other classes than timing that are allowed however short the comparison is."""
 
@@ -68,11 +69,26 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
     reasons: list[str]
     reproduced: int = 0
     """Native statuses whose metric values fleethpa computes from a sample in the log."""
+    not_seen: list[str] = []
+    """What the window did not show, so that nothing here proves it, however many decisions agree."""
 
     @property
     def agreement(self) -> float:
         """Share of decisions that agreed; 1 without any decision."""
         return self.agreed / self.decisions if self.decisions else 1.0
+
+
+class _Evidence(NamedTuple):
+    """What was compared under the spec that is in force at the end: only that speaks for what enforcing would do.
+
+    `ups`, `downs`: native rescales that fleethpa re-derives. `reproduced`: as in the report.
+    """
+
+    decisions: int
+    ups: int
+    downs: int
+    reproduced: int
+    since_ms: int
 
 
 class _Step(NamedTuple):
@@ -112,21 +128,27 @@ class _Comparison:
         self.times_ms = [sync.time_ms for sync in self.syncs]
         self.slack_ms = SLACK_PERIODS * steps[-1].inputs.period_ms
         self.differences: list[NativeDifference] = []
-        self.agreed = self.skipped = 0
+        self.agreed = self.skipped = self.under_present_spec = 0
+        self.until_ms = steps[-1].inputs.now_ms
 
     def report(self) -> ShadowReport:
         """Go through all steps but the last, whose end is not known yet."""
+        present = _object(self.steps[-1].inputs)
         for step, following in zip(self.steps, self.steps[1:], strict=False):
+            before = self.agreed + len(self.differences)
             if step.syncs:
                 for sync in step.syncs:
                     self._compare_sync(step, sync)
             elif _object(step.inputs) == _object(following.inputs):
                 self._compare_quiet(step.inputs, following.inputs)
+            if _object(step.inputs) == present:
+                self.under_present_spec += self.agreed + len(self.differences) - before
         counts: dict[str, int] = {kind: sum(d.kind == kind for d in self.differences) for kind in CLASSES}
         decisions = self.agreed + len(self.differences)
         rescales = [sync for sync in self.syncs if sync.rescaled]
         reproduced = sum(sync.shown for sync in self.syncs)
-        reasons = self._against(decisions, counts, len(rescales), reproduced)
+        evidence = self._evidence()
+        reasons = self._against(decisions, counts, len(rescales), evidence)
         rescales_agreed = sum(sync.proven for sync in rescales)
         return ShadowReport(
             hpa=self.hpa,
@@ -142,7 +164,16 @@ class _Comparison:
             ready=not reasons,
             reasons=reasons or self._in_favour(counts, rescales_agreed, len(rescales), reproduced),
             reproduced=reproduced,
+            not_seen=self._not_seen(evidence),
         )
+
+    def _evidence(self) -> _Evidence:
+        steps = [step for step in self.steps if _object(step.inputs) == _object(self.steps[-1].inputs)]
+        syncs = [sync for step in steps for sync in step.syncs if sync is not None]
+        proven = [sync for sync in syncs if sync.rescaled and sync.proven]
+        ups = sum(sync.native > sync.current for sync in proven)
+        shown = sum(sync.shown for sync in syncs)
+        return _Evidence(self.under_present_spec, ups, len(proven) - ups, shown, steps[0].inputs.now_ms)
 
     # comparing
 
@@ -251,14 +282,29 @@ class _Comparison:
 
     # the verdict
 
-    def _against(self, decisions: int, counts: dict[str, int], rescales: int, reproduced: int) -> list[str]:
+    def _against(self, decisions: int, counts: dict[str, int], rescales: int, evidence: _Evidence) -> list[str]:
         found = []
-        if decisions < MIN_DECISIONS:
-            found.append(f"only {decisions} decisions were compared, {MIN_DECISIONS} are needed")
-        if not rescales and reproduced < MIN_REPRODUCED:
+        of = "" if evidence.decisions == decisions else f" under the present spec ({decisions:,} in all)"
+        if (lacking := MIN_DECISIONS - evidence.decisions) > 0:
             found.append(
-                f"no native rescale was seen, and {reproduced} native statuses with metric values that fleethpa "
-                f"computes too ({MIN_REPRODUCED} are needed): nothing shows how fleethpa would scale"
+                f"only {evidence.decisions} decisions were compared{of}, {MIN_DECISIONS} are needed: about "
+                f"{_minutes(lacking * self.steps[-1].inputs.period_ms)} more"
+            )
+        if not evidence.ups + evidence.downs and evidence.reproduced < MIN_REPRODUCED:
+            seen = (
+                f"none of {rescales} native rescales is fleethpa's answer too"
+                if rescales
+                else "no native rescale was seen"
+            )
+            found.append(
+                f"{seen}, and {evidence.reproduced} native statuses with metric values that fleethpa "
+                f"computes too ({MIN_REPRODUCED} are needed{self._until_reproduced(evidence)}): nothing shows how "
+                "fleethpa would scale"
+            )
+        if self.skipped > decisions:
+            found.append(
+                f"{self.skipped:,} evaluations cannot be compared, more than the {decisions:,} that can: something "
+                "else writes the replicas, or the scale could not be read"
             )
         if counts["semantics"]:
             found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
@@ -268,6 +314,27 @@ class _Comparison:
             found.append(f"agreement (differences in time only set aside) is {share:.1%}, below {MIN_AGREEMENT:.0%}")
         if self._fails_alone():
             found.append("its newest evaluations had no metrics or no scale, the native controller's had")
+        return found
+
+    def _until_reproduced(self, evidence: _Evidence) -> str:
+        """How long the missing statuses will take at the rate so far; the controller writes one when values change."""
+        passed_ms = self.until_ms - evidence.since_ms
+        if not evidence.reproduced or not passed_ms:
+            return ""
+        left = MIN_REPRODUCED - evidence.reproduced
+        return f": about {_minutes(left * passed_ms // evidence.reproduced)} more at this rate"
+
+    def _not_seen(self, evidence: _Evidence) -> list[str]:
+        found = []
+        if not evidence.ups + evidence.downs:
+            found.append(
+                "a rescale that fleethpa gives too: only its metric values are compared, not how it would scale"
+            )
+        elif not evidence.ups or not evidence.downs:
+            found.append(f"a scale-{'up' if evidence.downs else 'down'} that fleethpa gives too")
+        passed_ms = self.until_ms - evidence.since_ms
+        if passed_ms < DAY_MS:
+            found.append(f"a whole day: the comparison covers {_minutes(passed_ms)} of the present spec")
         return found
 
     def _fails_alone(self) -> bool:
@@ -308,6 +375,13 @@ class _Comparison:
 
 
 _FAILURES = ("ScalingActive", "AbleToScale")
+
+
+def _minutes(time_ms: int) -> str:
+    """A time in whole minutes or hours, as people say it."""
+    minutes = -(-time_ms // 60_000)
+    count, unit = (minutes, "minute") if minutes < 120 else (round(minutes / 60), "hour")
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def _object(inputs: EvaluationInputs) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -95,3 +96,39 @@ def test_another_hand_is_not_a_difference() -> None:
 
 def test_an_enforced_hpa_has_no_report() -> None:
     assert shadow_report(WEB, []) is None
+
+
+def test_an_hpa_that_was_never_scaled_is_not_called_ready_without_saying_so() -> None:
+    made = report(ShadowWorld(StepLoad(240, 240, 60)).run(40))
+    assert (made.rescales, made.ready) == (0, True), made.reasons
+    assert made.not_seen[0].startswith("a rescale that fleethpa gives too: only its metric values")
+    assert made.not_seen[1] == "a whole day: the comparison covers 40 minutes of the present spec"
+
+
+def test_a_spec_that_was_changed_is_compared_anew() -> None:
+    """What agreed under the spec before says nothing about this one."""
+    world = ShadowWorld(SineLoad(400, 250, 900))
+    world.changes_spec_at = 50 * 60
+    made = report(world.run(55))
+    assert made.decisions > 180
+    assert not made.ready
+    assert re.search(
+        r"only \d+ decisions were compared under the present spec \(\d+ in all\), 40 are needed", made.reasons[0]
+    )
+    assert re.search(r"about \d minutes more", made.reasons[0])
+    assert made.not_seen[-1] == "a whole day: the comparison covers 5 minutes of the present spec"
+
+
+def test_replicas_that_something_else_writes_are_no_evidence() -> None:
+    world = ShadowWorld(native_away=range(700, 3000))
+    world.hand = {second: 6 + second % 2 for second in range(700, 3000, 15)}
+    made = report(world.run(50))
+    assert made.skipped > made.decisions
+    assert not made.ready
+    assert any("something else writes the replicas" in each for each in made.reasons), made.reasons
+
+
+def test_what_is_missing_says_how_long_it_will_take() -> None:
+    made = report(ShadowWorld().run(5))
+    lacking = 40 - made.decisions
+    assert f"about {-(-lacking // 4)} minutes more" in made.reasons[0]
