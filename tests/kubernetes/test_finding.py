@@ -1,10 +1,10 @@
-"""Clusters that are found on a real API server: Secrets, Argo CD's cluster Secrets and ClusterProfiles, while they come
-and go. The clusters that are there already notice nothing.
+"""Clusters that are found on a real API server, while they come and go: by a folder of kubeconfigs (a file for each, or
+contexts of one file), Secrets, Argo CD's cluster Secrets and ClusterProfiles. Those that are there notice nothing.
 """
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -36,10 +36,14 @@ def ca_of(plane: ControlPlane) -> str:
     return base64.b64encode(plane.cafile.read_bytes()).decode()
 
 
-def by_secret(name: str, world: World, token: str) -> list[Json]:
+def kubeconfig_of(names: Sequence[str], world: World, token: str) -> str:
     plane = world.central.plane
     reached = {"server": plane.url, "certificate-authority-data": ca_of(plane)}
-    text = yaml.safe_dump(kubeconfig({name: (reached, {"token": token})}))
+    return yaml.safe_dump(kubeconfig({name: (reached, {"token": token}) for name in names}))
+
+
+def by_secret(name: str, world: World, token: str) -> list[Json]:
+    text = kubeconfig_of([name], world, token)
     return [secret(f"{name}-kubeconfig", {"fleethpa.io/cluster": name}, kubeconfig=text)]
 
 
@@ -112,7 +116,7 @@ def provider_file(folder: Path, token: Path) -> Path:
 @contextmanager
 def finding(world: World, name: str, *options: str) -> Iterator[None]:
     """An observer that finds its clusters."""
-    part = world.hub.start(f"observer-{name}", *options, "--inventory-context", "east", "--instance", name)
+    part = world.hub.start(f"observer-{name}", *options, "--instance", name)
     try:
         yield
     finally:
@@ -130,6 +134,11 @@ def texts(world: World, name: str) -> str:
     return " ".join(each["text"] for each in seen(world, name).get("troubles", ()))
 
 
+def modes(world: World, name: str) -> dict[str, str]:
+    listed = world.hub.items("get", "hpa", "-n", NAMESPACE, "-C", name, codes=(0, 4, 5))
+    return {each["metadata"]["name"]: each["mode"] for each in listed}
+
+
 WAYS: Final[dict[str, tuple[str, Callable[[str, World, str], list[Json]]]]] = {
     "secret": ("--kubeconfig-secrets", by_secret),
     "argocd": ("--argocd-clusters", by_argocd),
@@ -145,7 +154,7 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
     option, described = WAYS[way]
     token = tmp_path / "token"
     give_token(world.central, f"token-{way}", token)
-    options = [option, INVENTORY]
+    options = [option, INVENTORY, "--inventory-context", "east"]
     if way == "profile":
         options += ["--clusterprofile-provider-file", str(provider_file(tmp_path, token))]
     before = {each: seen(world, each)["state"] for each in ("east", "west")}
@@ -157,14 +166,10 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
             plane.kubectl(*patch, json.dumps(profile_status(world, healthy=True)))
         until(lambda: seen(world, name).get("state") == "up", f"{name} is found", 60.0, every_s=1.0)
 
-        def modes() -> dict[str, str]:
-            listed = world.hub.items("get", "hpa", "-n", NAMESPACE, "-C", name, codes=(0, 4, 5))
-            return {each["metadata"]["name"]: each["mode"] for each in listed}
-
-        until(lambda: set(modes()) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
-        asked = world.hub.run("clusters", "check", *options, "--inventory-context", "east")
+        until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
+        asked = world.hub.run("clusters", "check", *options)
         assert asked.split()[:3] == ["ok", "access", name]
-        assert set(modes().values()) == {"shadow"}
+        assert set(modes(world, name).values()) == {"shadow"}
         if way == "profile":
             asked = json.loads((tmp_path / "asked.json").read_text())["spec"]
             assert asked["cluster"]["server"] == world.central.plane.url
@@ -178,6 +183,41 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
         until(lambda: seen(world, name)["state"] == "gone", f"{name} is gone", 60.0, every_s=1.0)
         assert f"{INVENTORY}/{object_name} no longer names it" in texts(world, name)
         assert {each: seen(world, each)["state"] for each in ("east", "west")} == before
+
+
+@pytest.mark.parametrize("is_context", [False, True], ids=["file", "context"])
+def test_a_cluster_of_a_folder_is_found_and_leaves_and_the_others_notice_nothing(
+    world: World, is_context: bool, tmp_path: Path
+) -> None:
+    """A file of its own that comes and goes, or a context of a file that has others."""
+    name, folder, token = f"found-by-folder-{is_context}".lower(), tmp_path / "clusters", tmp_path / "token"
+    give_token(world.central, f"token-{name}", token)
+    others = [f"{name}-stays-{number}" for number in (1, 2)] if is_context else []
+    path = folder / ("fleet.yaml" if is_context else f"{name}.yaml")
+
+    def put(*names: str) -> None:
+        aside = folder / ".new"
+        aside.write_text(kubeconfig_of(names, world, token.read_text()))
+        aside.rename(path)
+
+    folder.mkdir()
+    if others:
+        put(*others)
+    with finding(world, name, "--kubeconfig-dir", str(folder)):
+        for other in others:
+            until(lambda other=other: seen(world, other).get("state") == "up", f"{other} is found", 60.0, every_s=1.0)
+        before = {each: seen(world, each)["state"] for each in ("east", "west", *others)}
+        put(*others, name)
+        until(lambda: seen(world, name).get("state") == "up", f"{name} is found", 60.0, every_s=1.0)
+        until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
+        assert set(modes(world, name).values()) == {"shadow"}
+        if others:
+            put(*others)
+        else:
+            path.unlink()
+        until(lambda: seen(world, name)["state"] == "gone", f"{name} is gone", 60.0, every_s=1.0)
+        assert f"file {path.name} no longer names it" in texts(world, name)
+        assert {each: seen(world, each)["state"] for each in before} == before
 
 
 def test_finding_clusters_needs_what_the_command_grants_and_nothing_else(inventory: World) -> None:
