@@ -36,15 +36,18 @@ async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
     """
     reader, events, read = EventReader(), list[GuardedEvent](), 0
     first = await task.past.offset_at(DECISIONS, task.partition, task.begin_ms)
-    async with aclosing(task.past.records(DECISIONS, task.partition, first)) as records:
-        async for record in records:
-            if record.timestamp_ms > task.end_ms + LAG_MS:
-                break
-            read += 1
-            if read % _BREATH == 0:
-                told(0, _BREATH)
-            event = reader.take(record.value)
-            if event is not None and event.time_ms < task.end_ms:
-                removed = event.removed if event.time_ms >= task.begin_ms else 0
-                events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+    latest_ms, counted = task.end_ms + LAG_MS, 0
+    async with aclosing(task.past.bare_records(DECISIONS, task.partition, first)) as stretches:
+        async for stretch in stretches:
+            for record in stretch:
+                if record.timestamp_ms > latest_ms:
+                    return events, read
+                read += 1
+                event = reader.take(record.value)
+                if event is not None and event.time_ms < task.end_ms:
+                    removed = event.removed if event.time_ms >= task.begin_ms else 0
+                    events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+            if read - counted >= _BREATH:
+                told(0, read - counted)
+                counted = read
     return events, read

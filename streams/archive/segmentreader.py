@@ -1,8 +1,9 @@
 """Reading one topic partition of an archive, and checking its segments against their manifests."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +11,20 @@ from msgspec import Struct
 from schemas.codec import encode
 from streams.archive.durable import read_small, sha256_hex, struct_in
 from streams.archive.segmentmanifests import HEAD_FILE, OPEN_FILE, Head, SegmentManifest, Tally, head_of
-from streams.archive.segments import BAD_JSON, GENESIS, ArchivedRecord, ArchiveError, link, read_frames, record_digest
+from streams.archive.segments import (
+    BAD_JSON,
+    GENESIS,
+    ArchivedRecord,
+    ArchiveError,
+    BareRecord,
+    bare_digest,
+    link,
+    read_bare,
+    read_frames,
+    record_digest,
+)
+
+R = TypeVar("R", ArchivedRecord, BareRecord)
 
 
 class _Numbered(Struct):
@@ -96,17 +110,33 @@ class PartitionReader:
         Raises:
             ArchiveError: a segment is damaged. Without `checked`, hashes are left to `verify_segment`.
         """
+        return self._following(from_offset, self.segment, self.open_records)
+
+    def bare_records(self, from_offset: int = 0) -> Iterator[BareRecord]:
+        """The same for whoever wants to know values only, at less cost."""
+
+        def segment(manifest: SegmentManifest) -> Iterator[BareRecord]:
+            return self._closed(manifest, read_bare, bare_digest)
+
+        return self._following(from_offset, segment, lambda listed: self._opened(listed, read_bare))
+
+    def _following(
+        self,
+        from_offset: int,
+        segment: Callable[[SegmentManifest], Iterator[R]],
+        open_records: Callable[[list[SegmentManifest]], Iterator[R]],
+    ) -> Iterator[R]:
         position, seen = from_offset, -1
         while True:
             manifests = self.manifests()
             for manifest in manifests[seen + 1 :]:
                 seen = manifest.segment
                 if manifest.last_offset >= position:
-                    for record in self.segment(manifest):
+                    for record in segment(manifest):
                         if record.offset >= position:
                             position = record.offset + 1
                             yield record
-            opened = self.open_records(manifests)
+            opened = open_records(manifests)
             first = next(opened, None)
             # A segment that was closed since: what is open now comes after it.
             if first is not None and len(self.manifests()) == len(manifests):
@@ -119,13 +149,16 @@ class PartitionReader:
 
     def open_records(self, listed: list[SegmentManifest]) -> Iterator[ArchivedRecord]:
         """The records of the open segment, or of one whose close was cut short or is under way: HEAD names neither."""
+        return self._opened(listed, _records)
+
+    def _opened(self, listed: list[SegmentManifest], read: Callable[..., Iterator[R]]) -> Iterator[R]:
         try:
-            yield from _records(self.folder / OPEN_FILE, torn_end_ok=True)
+            yield from read(self.folder / OPEN_FILE, torn_end_ok=True)
         except FileNotFoundError:
             named = {manifest.file for manifest in listed}
             for path in sorted(self.folder.glob("[0-9]*.seg")):
                 if path.name not in named:
-                    yield from _records(path, torn_end_ok=False)
+                    yield from read(path, torn_end_ok=False)
 
     def backwards(self, upto_ms: int | None = None) -> Iterator[list[ArchivedRecord]]:
         """The records segment by segment, the newest segment first, each in order.
@@ -154,11 +187,16 @@ class PartitionReader:
         Raises:
             ArchiveError: it is missing or cannot be read.
         """
+        return self._closed(manifest, _records, record_digest)
+
+    def _closed(
+        self, manifest: SegmentManifest, read: Callable[..., Iterator[R]], digest: Callable[[R], bytes]
+    ) -> Iterator[R]:
         path = self.folder / manifest.file
         if not path.exists():
             raise ArchiveError(f"{path} is missing")
-        records = _records(path, torn_end_ok=False)
-        return _as_named(records, manifest, path) if self._checked else records
+        records = read(path, torn_end_ok=False)
+        return _as_named(records, digest, manifest, path) if self._checked else records
 
     def first_seq(self, manifest: SegmentManifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
@@ -196,10 +234,10 @@ class PartitionReader:
         return tally.head
 
 
-def _as_named(records: Iterable[ArchivedRecord], manifest: SegmentManifest, path: Path) -> Iterator[ArchivedRecord]:
+def _as_named(records: Iterable[R], digest: Callable[[R], bytes], manifest: SegmentManifest, path: Path) -> Iterator[R]:
     content = GENESIS
     for record in records:
-        content = link(content, record_digest(record))
+        content = link(content, digest(record))
         yield record
     if content.hex() != manifest.content:
         raise ArchiveError(f"{path}: the records are not those that its manifest names")

@@ -6,16 +6,17 @@ nothing that is checked.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256 as _sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import cramjam
 import msgspec
 
+T = TypeVar("T")
 _FRAME_HEADER = struct.Struct(">II")  # compressed length, uncompressed length
 _PLACE = struct.Struct(">qq")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
@@ -73,8 +74,19 @@ def archived(record: Any) -> ArchivedRecord:
     return ArchivedRecord(record.offset, record.timestamp, record.key or b"", headers, record.value or b"")
 
 
+class BareRecord(msgspec.Struct, array_like=True, gc=False):
+    """A record as `ArchivedRecord` has it, whose key and headers nobody wants to know: they are not decoded."""
+
+    offset: int
+    timestamp_ms: int
+    key: msgspec.Raw
+    headers: msgspec.Raw
+    value: bytes
+
+
 _RecordTuple = tuple[int, int, bytes, tuple[tuple[str, bytes], ...], bytes]
 _decode = msgspec.msgpack.Decoder(list[_RecordTuple]).decode
+_decode_bare = msgspec.msgpack.Decoder(list[BareRecord]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 _NO_HEADERS = _sha256(_encode(())).digest()
@@ -92,6 +104,18 @@ def record_digest(record: ArchivedRecord) -> bytes:
     named = _sha256(_encode(headers)).digest() if headers else _NO_HEADERS
     parts = (_PLACE.pack(offset, timestamp_ms), _key_digest(key), named, _sha256(value).digest())
     return _sha256(b"".join(parts)).digest()
+
+
+def bare_digest(record: BareRecord) -> bytes:
+    """The digest of the same record: headers are hashed as they are encoded."""
+    named = _sha256(record.headers).digest()
+    parts = (_PLACE.pack(record.offset, record.timestamp_ms), _encoded_key_digest(bytes(record.key)), named)
+    return _sha256(b"".join((*parts, _sha256(record.value).digest()))).digest()
+
+
+@lru_cache(4096)
+def _encoded_key_digest(key: bytes) -> bytes:
+    return _sha256(msgspec.msgpack.decode(key, type=bytes)).digest()
 
 
 @lru_cache(4096)
@@ -122,6 +146,21 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
     Raises:
         ArchiveError: a frame that cannot be read; names the file and the position.
     """
+    for position, end, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
+        yield end, [ArchivedRecord(*row) for row in _unpack(path, position, packed, length, _decode)]
+
+
+def read_bare(path: Path, *, torn_end_ok: bool) -> Iterator[BareRecord]:
+    """The records of a segment file at less cost; otherwise as `read_frames`.
+
+    Raises:
+        ArchiveError: a frame that cannot be read; names the file and the position.
+    """
+    for position, _, packed, length in _whole_frames(path, torn_end_ok=torn_end_ok):
+        yield from _unpack(path, position, packed, length, _decode_bare)
+
+
+def _whole_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, int, bytes, int]]:
     position = 0
     with reading(path), path.open("rb") as file:
         while (found := _next_frame(file)) is not None:
@@ -130,9 +169,9 @@ def read_frames(path: Path, *, torn_end_ok: bool) -> Iterator[tuple[int, list[Ar
                 if torn_end_ok:
                     return
                 raise ArchiveError(f"{path}: the frame at byte {position} is cut off")
-            records = _unpack(path, position, packed, lengths[1])
-            position += _FRAME_HEADER.size + len(packed)
-            yield position, records
+            end = position + _FRAME_HEADER.size + len(packed)
+            yield position, end, packed, lengths[1]
+            position = end
 
 
 def torn_bytes(path: Path) -> int:
@@ -158,14 +197,13 @@ def _next_frame(file: BinaryIO) -> tuple[tuple[int, int], bytes] | None:
     return (packed, plain), file.read(packed)
 
 
-def _unpack(path: Path, position: int, packed: bytes, length: int) -> list[ArchivedRecord]:
+def _unpack(path: Path, position: int, packed: bytes, length: int, decoded: Callable[[bytes], T]) -> T:
     try:
         if length > MAX_FRAME_BYTES:
             raise ArchiveError(f"{path}: the frame at byte {position} claims {length} bytes")
         plain = bytes(cramjam.zstd.decompress(packed))
         if len(plain) != length:
             raise ArchiveError(f"{path}: the frame at byte {position} has another length than its header says")
-        rows = _decode(plain)
+        return decoded(plain)
     except (cramjam.DecompressionError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArchiveError(f"{path}: the frame at byte {position} cannot be read: {error}") from error
-    return [ArchivedRecord(*row) for row in rows]

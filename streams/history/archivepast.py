@@ -1,19 +1,21 @@
 """The past as an archive's folder holds it, with nothing running; also while it is being written."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from streams.archive.layout import DECISIONS, LOG, open_archive
 from streams.archive.lock import is_written
 from streams.archive.segmentreader import PartitionReader
-from streams.archive.segments import ArchivedRecord, ArchiveError, reading
+from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord, reading
 from streams.archive.snapshots import read_snapshot, snapshots
 from streams.history.past import Past
 from streams.state.logerrors import StateError
 from streams.state.rows import PartitionRow, decode_row, partition_key
 
 _POLL_S = 0.5
+_STRETCH = 1_000
 
 
 class ArchivePast(Past):
@@ -59,6 +61,13 @@ class ArchivePast(Past):
     async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         for record in self._topic(topic, partition).records(first):
             yield record
+
+    async def bare_records(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        records = self._topic(topic, partition).bare_records(first)
+        while stretch := list(islice(records, _STRETCH)):
+            yield stretch
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None

@@ -8,12 +8,12 @@ backing gives records and stored state rows; what is made of them (the fold, lis
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from streams.archive.layout import DECISIONS, LOG
-from streams.archive.segments import ArchivedRecord, ArchiveError
+from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
 from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, place_of
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
@@ -78,6 +78,14 @@ class Past(ABC):
     @abstractmethod
     def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
         """Give the records from offset `first` (or the oldest kept) to the end as of now; whoever stops closes it."""
+
+    async def bare_records(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        """Give the same in stretches, for whoever wants to know values only: an archive need not decode the rest."""
+        async with aclosing(self.records(topic, partition, first)) as records:
+            async for record in records:
+                yield (record,)
 
     @abstractmethod
     def backwards(
