@@ -85,7 +85,7 @@ class Memory:
         elif inputs.history.recommendations is None:
             # A restart or a new beginning: what was remembered is gone for both.
             self.history = inputs.history
-        elif inputs.follows_native:
+        else:
             for before, after, at_ms in inputs.native_moves:
                 self._moved(after - before, at_ms)
         made = answer(_with_history(changed, self.history))

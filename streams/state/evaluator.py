@@ -86,7 +86,7 @@ class Evaluator:
         """Evaluate and give the record."""
         row, state = self.row, self.state
         restart = take_restart(state, self.hpa)
-        follows_native = row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
+        follows_native = self._follows_native
         if follows_native:
             row.status = None
         status = own_status(self.hpa)
@@ -135,11 +135,14 @@ class Evaluator:
             return None
         return parse_fallback(self.hpa.annotation(FALLBACK_ANNOTATION, state.row.brakes_offset))
 
+    @property
+    def _follows_native(self) -> bool:
+        """Whether the HPA's status is the native controller's: it looks after the HPA, and fleethpa does not write."""
+        return self.row.origin == "cluster" and self.standing.mode != "enforce" and not self.standing.shown
+
     def inputs(self) -> EvaluationInputs:
         """Say what an evaluation now would read; nothing changes."""
-        row = self.row
-        follows_native = row.origin == "cluster" and self.standing.mode != "enforce"
-        status = row.native_status if follows_native else own_status(self.hpa)
+        status = self.row.native_status if self._follows_native else own_status(self.hpa)
         return self._inputs(status, self._observe(), "")
 
     def _remember(self, observation: Observation, draft: Draft) -> None:
@@ -190,6 +193,7 @@ class Evaluator:
             failures=row.failures + 1,
             native_moves=row.native_moves,
             moves=row.moves,
+            follows_native=self._follows_native,
         )
 
     # observing

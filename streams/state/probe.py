@@ -65,11 +65,8 @@ class EvaluationInputs(Struct, frozen=True, kw_only=True):
     failures: int = 0
     native_moves: tuple[tuple[int, int, int], ...] = ()
     moves: tuple[tuple[int, int, int, str], ...] = ()
-
-    @property
-    def follows_native(self) -> bool:
-        """The native controller's writes take the place of outcomes: its scale events are the HPA's."""
-        return self.origin == "cluster" and self.mode != "enforce"
+    follows_native: bool = False
+    """In shadow beside a native controller, whose writes take the place of outcomes: its scale events are the HPA's."""
 
 
 class WriteEnded(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.autoscalers import AutoscalerDeleted, AutoscalerList
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.entries import Body
 from schemas.keys import HpaId
 from streams.analysis.revisions import history
+from streams.analysis.shadowreport import shadow_report
+from streams.history.evaluationinputs import Evaluated, events
+from streams.history.nativetraces import NativeSync, NativeTraces
 from streams.state import rows
 from streams.state.ownership import ownership
 from streams.state.partition import Partition
@@ -179,6 +182,19 @@ def test_two_hpas_of_a_cluster_on_one_target_say_so_in_their_own_status_and_even
         assert conditions["ScalingActive"]["reason"] == "AmbiguousSelector"
         assert ["Warning", "EnforcingRefused", able["message"]] in full["events"]
         assert full["status"]["desiredReplicas"] in (0, 2)
+
+
+def test_an_hpa_that_is_refused_where_no_native_controller_runs_is_not_compared_with_one() -> None:
+    log = world(ABSENT, native(), native("old", "uid-old"), mode("enforce"), mode("enforce", "old"))
+    for _ in range(3):
+        evaluate(log)
+    shown = {**native().hpa, "status": log.partition.state.hpas[WEB].row.status}
+    log.add(AutoscalerSet(hpa=shown))  # the status that the reconciler has written for the refusal
+    evaluate(log)
+    found = list(events(Partition.empty(0), list(log.records), lambda _: True, NativeTraces(lambda _: True)))
+    assert len([each for each in found if isinstance(each, Evaluated)]) >= 4
+    assert not [each for each in found if isinstance(each, NativeSync)]
+    assert shadow_report(WEB, [each for each in found if getattr(each, "inputs", None)]) is None
 
 
 def test_a_refusal_that_stays_keeps_its_transition_time_and_ends_with_its_reason() -> None:
