@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas.autoscalers import Mode
-from schemas.decisions import Direction, InputPosition, MetricDecision, Step
+from schemas.decisions import Direction, MetricDecision, Step
 from streams.hpa import autoscaler as kinds
 from streams.hpa.evaluation import Evaluation, Event, MetricEvaluation, Normalization
 from streams.hpa.normalize import WITHIN_RANGE
@@ -264,8 +264,3 @@ def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:
     if name:
         made.append((name, normalization.limited))
     return made
-
-
-def input_position(partition: int, offset: int, log_hash: bytes, sources: list[str]) -> InputPosition:
-    """Say which prefix of the log a decision follows from."""
-    return InputPosition(partition=partition, offset=offset, hash=log_hash.hex(), sources=sources)

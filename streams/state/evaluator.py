@@ -33,7 +33,7 @@ from streams.state.refusals import show_refusal
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
 from streams.state.shadow import attribute
-from streams.state.subject import compiled, identity, labels, own_status, take_restart
+from streams.state.subject import compiled, labels, own_status, take_restart, target_of
 from streams.state.timing import as_of
 
 
@@ -399,20 +399,57 @@ class Evaluator:
         digest = decisionrecords.digest(shape)
         if wanted is None and self._repeats(digest):
             return self._short(name, evaluation)
-        decision = Decision(
-            **identity(state, self.hpa, name, self.sources),
-            **facts._asdict(),
+        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
+        status = result.status if wanted is None else None
+        decision = self._full(name, evaluation, facts, self._with_version(observed), status)
+        return Draft(name, self.namespace.key, self.hpa.headers, decision)
+
+    def _full(
+        self, name: str, evaluation: Evaluation, facts: Facts, observed: dict[str, Any], status: dict[str, Any] | None
+    ) -> Decision:
+        """Fill in a full record field by field: one made of dictionaries (`identity`) takes three times as long."""
+        row, state, autoscaler = self.row, self.state, self.autoscaler
+        return Decision(
+            id=name,
+            seq=0,
+            prev="",
+            cluster=row.cluster,
+            namespace=row.namespace,
+            name=row.name,
+            uid=row.uid,
+            time=decisionrecords.print_time(self.now_ms),
+            input=state.input_position(self.sources),
+            scale_target_ref=self.hpa.reference,
+            target=target_of(autoscaler),
+            mode=facts.mode,
+            origin=row.origin,
+            current_replicas=facts.current_replicas,
             raw_desired_replicas=evaluation.proposal,
+            final_desired_replicas=facts.final_desired_replicas,
+            direction=facts.direction,
+            reason=facts.reason,
+            selected_metric=facts.selected_metric,
             metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
             steps=self._steps(evaluation, facts.final_desired_replicas),
-            expires=self.now_ms + WRITE_TTL_MS if wanted is not None else None,
-            observed=self._with_version(observed),
-            status=result.status if wanted is None else None,
+            constraints_applied=facts.constraints_applied,
+            wants=facts.wants,
+            expires=None if facts.wants is None else self.now_ms + WRITE_TTL_MS,
+            observed=observed,
+            status=status,
+            events=facts.events,
+            error=facts.error,
+            labels=facts.labels,
+            paused=facts.paused,
+            refused=facts.refused,
+            min_replicas=autoscaler.min_replicas,
+            max_replicas=autoscaler.max_replicas,
+            spec_hash=row.spec_hash,
+            generation=row.generation,
+            engine=state.row.engine,
             author=row.author,
             change_reason=row.change_reason,
+            shows_refusal=facts.shows_refusal,
         )
-        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
-        return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
         made = decisionrecords.steps_to(evaluation, final, self.brake)
@@ -459,7 +496,7 @@ class Evaluator:
             prev="",
             same_as=self.row.full_decision,
             time=decisionrecords.print_time(self.now_ms),
-            input=self.state.input_position(),
+            input=self.state.input_position([]),
             m=[decisionrecords.values_of(metric) for metric in evaluation.metrics],
             raw_desired_replicas=evaluation.proposal,
             newest=[metric.newest_ms for metric in evaluation.metrics],

@@ -4,7 +4,6 @@ from schemas.decisions import InputPosition
 from schemas.keys import EVERY_CLUSTER, HpaId
 from streams.state.budget import BudgetBook
 from streams.state.clustersettings import Effective, effective
-from streams.state.decisionrecords import input_position
 from streams.state.gather import plan
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
@@ -46,12 +45,18 @@ class State:
         self._settings: dict[str, Effective] = {}
         self._position: InputPosition | None = None
 
-    def input_position(self) -> InputPosition:
-        """Say which prefix of the log the decisions of this record follow from, without sources of samples."""
-        known = self._position
+    def input_position(self, sources: list[str]) -> InputPosition:
+        """Say which prefix of the log a decision of this record follows from.
+
+        `sources`: per metric the newest source position; empty for a record that does not name them.
+        """
+        row, known = self.row, self._position
         if known is None or known.offset != self.offset:
-            known = self._position = input_position(self.row.number, self.offset, self.row.log_hash, [])
-        return known
+            position = InputPosition(partition=row.number, offset=self.offset, hash=row.log_hash.hex())
+            known = self._position = position
+        if not sources:
+            return known
+        return InputPosition(partition=known.partition, offset=known.offset, hash=known.hash, sources=sources)
 
     def settings(self, cluster: str) -> Effective:
         """Settings of a cluster as of this record."""

@@ -21,7 +21,7 @@ from streams.state.logerrors import StateError
 from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
 _LEVEL = 1
-_PLAIN_BYTES = 4096
+_PLAIN_BYTES = 16_384
 """Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 NOTHING_APPLIED = -1

@@ -39,8 +39,8 @@ def labels(result: ReconcileResult) -> dict[str, Any]:
     }
 
 
-def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[str, Any]:
-    """Fields that every full record has."""
+def identity(state: State, hpa: Hpa, decision: str) -> dict[str, Any]:
+    """Fields that every full record has, for one that no evaluation made."""
     row, autoscaler = hpa.row, compiled(hpa)
     return {
         "id": decision,
@@ -51,9 +51,9 @@ def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[
         "name": row.name,
         "uid": row.uid,
         "time": decisionrecords.print_time(state.now_ms),
-        "input": decisionrecords.input_position(state.row.number, state.offset, state.row.log_hash, sources),
+        "input": state.input_position([]),
         "scale_target_ref": hpa.reference,
-        "target": Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group),
+        "target": target_of(autoscaler),
         "origin": row.origin,
         "min_replicas": autoscaler.min_replicas,
         "max_replicas": autoscaler.max_replicas,
@@ -61,6 +61,11 @@ def identity(state: State, hpa: Hpa, decision: str, sources: list[str]) -> dict[
         "generation": row.generation,
         "engine": state.row.engine,
     }
+
+
+def target_of(autoscaler: Autoscaler) -> Target:
+    """Name the object that an HPA scales, as records have it."""
+    return Target(kind=autoscaler.target_kind, name=autoscaler.target_name, group=autoscaler.target_group)
 
 
 def compiled(hpa: Hpa) -> Autoscaler:
