@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -27,6 +27,7 @@ FETCH_MIN_BYTES = 65_536
 """A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
 fetch names every partition, which costs both ends more than a record does.
 """
+ANSWERED_MS = 10_000
 LOGGED_EVERY_S = 30.0
 """Brokers that stay slow are logged this often, not for each question that waits."""
 
@@ -82,13 +83,36 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
         KafkaConnectionError: no broker was named for KNOWN_WITHIN_S.
     """
     await client.start()
-    driver = client.client if isinstance(client, AIOKafkaProducer) else client._client
+    driver = _driver(client)
     until_s = time.monotonic() + KNOWN_WITHIN_S
     while not driver.cluster.brokers():
         if time.monotonic() >= until_s:
             raise KafkaConnectionError(f"the brokers at {driver.hosts} name no broker of the Kafka cluster")
         await asyncio.sleep(KNOWN_PAUSE_S)
         await driver.force_metadata_update()
+
+
+async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsumer:
+    """Make a consumer and start it, again and again while brokers that were reached before do not answer.
+
+    Raises:
+        UnknownTopicOrPartitionError: a broker answers, and a topic of the consumer does not exist.
+    """
+    while True:
+        consumer = make()
+        try:
+            await start(consumer)
+        except (KafkaConnectionError, UnknownTopicOrPartitionError) as error:
+            await consumer.stop()
+            if isinstance(error, UnknownTopicOrPartitionError) and _was_answered(consumer):
+                raise
+            _log_waiting("a connection", error)
+            await asyncio.sleep(KNOWN_PAUSE_S)
+        except BaseException:
+            await consumer.stop()
+            raise
+        else:
+            return consumer
 
 
 _logged_s = -LOGGED_EVERY_S
@@ -104,14 +128,47 @@ async def patiently(ask: Callable[[], Awaitable[T]], what: str) -> T:
     Args:
         what: is waited for, for the log.
     """
-    global _logged_s
     while True:
         try:
             return await ask()
         except KafkaTimeoutError as error:
-            if time.monotonic() - _logged_s >= LOGGED_EVERY_S:
-                _logged_s = time.monotonic()
-                log.warning("the brokers are too slow, waiting", extra={"for": what, "error": str(error)})
+            _log_waiting(what, error)
+
+
+def _log_waiting(what: str, error: Exception) -> None:
+    global _logged_s
+    if time.monotonic() - _logged_s >= LOGGED_EVERY_S:
+        _logged_s = time.monotonic()
+        log.warning("the brokers are too slow, waiting", extra={"for": what, "error": repr(error)})
+
+
+async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
+    """Wait until a producer knows the partitions of topics, however long the brokers are busy or stand still.
+
+    The driver takes a broker that does not answer for one that has no such topic.
+
+    Raises:
+        UnknownTopicOrPartitionError: a broker answers, and the topic does not exist.
+    """
+    for topic in topics:
+        while True:
+            try:
+                await producer.partitions_for(topic)
+                break
+            except UnknownTopicOrPartitionError as error:
+                if _was_answered(producer):
+                    raise
+                _log_waiting(f"the partitions of {topic}", error)
+
+
+def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
+    """Whether a broker named topics lately; the driver asks several times a second while one is missing."""
+    newest_ms: float = _driver(client).cluster._last_successful_refresh_ms
+    return time.time() * 1000 - newest_ms < ANSWERED_MS
+
+
+def _driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:
+    return client.client if isinstance(client, AIOKafkaProducer) else client._client
 
 
 @asynccontextmanager
@@ -155,14 +212,29 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
 
 @asynccontextmanager
 async def topic_reader(
-    settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest"
+    settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest", patient: bool = False
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A started consumer of whole topics, from their beginning or from now on, in no group."""
-    consumer = AIOKafkaConsumer(
-        *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **aiokafka_kwargs(settings)
-    )
-    async with started(consumer):
+    """A started consumer of whole topics, from their beginning or from now on, in no group.
+
+    Args:
+        patient: wait for brokers that do not answer, for processes that have reached them before.
+    """
+
+    def make() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **aiokafka_kwargs(settings)
+        )
+
+    if not patient:
+        consumer = make()
+        async with started(consumer):
+            yield consumer
+        return
+    consumer = await start_patiently(make)
+    try:
         yield consumer
+    finally:
+        await consumer.stop()
 
 
 @asynccontextmanager
@@ -170,10 +242,14 @@ async def marks(
     settings: KafkaSettings, group: str, partitions: Collection[TopicPartition]
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """The committed offsets of a group without members: it only keeps where a reader is to begin."""
-    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **aiokafka_kwargs(settings))
-    async with started(consumer):
+    consumer = await start_patiently(
+        lambda: AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **aiokafka_kwargs(settings))
+    )
+    try:
         consumer.assign(list(partitions))
         yield consumer
+    finally:
+        await consumer.stop()
 
 
 async def read_range(

@@ -51,7 +51,7 @@ async def follow_topic(
     settings: KafkaSettings, topic: str, apply: Callable[[Body, int], None], caught_up: Callable[[], None]
 ) -> None:
     """The same for all entries of a topic."""
-    async with kafkaclients.topic_reader(settings, topic) as consumer:
+    async with kafkaclients.topic_reader(settings, topic, patient=True) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         told = await kafkaclients.has_reached(consumer, ends)
         if told:

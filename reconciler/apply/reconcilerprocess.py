@@ -103,7 +103,7 @@ class Reconciler:
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
             self._publisher = Publisher(producer, waits_for_room=True)
             # A group member that may not read its topic would wait for ever without an error.
-            await producer.partitions_for(DECISIONS)
+            await kafkaclients.know_topics(producer, DECISIONS, OUTCOMES, SCALES)
             consumer = self._group_consumer()
             stack.push_async_callback(consumer.stop)
             self._consumer = consumer

@@ -138,7 +138,7 @@ async def follow_central(
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
     async with (
-        kafkaclients.topic_reader(settings, AUTOSCALERS) as consumer,
+        kafkaclients.topic_reader(settings, AUTOSCALERS, patient=True) as consumer,
         kafkaclients.marks(settings, group, consumer.assignment()) as marks,
     ):
         for partition in consumer.assignment():

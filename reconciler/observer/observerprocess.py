@@ -27,7 +27,7 @@ from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.observersessions import SessionName
 from schemas.settings import ClusterSettings, SettingsSet
-from schemas.topics import AUTOSCALERS, SETTINGS
+from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Observer:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
             producer = await stack.enter_async_context(kafkaclients.running_producer(self._config.kafka))
+            await kafkaclients.know_topics(producer, AUTOSCALERS, PODS, SAMPLES, SCALES, SETTINGS)
             self.health.ready("kafka")
             await self._observe(Publisher(producer, waits_for_room=True), stop)
 

@@ -10,10 +10,11 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from runtime.healthserver import health_server
-from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, aiokafka_kwargs, strict_producer
+from runtime.kafkaclients import FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, aiokafka_kwargs, know_topics, strict_producer
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
+from schemas.topics import LOG, REJECTED
 from streams.ingest.agentloop import AgentWorker
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingesterrors import explained
@@ -47,6 +48,7 @@ async def _run(config: IngestConfig, stop: asyncio.Event, announce: Callable[[in
         producer = strict_producer(config.kafka, compression_type="lz4")
         await producer.start()
         stack.push_async_callback(producer.stop)
+        await know_topics(producer, LOG, REJECTED)
         consumer = _consumer(config)
         metrics = IngestMetrics()
         registry, changed = AgentRegistry(), asyncio.Event()

@@ -54,6 +54,7 @@ saves.
 LEAST_START_S, START_S_PER_HPA = 240.0, 0.0072
 """How long the first evaluations of all HPAs may take, unless given: ten minutes for 50,000."""
 PROGRESS_S = 15.0
+LAST_LINES = 6
 NOISE = 1.5
 """Ratios that are this much worse than the stored ones are told loudly."""
 
@@ -197,8 +198,10 @@ class FleetRun:
             said = (self.folder / name).read_text(errors="replace")
             if name == "fleet" or self.restarts[name] > MOST_RESTARTS:
                 raise RuntimeError(f"{name} ended with {process.returncode}:\n{said[-2_000:]}")
-            last = said.strip().rpartition("\n")[2][-500:]
-            self.last_words.append(f"{name} ended with {process.returncode}: {last or 'it said nothing'}")
+            last = " | ".join(said.strip().splitlines()[-LAST_LINES:])[-2_000:]
+            words = f"{name} ended with {process.returncode}: {last or 'it said nothing'}"
+            sys.stderr.write(f"  {words}\n")
+            self.last_words.append(words)
             self._run(name, *self.commands[name])
 
     async def ask(self, what: str) -> dict[str, Any]:

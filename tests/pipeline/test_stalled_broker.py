@@ -16,8 +16,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fleethpa.simulator.broker import PARTITIONS
 from runtime import kafkaclients
-from runtime.kafkaclients import bounds_of, ends_of, reader, running_producer
+from runtime.kafkaclients import bounds_of, ends_of, know_topics, reader, running_producer, topic_reader
 from runtime.publicrecords import Publisher
+from schemas import connection
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
@@ -121,3 +122,26 @@ async def test_ends_are_asked_for_until_a_broker_answers(broker: StallingBroker)
         consumer._request_timeout_ms = TIMEOUT_MS
         assert await broker.stall_until_noticed(lambda: ends_of(consumer)) == {part: 1}
         assert await bounds_of(consumer, [part]) == {part: (0, 1)}
+
+
+async def test_a_reader_of_topics_starts_once_a_broker_answers(
+    broker: StallingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = connection.aiokafka_kwargs
+    monkeypatch.setattr(connection, "aiokafka_kwargs", lambda given: hasty(given) | {"request_timeout_ms": TIMEOUT_MS})
+
+    async def read() -> set[TopicPartition]:
+        async with topic_reader(broker.kafka, SCALES, patient=True) as consumer:
+            return set(consumer.assignment())
+
+    found = await broker.stall_until_noticed(read)
+    assert found == {TopicPartition(SCALES, number) for number in range(PARTITIONS)}
+
+
+async def test_a_producer_knows_topics_once_a_broker_answers(
+    broker: StallingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafkaclients, "ANSWERED_MS", 100)
+    async with running_producer(broker.kafka, request_timeout_ms=TIMEOUT_MS) as producer:
+        await broker.stall_until_noticed(lambda: know_topics(producer, SCALES, LOG))
+        assert await producer.partitions_for(LOG) == set(range(PARTITIONS))

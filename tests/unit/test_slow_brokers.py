@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from runtime import kafkaclients
 from runtime.publicrecords import Publisher
@@ -87,3 +88,42 @@ async def test_brokers_that_never_name_one_end_the_start_with_an_error(monkeypat
     consumer: Any = Beginning(10**9)
     with pytest.raises(KafkaConnectionError, match="name no broker"):
         await kafkaclients.start(consumer)
+
+
+class Nameless:
+    """A driver to which no broker names the topic."""
+
+    def __init__(self, answered_s_ago: float) -> None:
+        self._client = self.cluster = self
+        self._last_successful_refresh_ms = (time.time() - answered_s_ago) * 1000
+        self.asked, self.is_stopped = 0, False
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        self.asked += 1
+        if self.asked > 3:
+            return {0}
+        raise UnknownTopicOrPartitionError
+
+    async def start(self) -> None:
+        await self.partitions_for("")
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+    def brokers(self) -> list[int]:
+        return [1]
+
+
+async def test_a_topic_is_missing_only_if_a_broker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafkaclients, "KNOWN_PAUSE_S", 0.0)
+    silent: Any = Nameless(answered_s_ago=3_600)
+    await kafkaclients.know_topics(silent, SCALES)
+    assert silent.asked == 4
+    answering: Any = Nameless(answered_s_ago=0)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await kafkaclients.know_topics(answering, SCALES)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await kafkaclients.start_patiently(lambda: answering)
+    assert answering.is_stopped
+    again: Any = Nameless(answered_s_ago=3_600)
+    assert await kafkaclients.start_patiently(lambda: again) is again
