@@ -37,6 +37,7 @@ from fleethpa.page.specview import read_spec_diff
 from fleethpa.page.trying import MODELS, QUESTIONS, candidate_text, trial
 from schemas.codec import WireError
 from schemas.keys import HpaId
+from schemas.wholenumbers import whole_number
 from streams.archive.segments import ArchiveError
 from streams.state.logerrors import CoreError
 
@@ -122,9 +123,9 @@ class PageServer:
         """Everything at a glance."""
         at_ms = self._at(request)
         state = await self.reader.state_at(at_ms)
-        number = request.query.get("page", "1")
+        number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
-        found = fleet_view(state, query, int(number) if number.isdigit() else 1, self._now_ms(at_ms))
+        found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
         return self._html(request, "fleet.html", state, found, command="get hpa -A")
 
     async def hpa(self, request: web.Request) -> web.Response:
@@ -187,11 +188,11 @@ class PageServer:
         window = request.query.get("since", "") or DEFAULT_WINDOW
         since_ms = moment(window, now_ms, "since") or 0
         every = request.query.get("show") == "all"
-        bar = request.query.get("bar", "")
+        bar = whole_number(request.query.get("bar", ""))
         async with self.reader.past(at_ms) as past:
             read = await read_changes(past, since_ms, now_ms + 1, every=every)
         query = request.query.get("q", "")
-        found = changes_view(read, query, since_ms, now_ms, int(bar) if bar.isdigit() else None, now_ms)
+        found = changes_view(read, query, since_ms, now_ms, bar, now_ms)
         found |= {"since": window, "every": every}
         command = f"decisions -A --since {window}{'' if every else ' --changes'}"
         return self._html(request, "changes.html", await self.reader.state_at(at_ms), found, command=command)

@@ -8,6 +8,7 @@ from fleethpa.cli.common.failures import usage
 from fleethpa.cli.output.specdiff import spec_diff
 from fleethpa.cli.output.table import clean
 from schemas.keys import HpaId, partition_for
+from schemas.wholenumbers import whole_number
 from streams.analysis.revisions import spec_of
 from streams.history.past import Past
 
@@ -26,10 +27,10 @@ async def read_spec_diff(past: Past, hpa: HpaId, one: str, other: str) -> dict[s
         CommandError: these are no offsets (exit 2).
         ArchiveError, CoreError: the log cannot be read, or does not reach back.
     """
-    if not other.isdigit() or (one and not one.isdigit()):
+    last, first = whole_number(other), whole_number(one)
+    if last is None or (one and first is None):
         raise usage("which changes?", cause="They are named by their log offsets.", next_step=f"fleethpa history {hpa}")
-    last = int(other)
-    first = int(one) if one else last - 1
+    first = last - 1 if first is None else first
     specs = [await _spec_after(past, hpa, offset) for offset in (first, last)]
     lines = spec_diff(specs[0], specs[1], f"after log offset {first}", f"after log offset {last}", WHOLE)
     return {"hpa": hpa, "lines": [(_kind(line), clean(line)) for line in lines], "gone": specs == [None, None]}

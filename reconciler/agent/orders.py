@@ -16,6 +16,7 @@ from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, ShortDecision
+from schemas.wholenumbers import whole_number
 
 log = logging.getLogger(__name__)
 
@@ -108,4 +109,4 @@ class OrderReader:
 
 def _log_partition(key: bytes | None) -> int | None:
     """The log partition that a decision's number counts in: the key of its record."""
-    return int(key) if key and key.isdigit() else None
+    return whole_number(key.decode(errors="replace")) if key else None

@@ -30,6 +30,7 @@ from reconciler.clusters.credentials import (
 )
 from reconciler.core.apierrors import error_text, status_body
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
+from schemas.wholenumbers import whole_number
 
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
 
@@ -347,8 +348,9 @@ def _event(line: bytes) -> dict[str, Any]:
 
 
 def _retry_after(response: aiohttp.ClientResponse, said: Mapping[str, Any]) -> int | None:
-    text = response.headers.get("Retry-After", "")
-    seconds = int(text) if text.isdigit() else (said.get("details") or {}).get("retryAfterSeconds")
+    seconds = whole_number(response.headers.get("Retry-After", ""))
+    if seconds is None:
+        seconds = (said.get("details") or {}).get("retryAfterSeconds")
     return None if seconds is None else int(seconds) * 1000
 
 

@@ -13,6 +13,7 @@ from reconciler.standin.effective import KeptSpec, disabled, effective_spec, fro
 from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
 from schemas.hands import HandsChanged
 from schemas.kubernetes.jsontypes import Json, JsonView
+from schemas.wholenumbers import whole_number
 
 LEASE: Final = "fleethpa-hub"
 GENERATION_LABEL: Final = "fleethpa.io/generation"
@@ -46,7 +47,8 @@ def lease_seen(lease: JsonView) -> LeaseSeen:
 
 
 def _protocol(text: str) -> int:
-    return int(text) if text.isdecimal() else PROTOCOL + 1
+    number = whole_number(text)
+    return PROTOCOL + 1 if number is None else number
 
 
 def lease_body(
@@ -157,7 +159,7 @@ def native_seen(native: JsonView) -> NativeSeen:
         key=HpaKey(metadata["namespace"], metadata["name"]),
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
-        generation=int(generation) if generation.isdecimal() else 0,
+        generation=whole_number(generation) or 0,
         spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
         is_closed=is_closed,
         is_ended=is_closed and (observed >= (metadata.get("generation") or 0) or _has_no_target(status)),
@@ -237,9 +239,9 @@ def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
     """What the newest whole set of ConfigMaps holds. A damaged entry or map is passed over: the rest still counts."""
     sets: dict[int, list[JsonView]] = {}
     for each in maps:
-        count = (each["metadata"].get("labels") or {}).get(STORE_LABEL, "")
-        if count.isdecimal():
-            sets.setdefault(int(count), []).append(each)
+        count = whole_number((each["metadata"].get("labels") or {}).get(STORE_LABEL, ""))
+        if count is not None:
+            sets.setdefault(count, []).append(each)
     whole = [count for count, found in sets.items() if len(found) == count]
     found: dict[HpaKey, KeptSpec] = {}
     for each in sets[max(whole)] if whole else ():

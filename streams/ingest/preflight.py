@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 from runtime.kafkaclients import aiokafka_kwargs, reader
 from schemas.connection import KafkaSettings
 from schemas.topics import LOG, MAX_LOG_RECORD_BYTES, PUBLIC_TOPICS, REJECTED
+from schemas.wholenumbers import whole_number
 from streams.ingest.ingestconfig import IngestConfig
 from streams.ingest.ingesterrors import IngestError
 
@@ -96,7 +97,8 @@ async def _log_settings(admin: AIOKafkaAdminClient) -> dict[str, str]:
 
 
 def _check_size(text: str) -> None:
-    if text.isdigit() and int(text) < MAX_LOG_RECORD_BYTES + _OVERHEAD_BYTES:
+    size = whole_number(text)
+    if size is not None and size < MAX_LOG_RECORD_BYTES + _OVERHEAD_BYTES:
         raise IngestError(f"{LOG} has {_SIZE}={text}, too small for our records. Next: fleethpa topics init")
 
 

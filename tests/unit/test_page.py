@@ -186,12 +186,19 @@ async def test_a_change_is_marked_when_it_was_recorded_and_shown_as_a_diff(fleet
     assert "scaleTargetRef:" in lines
 
 
-@pytest.mark.parametrize("query", ["", "?other=x", "?other=1&one=-3"])
+@pytest.mark.parametrize("query", ["", "?other=x", "?other=1&one=-3", "?other=²"])
 async def test_changes_that_are_not_named_by_offsets_are_refused(fleet: Fleet, query: str) -> None:
     async with browsing() as client:
         answer = await client.get(f"{CHECKOUT}/spec{query}")
         assert answer.status == 400
         assert "fleethpa history east/shop/checkout" in Shown(await answer.text()).text
+
+
+@pytest.mark.parametrize("number", ["²", "1" * 5_000, "-1", "0", "9" * 19, "x"])
+async def test_a_page_or_bar_that_is_no_number_or_is_not_there_shows_what_there_is(fleet: Fleet, number: str) -> None:
+    async with browsing() as client:
+        for address in (f"/?page={number}", f"/changes?bar={number}"):
+            assert (await client.get(address)).status == 200, address[:40]
 
 
 async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:

@@ -20,6 +20,7 @@ from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 from fleethpa.cli.output.jsonpath import EXAMPLE, PREFIX, TemplateError, check
+from schemas.wholenumbers import whole_number
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.writer import Writer
@@ -79,9 +80,8 @@ class Session:
     @property
     def width(self) -> int | None:
         """Characters that a line of stdout may have: `COLUMNS`, then the terminal's; None where nothing limits it."""
-        given = os.environ.get("COLUMNS", "")
-        if given.isdigit() and int(given):
-            return int(given)
+        if given := whole_number(os.environ.get("COLUMNS", "")):
+            return given
         return (os.get_terminal_size(sys.stdout.fileno()).columns or None) if sys.stdout.isatty() else None
 
     def now_ms(self) -> int:
