@@ -45,6 +45,7 @@ class KafkaPast(Past):
         self._shared: AIOKafkaConsumer | None = None
         self._counts: dict[str, int] = {}
         self._asked: dict[TopicPartition, asyncio.Future[Span]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
 
     def __reduce__(self) -> tuple[type[KafkaPast], tuple[KafkaSettings, int | None]]:
         return KafkaPast, (self.settings, self.at_ms)
@@ -93,9 +94,15 @@ class KafkaPast(Past):
         if part not in self._asked:
             loop = asyncio.get_running_loop()
             if not self._asked:
-                loop.call_soon(lambda: loop.create_task(self._ask(consumer)))
+                loop.call_soon(self._begin_to_ask, consumer)
             self._asked[part] = loop.create_future()
-        return await self._asked[part]
+        # One of those who wait may be cancelled: the others still want the answer.
+        return await asyncio.shield(self._asked[part])
+
+    def _begin_to_ask(self, consumer: AIOKafkaConsumer) -> None:
+        task = asyncio.ensure_future(self._ask(consumer))
+        self._asking.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(self._asking.discard)
 
     async def _ask(self, consumer: AIOKafkaConsumer) -> None:
         asked, self._asked = self._asked, {}
@@ -103,8 +110,11 @@ class KafkaPast(Past):
             begin, end = await asyncio.gather(
                 consumer.beginning_offsets(list(asked)), consumer.end_offsets(list(asked))
             )
-        # Whatever it is, each of those who wait for the answer gets it.
-        except BaseException as error:
+        except asyncio.CancelledError:
+            for waiting in asked.values():
+                waiting.cancel()
+            raise
+        except Exception as error:  # whatever it is, each of those who wait for the answer gets it
             for waiting in asked.values():
                 if not waiting.done():
                     waiting.set_exception(error)
