@@ -12,6 +12,7 @@ from schemas.decisions import Direction, MetricDecision, Step
 from streams.hpa import autoscaler as kinds
 from streams.hpa.evaluation import Evaluation, Event, MetricEvaluation, Normalization
 from streams.hpa.normalize import WITHIN_RANGE
+from streams.hpa.observation import Scale, ScaleFailure
 
 FULL_EVERY_MS = 600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +53,30 @@ def direction(current: int, desired: int) -> Direction:
     if desired > current:
         return "ScaleUp"
     return "ScaleDown" if desired < current else "None"
+
+
+def observed(scale: Scale | ScaleFailure, change: dict[str, Any], restart: str) -> dict[str, Any]:
+    """Give what was observed, without the scale's resource version, which may change with every record."""
+    made: dict[str, Any] = {}
+    if isinstance(scale, Scale):
+        made = {
+            "specReplicas": scale.spec_replicas,
+            "statusReplicas": scale.status_replicas,
+            "selector": scale.selector,
+        }
+    if change:
+        made["change"] = change
+    if restart:
+        made["restart"] = restart
+    return made
+
+
+def with_version(observed: dict[str, Any], resource_version: str) -> dict[str, Any]:
+    """Add the scale's resource version ("": unknown) behind what the scale shows; without a scale, nothing."""
+    if not resource_version or "selector" not in observed:
+        return observed
+    shown = {name: observed[name] for name in ("specReplicas", "statusReplicas", "selector")}
+    return shown | {"resourceVersion": resource_version} | observed
 
 
 def metric_decision(metric: MetricEvaluation) -> MetricDecision:

@@ -7,7 +7,7 @@ from msgspec import structs
 from schemas.decisions import BRAKES_SINCE, Decision, ShortDecision, Step
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
-from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
+from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
 from streams.hpa.reconcile import decide
 from streams.hpa.statuses import new_status
 from streams.state import decisionrecords
@@ -22,7 +22,6 @@ from streams.state.guards import Standing, overflow, pause_in_force, standing
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.logerrors import StateError
-from streams.state.membership import is_selector
 from streams.state.moves import with_observation
 from streams.state.namespace import Namespace
 from streams.state.onsample import ratios_of
@@ -32,6 +31,7 @@ from streams.state.probe import EvaluationInputs, ProbeGuards
 from streams.state.refusals import show_refusal
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
+from streams.state.selectoroverlap import register, sharing_pods
 from streams.state.shadow import attribute
 from streams.state.subject import compiled, labels, own_status, take_restart, target_of
 from streams.state.timing import as_of
@@ -103,7 +103,7 @@ class Evaluator:
             evaluation = self._fall_back(evaluation)
         row.history = evaluation.history
         self._register(observation, evaluation)
-        observed = self._observed(observation, restart)
+        observed = decisionrecords.observed(observation.scale, self.change, restart)
         wanted, result = self._end(evaluation, status)
         if self.brakes is not None:
             self.brakes.end(wanted)
@@ -206,7 +206,7 @@ class Evaluator:
             return Observation(scale)
         pods = namespace.membership.matching(scale.selector)
         answers = self._answers(pods)
-        return Observation(scale, pods, answers, self._ambiguous(scale.selector, pods))
+        return Observation(scale, pods, answers, sharing_pods(self.state, namespace, self.hpa, scale.selector, pods))
 
     def _answers(self, pods: TargetPods) -> tuple[MetricReading | None, ...]:
         answers = []
@@ -216,35 +216,11 @@ class Evaluator:
             self.sources.append(source)
         return tuple(answers)
 
-    def _ambiguous(self, selector: str, pods: TargetPods) -> tuple[str, ...]:
-        """Name the HPAs whose targets share a pod with this one, where there are others."""
-        if pods is NO_PODS or not is_selector(selector):
-            return ()
-        own, registered = self.hpa.id.name, self.namespace.registered
-        others = [
-            name
-            for text in self.namespace.membership.overlapping(selector)
-            for name in registered.get(text, ())
-            if name != own and self._knows(name, text)
-        ]
-        return tuple(f"{self.namespace.name}/{name}" for name in sorted({own, *others})) if others else ()
-
-    def _knows(self, name: str, selector: str) -> bool:
-        other, shown = self.state.hpas.get(self.hpa.id._replace(name=name)), self.namespace.shown(name)
-        # The origin is taken from the directory, because the other's row may be ahead of the log after a crash.
-        if other is None or shown is None or shown.origin != self.hpa.row.origin:
-            # A central HPA in shadow compares itself with the cluster's own: neither may stop the other by being there.
-            return False
-        return other.registered_at(self.state.offset, self.hpa.id, self.state.row.restart_offset) == selector
-
     def _register(self, observation: Observation, evaluation: Evaluation) -> None:
         """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
         scale = observation.scale
-        if not isinstance(scale, Scale) or evaluation.path not in ("metrics", "metricsFailed"):
-            return
-        if is_selector(scale.selector):
-            self.hpa.register(2 * self.state.offset + 1, scale.selector, self.state.row.restart_offset)
-            self.namespace.register(scale.selector, self.hpa.id.name)
+        if isinstance(scale, Scale) and evaluation.path in ("metrics", "metricsFailed"):
+            register(self.state, self.namespace, self.hpa, scale.selector)
 
     def _note_move(self, observation: Observation) -> None:
         """Note who moved the target since the evaluation before."""
@@ -254,30 +230,6 @@ class Evaluator:
             written = row.written[0] if row.written is not None else None
             replicas = observation.scale.spec_replicas
             row.moves = with_observation(row.moves, self.now_ms, replicas, self.change, written, scale_row.manager)
-
-    def _observed(self, observation: Observation, restart: str) -> dict[str, Any]:
-        """Give what was observed, without the scale's resource version, which may change with every record."""
-        observed: dict[str, Any] = {}
-        scale = observation.scale
-        if isinstance(scale, Scale):
-            observed = {
-                "specReplicas": scale.spec_replicas,
-                "statusReplicas": scale.status_replicas,
-                "selector": scale.selector,
-            }
-        if self.change:
-            observed["change"] = self.change
-        if restart:
-            observed["restart"] = restart
-        return observed
-
-    def _with_version(self, observed: dict[str, Any]) -> dict[str, Any]:
-        """Add the scale's resource version, behind what the scale shows."""
-        row = self.scale_row
-        if row is None or not row.resource_version or "selector" not in observed:
-            return observed
-        shown = {name: observed[name] for name in ("specReplicas", "statusReplicas", "selector")}
-        return shown | {"resourceVersion": row.resource_version} | observed
 
     # the end of it
 
@@ -401,7 +353,13 @@ class Evaluator:
             return self._short(name, evaluation)
         row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         status = result.status if wanted is None else None
-        decision = self._full(name, evaluation, facts, self._with_version(observed), status)
+        decision = self._full(
+            name,
+            evaluation,
+            facts,
+            decisionrecords.with_version(observed, self.scale_row.resource_version if self.scale_row else ""),
+            status,
+        )
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _full(
