@@ -274,7 +274,7 @@ def _recorded(made: Load, series: LoadSeries, moments: Sequence[Moment], deploye
     return found
 
 
-def long(days: int) -> str:
+def long(days: int, objective: Objective) -> str:
     """What tune takes for one HPA over so many days of evaluations every 15 s: processor time and memory."""
     count = days * _DAY
     dice = random.Random(days)
@@ -283,7 +283,7 @@ def long(days: int) -> str:
     series, deployed = _series(made), spec(50, 2, 400)
     recorded = _recorded(made, series, _lived(made, series, deployed, 1.0), deployed)
     begin_s = time.process_time()
-    found = tune(HPA, recorded)
+    found = tune(HPA, recorded, objective)
     took_s = time.process_time() - begin_s
     most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return (
@@ -331,7 +331,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=2, help="how many processes")
     given = parser.parse_args(arguments)
     if given.long:
-        sys.stdout.write(long(given.long) + "\n")
+        sys.stdout.write(long(given.long, given.objective) + "\n")
         return
     with Pool(given.jobs) as pool:
         found = []
