@@ -18,8 +18,8 @@ from schemas.observersessions import parse_session
 from streams.ingest.pieces import Refusal
 from streams.state.namespace import spread_over
 
-MAX_AGENT_BYTES = 128 * 1024 * 1024
-"""Of one agent: 150,000 pods and their metrics, which is the largest cluster that Kubernetes supports."""
+MAX_AGENT_BYTES = 256 * 1024 * 1024
+"""Of one agent: 150,000 pods with their metrics, as many as Kubernetes supports in a cluster, and 10,000 HPAs."""
 MAX_ROW_BYTES = 896 * 1024
 """Of one row of a namespace."""
 MAX_KEY_BYTES = 256 * 1024

@@ -35,7 +35,7 @@ from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
 from streams.state import partition
 from streams.state.namespace import query_key
 from streams.state.rates import series_key, series_name
-from tests.partition_kit import LogBuilder, make_hpa
+from tests.partition_kit import LogBuilder, make_hpa, make_pod
 
 T = TypeVar("T")
 EAST = AgentSet(cluster="east", incarnation=7)
@@ -574,3 +574,33 @@ def test_the_reports_of_an_agent_tell_what_was_refused_of_it() -> None:
     (trouble,) = shown.troubles
     assert (trouble.part, trouble.error.partition(":")[0]) == (REFUSED_PART, "1 entries, at last")
     assert hub.report(report, namespace="", after_ms=700_000).pieces[0].body == report
+
+
+def test_the_largest_cluster_fits() -> None:
+    """A tenth of 10,000 HPAs of 15 pods each."""
+    limits, moment = ReportLimits(24), Moment(1.0, 1.0)
+    uid, refused = "8af5a841-3902-43bc-bc72-7c0f68a39064", set()
+
+    def report(namespace: str, *bodies: Body) -> None:
+        found = Conversion(pieces=[Piece("east", namespace, body) for body in bodies])
+        admit(found, EAST, EAST.topics, limits, moment)
+        refused.update(refusal.text for refusal in found.refusals)
+
+    for namespace in (f"team-{number:02}-payments" for number in range(20)):
+        listed = []
+        for name in (f"checkout-service-{number:02}" for number in range(50)):
+            made = hpa(name, uid)
+            made["metadata"] |= {"namespace": namespace, "annotations": {"last-applied-configuration": "x" * 700}}
+            listed.append(made)
+            labels = {"app.kubernetes.io/name": name, "pod-template-hash": "7c9f8b5d4", "team": "payments"}
+            pods = [make_pod(f"{name}-7c9f8b5d4-{number:05}", uid=uid, labels=labels) for number in range(15)]
+            selector = f"app.kubernetes.io/name={name}"
+            target = Target(group="apps", kind="Deployment", name=name)
+            values = [PodValue(pod.name, 1, 1) for pod in pods]
+            report(namespace, *[PodSet(pod=pod, session=SESSION) for pod in pods])
+            report(namespace, ScaleSet(target=target, selector=selector, uid=uid, session=SESSION))
+            report(namespace, Answers(items=[MetricAnswer(api="pods", metric="m", selector=selector, values=values)]))
+        report(namespace, AutoscalerList(list_id="l", hpas=listed, session=SESSION))
+    ledger = limits.ledger(EAST)
+    assert (refused, ledger.hpas) == (set(), 1_000)
+    assert 10 * ledger.bytes < agentledger.MAX_AGENT_BYTES
