@@ -22,6 +22,7 @@ MAX_REQUEST_BYTES = 1_048_576
 KNOWN_WITHIN_S = 60.0
 KNOWN_PAUSE_S = 0.2
 """How long a client waits for a broker to be named, and between two questions."""
+UNHURRIED_MS = 500
 FETCH_MAX_WAIT_MS = 100
 FETCH_MIN_BYTES = 65_536
 """A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
@@ -190,11 +191,16 @@ async def running_producer(settings: KafkaSettings, **overrides: Any) -> AsyncIt
 
 
 @asynccontextmanager
-async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] = ()) -> AsyncIterator[AIOKafkaConsumer]:
+async def reader(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition] = (), *, unhurried: bool = False
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A started consumer in no group: it commits nothing and disturbs nobody.
 
     Without `partitions` the caller assigns them, once: a change of topics makes the driver ask for metadata again, and
     one that meets an answer under way waits for the next, minutes later.
+
+    Args:
+        unhurried: whether a record may come half a second late.
     """
     consumer = AIOKafkaConsumer(
         **aiokafka_kwargs(settings),
@@ -202,7 +208,8 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         # A fetch at one partition's end holds up those of other partitions at the same broker.
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=UNHURRIED_MS if unhurried else 100,
+        fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
     )
     async with started(consumer):
         if wanted := list(partitions):
@@ -212,17 +219,28 @@ async def reader(settings: KafkaSettings, partitions: Iterable[TopicPartition] =
 
 @asynccontextmanager
 async def topic_reader(
-    settings: KafkaSettings, *topics: str, begin: Literal["earliest", "latest"] = "earliest", patient: bool = False
+    settings: KafkaSettings,
+    *topics: str,
+    begin: Literal["earliest", "latest"] = "earliest",
+    patient: bool = False,
+    unhurried: bool = False,
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """A started consumer of whole topics, from their beginning or from now on, in no group.
 
     Args:
         patient: wait for brokers that do not answer, for processes that have reached them before.
+        unhurried: whether a record may come half a second late.
     """
 
     def make() -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
-            *topics, group_id=None, enable_auto_commit=False, auto_offset_reset=begin, **aiokafka_kwargs(settings)
+            *topics,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset=begin,
+            fetch_max_wait_ms=UNHURRIED_MS,
+            fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
+            **aiokafka_kwargs(settings),
         )
 
     if not patient:

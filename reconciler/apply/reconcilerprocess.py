@@ -8,6 +8,7 @@ repeated write finds the scale as wanted and ends as applied.
 
 import asyncio
 import logging
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -55,6 +56,8 @@ LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
 """This many records are read back where the broker cannot look up a time, as the embedded broker cannot."""
+COMMIT_S = 1.0
+"""How often offsets are committed; what was done since is done again after a crash, and found as wanted."""
 SHUTDOWN_GRACE_S = 5.0
 """How long a process that ends waits for the writes that it has begun."""
 
@@ -93,6 +96,7 @@ class Reconciler:
         self._session = f"reconciler-{uuid.uuid4().hex[:12]}"
         self._progress: dict[int, OffsetProgress] = {}
         self._committed: dict[int, int] = {}
+        self._committed_s = 0.0
         self._assignments: Counter[int] = Counter()
         self._served: dict[str, _Served] = {}
 
@@ -231,7 +235,9 @@ class Reconciler:
                     self.went_back(partition, (await kafkaclients.bounds_of(consumer, [partition]))[partition].end)
                 for record in records:
                     await self._take(partition.partition, record)
-            await self._commit(consumer)
+            if time.monotonic() - self._committed_s >= COMMIT_S:
+                self._committed_s = time.monotonic()
+                await self._commit(consumer)
             for name, count in self._writers.waiting().items():
                 self._metrics.waiting.labels(name).set(count)
 

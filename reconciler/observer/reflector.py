@@ -30,6 +30,8 @@ LONGEST_BLIND_PAUSE_S = 5.0
 LONGEST_RETRY_AFTER_S = 300.0
 """What a server may ask for at most: a proxy's nonsense must not blind us for a day."""
 _SILENCE_MARGIN_S = 30.0
+HEALTHY_EVERY_S = 1.0
+"""How often an open watch is noted as healthy while events come; it was when it opened, and its end says more."""
 CONFIRM_S = 2.0
 """A right that is missing is asked for once more after this long: one of several API servers may just have begun."""
 BLIND_NAMESPACES = 10
@@ -117,6 +119,7 @@ class Reflector:
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
         self._heard = False
+        self._healthy_s = 0.0
 
     async def run(self) -> None:
         """Mirror until cancelled.
@@ -192,7 +195,8 @@ class Reflector:
         path = f"{self._path}?{urlencode(query)}"
         async for event in self._client.watch(path, silence_s=silence_s, opened=self._healthy):
             self._heard, self._pause_s = True, FIRST_PAUSE_S
-            self._healthy()
+            if time.monotonic() - self._healthy_s >= HEALTHY_EVERY_S:
+                self._healthy()
             item = event["object"]
             if event["type"] != "BOOKMARK":
                 await self._listener.changed(event["type"], item)
@@ -203,6 +207,7 @@ class Reflector:
             await asyncio.sleep(FIRST_PAUSE_S)  # a server that ends every watch at once must not be hammered
 
     def _healthy(self) -> None:
+        self._healthy_s = time.monotonic()
         self._metrics.up.labels(self._client.name).set(1)
         self._metrics.last_sync.labels(self._client.name).set_to_current_time()
         self._listener.problem(self._namespace, None)

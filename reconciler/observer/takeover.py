@@ -92,7 +92,7 @@ async def follow_others(
     settings: KafkaSettings, others: OtherSessions, clock: Clock, silent: Callable[[str], Awaitable[None]]
 ) -> None:
     """Tell `silent` each cluster whose other observer has gone, for ever."""
-    async with kafkaclients.topic_reader(settings, SCALES, begin="latest", patient=True) as consumer:
+    async with kafkaclients.topic_reader(settings, SCALES, begin="latest", patient=True, unhurried=True) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         await _hear_the_past(settings, ends, others, clock)
         while True:

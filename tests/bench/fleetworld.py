@@ -552,7 +552,7 @@ def _missing() -> bytes:
 async def read_decisions(world: World, brokers: str, partitions: int) -> None:
     """Count decisions as they come, until cancelled."""
     numbers = [TopicPartition(topics.DECISIONS, number) for number in range(partitions)]
-    async with reader(KafkaSettings(bootstrap_servers=brokers), numbers) as consumer:
+    async with reader(KafkaSettings(bootstrap_servers=brokers), numbers, unhurried=True) as consumer:
         while True:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 for record in records:
