@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from fleethpa.conformance import recording
+from fleethpa.conformance import recordedsyncs
 from fleethpa.conformance.api import API_CHECKS, EXPLANATIONS
 from fleethpa.conformance.compare import AnswerDifference, broken
 from fleethpa.conformance.filekinds import API_KINDS, CHECKS, RECORDING, STANDALONE, kind_of
@@ -199,7 +199,7 @@ def _check_case(kind: str, case: Json) -> tuple[int, list[AnswerDifference], str
 def _check_recording(path: Path, limit: int | None, show: int) -> _Part:
     explained: Counter[str] = Counter()
     found: list[tuple[str, list[AnswerDifference]]] = []
-    for reason, differences in recording.check(path, limit):
+    for reason, differences in recordedsyncs.check(path, limit):
         if reason is not None:
             explained[reason] += 1
         found.append((path.name, differences))

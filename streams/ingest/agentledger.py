@@ -128,7 +128,7 @@ def _bytes(item: _Item) -> int:
     return item.size + item.own + ITEM_BYTES
 
 
-class Ledger:
+class AgentLedger:
     """What is kept of one agent. Times are seconds of a clock that does not go back."""
 
     def __init__(self, cluster: str, partitions: int) -> None:

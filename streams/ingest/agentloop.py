@@ -18,7 +18,7 @@ from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
-from streams.ingest.agentrules import Moment, ReportLimits, admit
+from streams.ingest.agentrules import ReceivedAt, ReportLimits, admit
 from streams.ingest.batch import Batcher
 from streams.ingest.convertrecord import convert
 from streams.ingest.ingestconfig import IngestConfig
@@ -174,7 +174,7 @@ class AgentWorker(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._limits.begin(whose)  # another worker has read what came before
             self._counted_to[tp.topic] = record.offset + 1
             appended = record.timestamp / 1000 if record.timestamp_type == _APPEND_TIME else now_s
-            admit(found, self._registry.agent_of(whose), whose, self._limits, Moment(now_s, appended))
+            admit(found, self._registry.agent_of(whose), whose, self._limits, ReceivedAt(now_s, appended))
         return _Held(tp, raw, found)
 
     async def _cycle(self) -> None:

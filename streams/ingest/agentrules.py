@@ -24,7 +24,7 @@ from schemas.topics import MAX_LOG_RECORD_BYTES
 from streams.ingest import agentledger as ledger
 from streams.ingest import agentrates as rates
 from streams.ingest import topickinds
-from streams.ingest.agentledger import Ledger, stored_bytes
+from streams.ingest.agentledger import AgentLedger, stored_bytes
 from streams.ingest.agentrates import Rates
 from streams.ingest.keynames import MAX_TEXT
 from streams.ingest.numberchecks import check_range
@@ -63,7 +63,7 @@ SHOWN_S = 600.0
 T = TypeVar("T")
 
 
-class Moment(NamedTuple):
+class ReceivedAt(NamedTuple):
     """When a record is taken: by a clock of ingest that does not go back, and when the brokers appended it; seconds."""
 
     now_s: float
@@ -101,7 +101,7 @@ class ReportLimits:
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self._ledgers: dict[AgentTopics, Ledger] = {}
+        self._ledgers: dict[AgentTopics, AgentLedger] = {}
         self._rates: dict[AgentTopics, Rates] = {}
         self._refused: dict[AgentTopics, _Refused] = {}
 
@@ -117,9 +117,9 @@ class ReportLimits:
         self._ledgers.pop(agent, None)
         self._rates.pop(agent, None)
 
-    def ledger(self, agent: AgentSet) -> Ledger:
+    def ledger(self, agent: AgentSet) -> AgentLedger:
         """What deciders keep of an agent."""
-        return self._ledgers.setdefault(agent.topics, Ledger(agent.cluster, self._partitions))
+        return self._ledgers.setdefault(agent.topics, AgentLedger(agent.cluster, self._partitions))
 
     def rates(self, agent: AgentSet) -> Rates:
         """How often an agent reports."""
@@ -130,7 +130,9 @@ class ReportLimits:
         return self._refused.setdefault(agent, _Refused())
 
 
-def admit(found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: ReportLimits, moment: Moment) -> None:
+def admit(
+    found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits: ReportLimits, moment: ReceivedAt
+) -> None:
     """Keep of an agent's record what it may report; the rest is refused.
 
     Args:
@@ -151,7 +153,9 @@ def admit(found: Conversion, agent: AgentSet | None, topic: AgentTopics, limits:
 class _Admission:
     """One piece of an agent's record, on its way in."""
 
-    def __init__(self, piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conversion, moment: Moment) -> None:
+    def __init__(
+        self, piece: Piece, agent: AgentSet, limits: ReportLimits, found: Conversion, moment: ReceivedAt
+    ) -> None:
         self._piece, self._agent, self._found = piece, agent, found
         self._namespace, self._moment = piece.namespace, moment
         self._ledger, self._rates = limits.ledger(agent), limits.rates(agent)

@@ -27,7 +27,7 @@ from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTroub
 from schemas.topics import MAX_ROW_BYTES
 from streams.ingest import agentledger
 from streams.ingest.agentledger import Thing
-from streams.ingest.agentrules import Moment, ReportLimits, admit
+from streams.ingest.agentrules import ReceivedAt, ReportLimits, admit
 from streams.ingest.batch import log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
@@ -71,7 +71,7 @@ class Hub:
         value = encode(PublicRecord(v=1, entries=list(bodies), time=now_ms, cluster="east", namespace=namespace))
         raw = RawRecord(EAST.topics.reports, 0, self.offset, now_ms, value)
         found = convert(raw, Resolver(Mapping()))
-        admit(found, EAST, EAST.topics, self.limits, Moment(now_ms / 1000, now_ms / 1000))
+        admit(found, EAST, EAST.topics, self.limits, ReceivedAt(now_ms / 1000, now_ms / 1000))
         entries = []
         for entry in log_entries(found.pieces, raw, found.time_ms, PARTITIONS):
             if isinstance(entry, Refusal):
@@ -559,7 +559,7 @@ def test_a_backlog_is_no_flood() -> None:
     body = AutoscalerSet(hpa=hpa("web"), session=SESSION)
     for number in range(3_600):
         found = Conversion(pieces=[Piece("east", "shop", body)])
-        admit(found, EAST, EAST.topics, limits, Moment(now_s=100 + number / 3_600, at_s=number))
+        admit(found, EAST, EAST.topics, limits, ReceivedAt(now_s=100 + number / 3_600, at_s=number))
         codes.add(found.code)
     assert codes == {""}
 
@@ -578,7 +578,7 @@ def test_the_reports_of_an_agent_tell_what_was_refused_of_it() -> None:
 
 def test_the_largest_cluster_fits() -> None:
     """A tenth of 10,000 HPAs of 15 pods each."""
-    limits, moment = ReportLimits(24), Moment(1.0, 1.0)
+    limits, moment = ReportLimits(24), ReceivedAt(1.0, 1.0)
     uid, refused = "8af5a841-3902-43bc-bc72-7c0f68a39064", set()
 
     def report(namespace: str, *bodies: Body) -> None:

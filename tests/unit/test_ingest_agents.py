@@ -25,7 +25,7 @@ from streams.ingest.agentledger import NAMES_KEPT_S
 from streams.ingest.agentrules import (
     MAX_HPA_BYTES,
     MAX_SELECTOR_CHARACTERS,
-    Moment,
+    ReceivedAt,
     ReportLimits,
     admit,
     refuse_agents,
@@ -70,7 +70,7 @@ def reported(
 ) -> Conversion:
     """What becomes of a record on the topic of east's agent."""
     found = read(record(*bodies, cluster=cluster, namespace=namespace), REPORTS)
-    admit(found, agent, EAST.topics, limits or ReportLimits(4), Moment(now_s, NOW_MS / 1000))
+    admit(found, agent, EAST.topics, limits or ReportLimits(4), ReceivedAt(now_s, NOW_MS / 1000))
     return found
 
 
@@ -261,7 +261,7 @@ def test_nothing_is_kept_of_large_texts_that_differ_each_time(make: Callable[[st
 
     def take(number: int) -> None:
         raw = RawRecord(REPORTS, 0, 0, NOW_MS, make(f"n{number}-" + "x" * LARGE))
-        admit(convert(raw, resolver), EAST, EAST.topics, limits, Moment(0.0, 0.0))
+        admit(convert(raw, resolver), EAST, EAST.topics, limits, ReceivedAt(0.0, 0.0))
 
     take(0)
     tracemalloc.start()
