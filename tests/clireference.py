@@ -66,12 +66,18 @@ def _command(command: click.Command, path: str, parent: click.Context, level: in
     context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent)
     yield f"\n{'#' * level} {path}\n"
     yield _text(command.help or "")
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from _command(below, f"{path} {name}", context, level + 1)
+    if not isinstance(command, click.Group):
+        yield from _usage(command, path, context)
         return
+    if command.invoke_without_command:
+        yield from _usage(command, path, context)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from _command(below, f"{path} {name}", context, level + 1)
+
+
+def _usage(command: click.Command, path: str, context: click.Context) -> Iterator[str]:
     yield "\n```\n" + " ".join([path, *command.collect_usage_pieces(context)]) + "\n```"
     own = [p for p in command.params if isinstance(p, click.Option) and p.name not in COMMON_NAMES and not p.hidden]
     if own:

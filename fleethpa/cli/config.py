@@ -27,7 +27,7 @@ class Setting:
 
 @click.group(cls=SuggestingGroup)
 def config() -> None:
-    """Show where the settings of the command line come from."""
+    """Show the configuration in force and where each value came from."""
 
 
 @config.command("view")

@@ -20,7 +20,7 @@ from fleethpa.cli.common.suggesting import SuggestingGroup
 
 @click.group(cls=SuggestingGroup)
 def export() -> None:
-    """Write decisions to files that other tools read."""
+    """Write decisions as Parquet, CSV or JSON lines."""
 
 
 @export.command("decisions")

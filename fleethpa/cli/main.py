@@ -32,7 +32,11 @@ VERBS: Final = {
         "Show a decision step by step, with every number that led to it.",
     ),
     "decisions": ("fleethpa.cli.decisions", "decisions", "List or follow decisions."),
-    "audit": ("fleethpa.cli.audit", "audit", "The audit trail: verify it, make a signing key."),
+    "audit": (
+        "fleethpa.cli.audit",
+        "audit",
+        "List decisions, check that none was altered, and create the key that signs checkpoints.",
+    ),
     "verify": ("fleethpa.cli.verify", "verify", "Re-derive one decision from the log."),
     "replay": ("fleethpa.cli.replay", "replay", "Re-derive recorded decisions; show the first difference."),
     "export": ("fleethpa.cli.export", "export", "Write decisions as Parquet, CSV or JSON lines."),
@@ -51,7 +55,7 @@ VERBS: Final = {
     "guardrails": (
         "fleethpa.cli.guardrails",
         "guardrails",
-        "Rules over removals of replicas: check them, or try them on the recorded past.",
+        "Rules over removals of replicas: check a file of them, or try it on recorded decisions.",
     ),
     "history": ("fleethpa.cli.history", "history", "Show who changed an HPA's spec or mode, when, why and what."),
     "shadow-report": (
@@ -68,7 +72,11 @@ VERBS: Final = {
     "lint": ("fleethpa.cli.lint", "lint", "Check manifests without a cluster."),
     "diff": ("fleethpa.cli.diff", "diff", "Show what apply would change."),
     "apply": ("fleethpa.cli.apply", "apply", "Create or change central HPAs from manifests."),
-    "rollout": ("fleethpa.cli.rollout", "rollout", "Change central HPAs in waves of clusters; revert where one fails."),
+    "rollout": (
+        "fleethpa.cli.rollout",
+        "rollout",
+        "Change central HPAs in waves of clusters; revert all of them when a wave fails.",
+    ),
     "rollback": (
         "fleethpa.cli.rollback",
         "rollback",
@@ -77,7 +85,7 @@ VERBS: Final = {
     "schedule": (
         "fleethpa.cli.schedule",
         "schedule",
-        "Settings of central HPAs by the time of the week: create, list, delete.",
+        "Change settings of central HPAs at times of the week; `fleethpa run scheduler` applies the changes.",
     ),
     "delete": ("fleethpa.cli.delete", "delete", "Delete central HPAs."),
     "adopt": ("fleethpa.cli.adopt", "adopt", "Move a cluster's own HPAs into fleethpa."),
@@ -86,12 +94,20 @@ VERBS: Final = {
     "resume": ("fleethpa.cli.control", "resume", "End a pause."),
     "mode": ("fleethpa.cli.control", "mode", "Set off, shadow or enforce."),
     "settings": ("fleethpa.cli.settings", "settings", "Show or change the settings of a cluster."),
-    "topics": ("fleethpa.cli.topics", "topics", "Create or check the topics."),
-    "ingest": ("fleethpa.cli.ingest", "ingest", "Check what ingest reads from a message."),
+    "topics": (
+        "fleethpa.cli.topics",
+        "topics",
+        "Create or check the topics, print permissions on them, or set the engine.",
+    ),
+    "ingest": (
+        "fleethpa.cli.ingest",
+        "ingest",
+        "Check what ingest reads from a message, print example messages, or reset a source.",
+    ),
     "clusters": (
         "fleethpa.cli.clusters",
         "clusters",
-        "Add and remove clusters with an agent; print or check permissions in member clusters.",
+        "Add or remove clusters with an agent; print or check the permissions that fleethpa needs in member clusters.",
     ),
     "archive": ("fleethpa.cli.archive", "archive", "Copy log and decisions to a folder that --from DIR reads."),
     "conformance": (

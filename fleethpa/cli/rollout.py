@@ -65,7 +65,7 @@ class Rollouts(SuggestingGroup):
     """`rollout` itself begins one, its subcommands look after those that were begun."""
 
 
-@click.group(cls=Rollouts, invoke_without_command=True)
+@click.group(cls=Rollouts, invoke_without_command=True, subcommand_metavar="[COMMAND …]")
 @click.option("-f", "--filename", "filenames", multiple=True, metavar="FILE|DIR|-", help="Manifests of changed HPAs.")
 @click.option("-C", "--clusters", metavar="GLOB,…", help="Clusters, in this order: 'canary-*,prod-*'.")
 @click.option("-n", "--namespace", help="Namespace for manifests without one [default: default].")

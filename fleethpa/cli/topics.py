@@ -49,7 +49,7 @@ def _shape(function: Callable[..., R]) -> Callable[..., R]:
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """Create or check the topics."""
+    """Create or check the topics, print permissions on them, or set the engine."""
 
 
 @topics.command("init")
