@@ -35,7 +35,10 @@ def config() -> None:
 @output_option(formats=("table", "json", "yaml", "jsonl"))
 @command_options()
 def view(session: Session, show_origin: bool, output: str) -> None:
-    """Print the settings in force: flags come first, then environment, configuration file and `fleethpa dev`."""
+    """Print the settings in force: flags come first, then environment, configuration file and `fleethpa dev`.
+
+    What FLEETHPA_KAFKA_… and --brokers say takes the place of the same setting in the file of --kafka-config.
+    """
     columns: tuple[Column[Setting], ...] = (
         Column("SETTING", lambda each: each.name),
         Column("VALUE", lambda each: each.value or "<none>"),

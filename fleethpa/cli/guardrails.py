@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from fleethpa.cli.common.failures import ANSWER_IS_NO, OK
+from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, usage
 from fleethpa.cli.common.filters import closed_window
 from fleethpa.cli.common.guardrailfiles import read_guardrails, usable_guardrails
 from fleethpa.cli.common.progressline import progress
@@ -31,10 +31,14 @@ def guardrails() -> None:
 
 
 @guardrails.command("lint")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("argument", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option("-f", "--filename", "option", metavar="FILE", type=click.Path(path_type=Path), help="The file of rules.")
 @command_options()
-def lint(session: Session, /, file: Path) -> int:
+def lint(session: Session, /, argument: Path | None, option: Path | None) -> int:
     """Check a file of rules without a cluster; exit 1 if something is wrong."""
+    file = argument or option
+    if file is None or (argument is not None and option is not None):
+        raise usage("name one file of rules", next_step="fleethpa guardrails lint -f guardrails.yaml")
     rules, found = read_guardrails(file)
     for problem in found:
         session.out(f"{file}: {problem}")

@@ -175,6 +175,9 @@ def test_lint(run: Cli) -> None:
     unknown = run("guardrails", "lint", written(scpoe="fleet"))
     assert (unknown.exit_code, "scpoe" in unknown.stdout) == (1, True)
     assert run("guardrails", "lint", "nosuch.yaml").exit_code == 2
+    assert run("guardrails", "lint", "-f", str(example)).exit_code == 0
+    for none_or_two in ((), (str(example), "-f", str(example))):
+        assert "guardrails lint -f guardrails.yaml" in run("guardrails", "lint", *none_or_two).stderr
 
 
 def test_the_recorded_past(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def change_options(function: Callable[..., R]) -> Callable[..., R]:
         click.option(
             "--yes",
             is_flag=True,
-            help="Do not ask before changing several HPAs, or leaving one without a controller.",
+            help="Do not ask first; needed where nobody can be asked, as in a script.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing."),
         click.option("--author", metavar="NAME", help="Who is recorded [default: you, or who started the CI job]."),
