@@ -102,6 +102,7 @@ async def on_topics(broker: KafkaSettings) -> Topics:
     return {(t, n): [r async for r in source.records(t, n)] for t in (LOG, DECISIONS) for n in range(PARTITIONS)}
 
 
+@pytest.mark.slow
 async def test_an_archiver_killed_at_random_goes_on_without_gap_or_duplicate(
     broker: KafkaSettings, made: Topics, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""`fleethpa dev` as a user has it: one terminal keeps it up, others use fleethpa and the real kubectl against it."""
+"""`fleethpa dev` as a user has it: one terminal keeps it up, others use fleethpa and the real kubectl against it.
+
+All of it is in the slow tier: the stack is five processes, and one start of it serves every test here.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.slow
 
 FLEETHPA = [sys.executable, "-m", "fleethpa"]
 ALL = {
@@ -162,7 +167,6 @@ def test_doctor_finds_nothing_wrong_with_a_fresh_stack(terminal: Terminal) -> No
     assert {each["area"] for each in checks} == {"kafka", "topics", "log", "clusters", "access"}
 
 
-@pytest.mark.slow
 def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal: Terminal) -> None:
     parts = terminal.runtime()["processes"]["parts"]
     expected = {("log", "ingest")} | {("clusters", name) for name in ("east", "north", "west")}
@@ -245,7 +249,6 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
     assert "north/web/web" not in terminal.hpas()
 
 
-@pytest.mark.slow
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
     before = {item["id"] for item in _decisions(terminal)}
     with terminal.following("decisions", "-A", "--follow", "-o", "jsonl") as lines:
