@@ -353,13 +353,10 @@ def table(results: Sequence[Result]) -> str:
         if not found:
             continue
         away = [each.away for each in found if each.away is not None]
-        somebody = _times([each.until_somebody for each in found])
         lost = f"{max(each.lost for each in found)}" + (f" (budget {BUDGET})" if FAULTS[name] in WRONG else "")
-        cells = [name.replace("_", " "), str(len(found)), lost, f"{max(each.two_in_charge for each in found):g} s"]
-        cells.append(
-            somebody + (f" (API server away {statistics.median(away):.0f} s, {max(away):.0f} s)" if away else "")
-        )
-        cells.append(_times([each.until_hub for each in found]))
+        what = name.replace("_", " ") + (f" (away for {_times([*away])})" if away else "")
+        cells = [what, str(len(found)), lost, f"{max(each.two_in_charge for each in found):g} s"]
+        cells += [_times([each.until_somebody for each in found]), _times([each.until_hub for each in found])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
