@@ -167,24 +167,6 @@ def test_doctor_finds_nothing_wrong_with_a_fresh_stack(terminal: Terminal) -> No
     assert {each["area"] for each in checks} == {"kafka", "topics", "log", "clusters", "access"}
 
 
-def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal: Terminal) -> None:
-    parts = terminal.runtime()["processes"]["parts"]
-    expected = {("log", "ingest")} | {("clusters", name) for name in ("east", "north", "west")}
-
-    def failures() -> list[Any]:
-        checks = json.loads(terminal.fleethpa("doctor", "--only", "log,clusters", "-o", "json").stdout)["items"]
-        return [each for each in checks if each["level"] == "failure"]
-
-    os.kill(parts, signal.SIGSTOP)
-    try:
-        # Of each cluster two lines: its observer and its reconciler are silent.
-        until(lambda: len(failures()) == 7, "every part that stands still is found", 90)
-        assert {(each["area"], each["subject"]) for each in failures()} == expected
-    finally:
-        os.kill(parts, signal.SIGCONT)
-    until(lambda: failures() == [], "they go on", 60)
-
-
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_describe_begins_as_kubectl_describe_does(terminal: Terminal) -> None:
     def same() -> bool:
@@ -247,6 +229,24 @@ def test_apply_drives_pause_stops_resume_goes_on_delete_ends(terminal: Terminal)
     until(lambda: terminal.replicas("north", "web", "web") == 5, "the pause is over")
     assert terminal.ok("delete", "north/web/web", "--yes") == "hpa north/web/web deleted\n"
     assert "north/web/web" not in terminal.hpas()
+
+
+def test_doctor_finds_parts_that_stand_still_while_the_decider_ticks_on(terminal: Terminal) -> None:
+    parts = terminal.runtime()["processes"]["parts"]
+    expected = {("log", "ingest")} | {("clusters", name) for name in ("east", "north", "west")}
+
+    def failures() -> list[Any]:
+        checks = json.loads(terminal.fleethpa("doctor", "--only", "log,clusters", "-o", "json").stdout)["items"]
+        return [each for each in checks if each["level"] == "failure"]
+
+    os.kill(parts, signal.SIGSTOP)
+    try:
+        # Of each cluster two lines: its observer and its reconciler are silent.
+        until(lambda: len(failures()) == 7, "every part that stands still is found", 90)
+        assert {(each["area"], each["subject"]) for each in failures()} == expected
+    finally:
+        os.kill(parts, signal.SIGCONT)
+    until(lambda: failures() == [], "they go on", 60)
 
 
 def test_a_killed_decider_comes_back_where_it_was(terminal: Terminal) -> None:
