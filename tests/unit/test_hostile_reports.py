@@ -212,7 +212,7 @@ def selectors_with_each_generation(hub: Hub) -> Iterator[None]:
     """The overlap check remembers since the last checkpoint which selectors an HPA had."""
     for number in range(150):
         made = hpa("web", generation=number, maxReplicas=10 + number % 2)
-        made["metadata"]["annotations"] = {"a": hub.text(60_000)}
+        made["metadata"]["annotations"] = {"a": hub.text(60_000 if number % 50 == 0 else 9)}
         selector = ",".join(f"a{at}={hub.text(60)}" for at in range(40))[:2_000].rpartition(",")[0]
         target = Target(group="apps", kind="Deployment", name="web")
         hub.report(ScaleSet(target=target, selector=selector, session=SESSION))
@@ -393,7 +393,7 @@ def names_of_samples(hub: Hub) -> Iterator[None]:
 
 def samples_again_and_again(hub: Hub) -> Iterator[None]:
     pods = [pod_in_one_row(hub) for _ in range(20)]
-    for number in range(1_000):
+    for number in range(800):
         moment = hub.log.now_ms + number
         hub.report(
             Samples(
