@@ -8,11 +8,13 @@ from schemas.kubernetes.gotimes import rfc3339_seconds
 class Conditions:
     """A working copy of the condition list. Items are shared with the old status and never changed in place."""
 
-    __slots__ = ("_now_ms", "items")
+    __slots__ = ("_now", "_now_ms", "items")
 
     def __init__(self, items: list[dict[str, Any]] | None, now_ms: int) -> None:
         self.items = list(items or ())
         self._now_ms = now_ms
+        self._now = ""
+        """The same as text, once a transition needs it."""
 
     def set(self, kind: str, status: str, reason: str, message: str) -> None:
         """Set one condition: in its place or at the end; its transition time moves only when `status` changes."""
@@ -21,21 +23,28 @@ class Conditions:
                 if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
                     self.items[index] = self._changed(old, status, reason, message)
                 return
-        fresh = {
-            "type": kind,
-            "status": status,
-            "lastTransitionTime": rfc3339_seconds(self._now_ms) if status else None,
-        }
-        self.items.append(_explained(fresh, reason, message))
+        since = self._now_text() if status else None
+        if reason and message:
+            self.items.append(
+                {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
+            )
+        else:
+            fresh = {"type": kind, "status": status, "lastTransitionTime": since}
+            self.items.append(_explained(fresh, reason, message))
 
     def is_true(self, kind: str) -> bool:
         """Tell whether the condition exists with status True."""
         return any(item["type"] == kind and item["status"] == "True" for item in self.items)
 
+    def _now_text(self) -> str:
+        if not self._now:
+            self._now = rfc3339_seconds(self._now_ms)
+        return self._now
+
     def _changed(self, old: dict[str, Any], status: str, reason: str, message: str) -> dict[str, Any]:
         changed = {**old, "status": status}
         if old["status"] != status:
-            changed["lastTransitionTime"] = rfc3339_seconds(self._now_ms)
+            changed["lastTransitionTime"] = self._now_text()
         changed.pop("reason", None)
         changed.pop("message", None)
         return _explained(changed, reason, message)

@@ -39,9 +39,8 @@ def compile_answer(answer: MetricAnswer, resource: str = "", container: str = ""
     the values of a pod's containers are summed. The last item of a pod wins. A time of 0 is one that the API did not
     give, which upstream reads as Go's zero time.
     """
-    served_by = SERVED_BY[answer.api]
     if answer.error is not None:
-        return fetch_failure(served_by, answer.error)
+        return fetch_failure(SERVED_BY[answer.api], answer.error)
     if answer.api == "resource":
         return _of_usages(answer, resource, container)
     if answer.api == "object":

@@ -112,9 +112,11 @@ class PodSamples(Struct, frozen=True, gc=False):
 
 def pod_samples(samples: dict[str, tuple[int, int, int]]) -> PodSamples:
     """Wrap samples per pod (milli, sample time in Unix ms, window in ms); an empty map is a valid answer."""
+    if not samples:
+        return PodSamples(samples, 0, None, None)
     times = [sample[1] for sample in samples.values()]
     total = sum([sample[0] for sample in samples.values()])
-    return PodSamples(samples, total, min(times, default=None), max(times, default=None))
+    return PodSamples(samples, total, min(times), max(times))
 
 
 class ObjectSample(Struct, frozen=True, gc=False):

@@ -10,7 +10,15 @@ from typing import Any
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import Evaluation, Event, History, MetricResult, Pending, ReconcileResult
+from streams.hpa.evaluation import (
+    Evaluation,
+    Event,
+    History,
+    MetricResult,
+    Normalization,
+    Pending,
+    ReconcileResult,
+)
 from streams.hpa.limited import set_limited, set_stabilized
 from streams.hpa.metrics import Combined, combine
 from streams.hpa.normalize import normalize
@@ -64,9 +72,13 @@ class _Run:
         "conditions",
         "current",
         "history",
+        "normalization",
         "now_ms",
         "observation",
+        "proposal",
+        "raised_to_min",
         "scale",
+        "selected",
         "settings",
         "status",
     )
@@ -91,6 +103,11 @@ class _Run:
         self.settings = settings
         self.now_ms = now_ms
         self.conditions = conditions
+        # What an evaluation by metrics finds on its way, for its record:
+        self.proposal: int | None = None
+        self.selected = ""
+        self.normalization: Normalization | None = None
+        self.raised_to_min = False
 
     def evaluate(self) -> Evaluation:
         """Choose the branch by the current replicas, before any metric is read."""
@@ -129,37 +146,32 @@ class _Run:
         )
         if combined.proposal is None and combined.error:
             return self._metrics_failed(combined.error, combined.spec_fault, combined)
-        desired, selected = max(combined.proposal or 0, 0), combined.selected
-        if (combined.proposal or 0) <= 0:
-            selected = ""
+        proposal = max(combined.proposal or 0, 0)
+        if proposal:
+            self.selected = combined.selected
+        self.proposal = proposal
         reason = ""
-        if desired > self.current:
-            reason = f"{selected} above target"
-        elif desired < self.current:
+        if proposal > self.current:
+            reason = f"{self.selected} above target"
+        elif proposal < self.current:
             reason = "All metrics below target"
-        return self._normalized(combined, desired, selected, reason)
+        return self._normalized(combined, proposal, reason)
 
-    def _normalized(self, combined: Combined, proposal: int, selected: str, reason: str) -> Evaluation:
+    def _normalized(self, combined: Combined, proposal: int, reason: str) -> Evaluation:
         autoscaler, old = self.autoscaler, self.history
         normalization, recommendations = normalize(autoscaler, self.current, proposal, old, self.settings, self.now_ms)
         self.history = History(recommendations, old.scale_up_events, old.scale_down_events)
         desired = normalization.limited
         set_stabilized(self.conditions, self.current, normalization)
         set_limited(self.conditions, normalization)
-        raised = self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas
-        if raised:
+        self.normalization = normalization
+        if self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas:
             # The branch was taken with ScaledToZero True: nothing else leads here from zero.
             desired, reason = autoscaler.min_replicas, reason or BELOW_MIN
-        facts: dict[str, Any] = {
-            "proposal": proposal,
-            "selected_metric": selected,
-            "metrics": combined.metrics,
-            "normalization": normalization,
-            "raised_to_min": raised,
-        }
+            self.raised_to_min = True
         if desired == self.current:
-            return self._finish(desired, "metrics", reason, combined, facts)
-        return self._want(desired, "metrics", reason, combined, facts)
+            return self._finish(desired, "metrics", reason, combined)
+        return self._want(desired, "metrics", reason, combined)
 
     def _selector_failure(self) -> Evaluation | None:
         text = self.scale.selector
@@ -212,7 +224,6 @@ class _Run:
         path: str,
         reason: str = "",
         combined: Combined | None = None,
-        facts: dict[str, Any] | None = None,
     ) -> Evaluation:
         """End without a write of /scale."""
         statuses = combined.statuses if combined is not None else None
@@ -229,15 +240,7 @@ class _Run:
             history=self.history,
             final=True,
         )
-        return Evaluation(
-            path=path,
-            history=self.history,
-            current_replicas=self.current,
-            desired_replicas=desired,
-            reason=reason,
-            result=result,
-            **(facts or {}),
-        )
+        return self._evaluation(desired, path, reason, combined, result, None)
 
     def _status(self, desired: int, metrics: list[dict[str, Any]] | None) -> Status:
         last_scale_time, generation = self.status.get("lastScaleTime"), self.autoscaler.generation
@@ -249,7 +252,6 @@ class _Run:
         path: str,
         reason: str,
         combined: Combined | None = None,
-        facts: dict[str, Any] | None = None,
     ) -> Evaluation:
         """Ask for a write of /scale."""
         autoscaler, current = self.autoscaler, self.current
@@ -271,14 +273,30 @@ class _Run:
             metric_results=results,
             longest_period_ms=rules.longest_ms if rules is not None else None,
         )
+        return self._evaluation(desired, path, reason, combined, None, pending)
+
+    def _evaluation(
+        self,
+        desired: int,
+        path: str,
+        reason: str,
+        combined: Combined | None,
+        result: ReconcileResult | None,
+        pending: Pending | None,
+    ) -> Evaluation:
         return Evaluation(
             path=path,
             history=self.history,
-            current_replicas=current,
+            current_replicas=self.current,
+            proposal=self.proposal,
             desired_replicas=desired,
             reason=reason,
+            selected_metric=self.selected,
+            metrics=combined.metrics if combined is not None else (),
+            normalization=self.normalization,
+            raised_to_min=self.raised_to_min,
+            result=result,
             pending=pending,
-            **(facts or {}),
         )
 
 

@@ -1,11 +1,12 @@
 """Decision records of evaluations and completions, full or short."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from schemas.autoscalers import Mode
 from schemas.decisions import Direction, MetricDecision, Step
@@ -15,15 +16,17 @@ from streams.hpa.normalize import WITHIN_RANGE
 from streams.hpa.observation import Scale, ScaleFailure
 
 FULL_EVERY_MS = 600_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone, so that `isoformat` prints none
 _BOUNDS = {"TooManyReplicas": "MaxReplicas", "TooFewReplicas": "MinReplicas", "ScaleDownLimit": "ScaleDownPolicy"}
 _BOUND_REASONS = ("TooManyReplicas", "TooFewReplicas")
 _EXPLAINED_BY = {"metricsFailed": "ScalingActive", "disabled": "ScalingActive", "scaleUnavailable": "AbleToScale"}
 """Path of an evaluation that ends without a number -> the condition that says why."""
 
 
-class Facts(NamedTuple):
-    """The fields of a full record that a short one repeats: the result, and how it is shown."""
+class Facts(Struct, array_like=True, frozen=True, gc=False):
+    """The fields of a full record that a short one repeats: the result, and how it is shown. Their order is part of
+    what `digest` covers, which rows store.
+    """
 
     mode: Mode
     current_replicas: int
@@ -44,8 +47,7 @@ class Facts(NamedTuple):
 @lru_cache(maxsize=64)
 def print_time(now_ms: int) -> str:
     """RFC 3339, UTC, milliseconds."""
-    moment = _EPOCH + timedelta(milliseconds=now_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{now_ms % 1000:03d}Z"
+    return (_EPOCH + timedelta(milliseconds=now_ms)).isoformat(timespec="milliseconds") + "Z"
 
 
 def direction(current: int, desired: int) -> Direction:
@@ -75,8 +77,13 @@ def with_version(observed: dict[str, Any], resource_version: str) -> dict[str, A
     """Add the scale's resource version ("": unknown) behind what the scale shows; without a scale, nothing."""
     if not resource_version or "selector" not in observed:
         return observed
-    shown = {name: observed[name] for name in ("specReplicas", "statusReplicas", "selector")}
-    return shown | {"resourceVersion": resource_version} | observed
+    return {
+        "specReplicas": observed["specReplicas"],
+        "statusReplicas": observed["statusReplicas"],
+        "selector": observed["selector"],
+        "resourceVersion": resource_version,
+        **observed,
+    }
 
 
 def metric_decision(metric: MetricEvaluation) -> MetricDecision:

@@ -138,9 +138,9 @@ def observe_metric(
 
 
 def _of_api(row: AnswerRow | None, query: MetricQuery, period_ms: int, now_ms: int) -> tuple[MetricReading, str]:
-    served_by = SERVED_BY[API_OF[query.type]]
     limit_ms = min(2 * period_ms, REMEMBERED_MS)
     if row is None or now_ms - row.time_ms > limit_ms:
+        served_by = SERVED_BY[API_OF[query.type]]
         return fetch_failure(served_by, f"no answer within two sync periods ({limit_ms // 1000}s)"), ""
     return compile_answer(row.answer, query.resource, query.container), row.source
 

@@ -77,9 +77,8 @@ def turn(
     elif not regular or waits:
         return Turn(False, due_ms, due_ms)
     anchor_ms = max([each.started_ms for each in regular], default=due_ms)
-    is_first = any(not each.before_ms for each in regular)
-    if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and not is_first:
-        # Too soon after the last evaluation: follow these answers from the next one on.
+    if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and all([each.before_ms for each in regular]):
+        # Too soon after the last evaluation, and none of them is the first: follow these answers from the next one on.
         return Turn(False, anchor_ms + period_ms, anchor_ms + period_ms)
     return Turn(True, _next_due(anchor_ms, now_ms, period_ms), now_ms)
 
