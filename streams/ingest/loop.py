@@ -43,6 +43,11 @@ log = logging.getLogger("fleethpa.ingest")
 MAX_TAKEN = 2_000
 """Records written in one go; bounds memory while behind."""
 
+MAX_READ = 500
+"""Records read and converted in one go. Nothing else of the process runs meanwhile: with lists of HPAs it takes more
+than a second, and a member of the group that sends no heartbeat for ten is expelled and reads all of it again.
+"""
+
 MAX_HELD_BYTES = 48 * 1024 * 1024
 """What may wait here of all source partitions together; converted it takes some seven times as much memory."""
 
@@ -195,7 +200,7 @@ class Worker(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _read(self, timeout_ms: int) -> bool:
         """Read and queue in one step, so that a rebalance in between cannot leave records of lost partitions."""
-        self._hold(await self._consumer.getmany(timeout_ms=timeout_ms, max_records=MAX_TAKEN))
+        self._hold(await self._consumer.getmany(timeout_ms=timeout_ms, max_records=MAX_READ))
         return True
 
     def _hold(self, got: dict[TopicPartition, list[ConsumerRecord]]) -> None:

@@ -220,7 +220,7 @@ class FleetRun:
         began = said = time.monotonic()
         while True:
             self.check()
-            known, now = int((await self.ask("stats"))["known"]), time.monotonic()
+            known, now = int((await self.ask("known"))["known"]), time.monotonic()
             if now - said >= PROGRESS_S:
                 said = now
                 sys.stderr.write(f"  {now - began:5.0f} s: {known:,} of {self.plan.hpas:,} HPAs evaluated once\n")

@@ -432,7 +432,6 @@ class Stats:
             "decisions": dict(self.kinds),
             "decision_bytes": self.decision_bytes,
             "hpas": len(self.hpas),
-            "known": len(self.known),
             "logged_ms": quantiles(self.logged_ms),
             "decided_ms": quantiles(self.decided_ms),
             "written_ms": quantiles(self.written_ms),
@@ -522,6 +521,8 @@ class Server(asyncio.Protocol):
     def _control(self, parts: list[str]) -> tuple[int, bytes, str]:
         world = self.world
         match parts:
+            case ["known"]:
+                return 200, orjson.dumps({"known": len(world.stats.known)}), "bench"
             case ["stats"]:
                 return 200, orjson.dumps(world.stats.told()), "bench"
             case ["reset"]:

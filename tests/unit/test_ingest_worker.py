@@ -30,6 +30,9 @@ class Consumer:
     def pause(self, tp: TopicPartition) -> None:
         self.stopped.add(tp)
 
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Records:
+        return records(*range(40, 40 + min(max_records, 5_000)))
+
 
 @pytest.fixture
 def worker() -> loop.Worker:
@@ -48,6 +51,13 @@ def test_a_topic_that_is_made_again_while_it_is_read_ends_ingest_with_the_next_s
     worker._hold(records(43))  # a hole is no fault: markers of transactions, expired records
     with pytest.raises(IngestError, match=r"fleethpa\.pods partition 1 .* ingest reset fleethpa\.pods 1"):
         worker._hold(records(0, 1))
+
+
+async def test_a_backlog_is_read_in_parts_between_which_heartbeats_can_be_sent(worker: loop.Worker) -> None:
+    for number in range(2):
+        assert await worker._read(0)
+        assert len(worker._merge) == (number + 1) * loop.MAX_READ
+        worker._read_to.clear()
 
 
 async def test_after_a_rebalance_records_may_come_again(worker: loop.Worker) -> None:
