@@ -17,7 +17,8 @@ from runtime.acls import ACLS, Component, acl_commands
 from schemas.decisions import ENGINE
 from schemas.settings import EngineSet
 from schemas.topics import DEFAULT_PARTITIONS
-from streams.state.rows import PartitionRow, Row, decode_row, partition_key
+from streams.state.partitionrow import PartitionRow
+from streams.state.rowcodec import Row, decode_row, partition_key
 
 if TYPE_CHECKING:
     from runtime.topicadmin import TopicDifference, WantedTopic

@@ -20,8 +20,8 @@ from streams.archive.signing import CheckpointWriter
 from streams.archive.snapshots import read_snapshot, snapshots, write_snapshot
 from streams.state.logerrors import CoreError
 from streams.state.partition import Partition
+from streams.state.rowcodec import partition_key, row_kind
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import partition_key, row_kind
 
 log = logging.getLogger("fleethpa.archive")
 _ID = re.compile(rb'\{"id":"\d+-(\d+)-')

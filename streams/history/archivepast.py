@@ -12,7 +12,8 @@ from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord, r
 from streams.archive.snapshots import read_snapshot, snapshots
 from streams.history.past import Past
 from streams.state.logerrors import StateError
-from streams.state.rows import PartitionRow, decode_row, partition_key
+from streams.state.partitionrow import PartitionRow
+from streams.state.rowcodec import decode_row, partition_key
 
 _POLL_S = 0.5
 _STRETCH = 1_000

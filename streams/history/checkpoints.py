@@ -7,8 +7,9 @@ never gives another state.
 
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
+from streams.state.partitionrow import PartitionRow
+from streams.state.rowcodec import decode_row, encode_row, partition_key
 from streams.state.rowcopies import applied_offset, wins
-from streams.state.rows import PartitionRow, decode_row, encode_row, partition_key
 
 
 class NewestCheckpoint:

@@ -5,7 +5,7 @@ from typing import Any
 
 from schemas.hands import HUB_HOLDER, HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import parse_time_ms, rfc3339_seconds
-from streams.state.rows import HandsRow
+from streams.state.partitionrow import HandsRow
 
 KEPT_CHANGES = 20
 """How many changes of the holder are kept of a cluster."""

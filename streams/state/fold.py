@@ -30,7 +30,8 @@ from streams.state.foldhpas import paused_by
 from streams.state.logerrors import LogError, UnknownEngineError
 from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
 from streams.state.namespace import query_key, target_key
-from streams.state.rows import AgentRow, AnswerRow, ReportRow, ScaleRow, ServedRow, TargetName
+from streams.state.partitionrow import AgentRow, ReportRow, ServedRow
+from streams.state.rows import AnswerRow, ScaleRow, TargetName
 
 REPORT_KEPT_MS = 3_600_000
 """An observer that has been silent for this long is forgotten."""

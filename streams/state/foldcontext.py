@@ -4,8 +4,9 @@ from schemas.entries import Source
 from schemas.observersessions import supersedes
 from schemas.scales import Heartbeat
 from streams.state.namespace import Namespace
+from streams.state.partitionrow import ObserverSession
 from streams.state.partitionstate import State
-from streams.state.rows import ObserverSession, WatchRow
+from streams.state.rows import WatchRow
 
 SILENCE_MS = 30_000
 """After this much silence of the observer session that is followed, another one takes over; a later session of the same

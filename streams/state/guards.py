@@ -11,7 +11,8 @@ from streams.state.breakerfold import guardrail_in_force
 from streams.state.clustersettings import Effective
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
-from streams.state.rows import DirectoryKey, PartitionRow, Pause, TargetName
+from streams.state.partitionrow import PartitionRow
+from streams.state.rows import DirectoryKey, Pause, TargetName
 
 
 class Standing(Struct, frozen=True):

@@ -15,7 +15,8 @@ from schemas.outcomes import Outcome
 from streams.hpa.autoscaler import Autoscaler
 from streams.hpa.compile import compile_autoscaler
 from streams.state.gather import MetricQuery
-from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName, hpa_key
+from streams.state.rowcodec import hpa_key
+from streams.state.rows import NOTHING_APPLIED, HpaRow, MetricKey, TargetName
 
 _REMEMBERED_UIDS = 16
 _NO_TARGET: TargetName = ("", "", "")

@@ -13,7 +13,7 @@ from schemas.chain import uid_of
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
 from schemas.topics import MAX_ROW_BYTES
-from streams.state import rows
+from streams.state import rowcodec
 from streams.state.budget import trimmed
 from streams.state.fold import EntryFold
 from streams.state.hpastate import Hpa
@@ -22,10 +22,11 @@ from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.logrecords import FoldedRecord, read_record
 from streams.state.namespace import Namespace, stored_part
 from streams.state.onsample import plan_sampled
+from streams.state.partitionrow import PartitionRow
 from streams.state.partitionstate import State
 from streams.state.probe import Probe
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow, PartitionRow
+from streams.state.rows import NOTHING_APPLIED, PARTS, SPLIT_PARTS, HpaRow, NamespaceRow
 from streams.state.visit import look_at
 
 STEP_LIMIT_MS = 300_000
@@ -232,7 +233,7 @@ class Partition:
         row.checkpoint_ms = row.clock_ms
         self.state.checkpoint_offset = row.offset
         self._since_checkpoint = 0
-        written.append((rows.partition_key(row.number), rows.encode_row(row.offset, row)))
+        written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
         return written
 
     def _hpa_rows(self) -> Iterator[tuple[bytes, bytes]]:
@@ -242,7 +243,7 @@ class Partition:
             if hpa.row.budget:
                 hpa.row.budget = trimmed(hpa.row.budget, self.state.row.checkpoint_ms, self.state.checkpoint_offset)
             hpa.dirty, hpa.applied = False, offset
-            yield hpa.key, rows.encode_row(offset, hpa.row)
+            yield hpa.key, rowcodec.encode_row(offset, hpa.row)
 
     def _namespace_rows(self) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(self.state.namespaces):
@@ -258,15 +259,15 @@ class Partition:
         may_split = max(namespace.applied) <= offset
         if len(namespace.applied) < SPLIT_PARTS and may_split:
             namespace.split(SPLIT_PARTS)
-        made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
+        made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows()]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
             namespace.split(PARTS)
-            made = [(part, rows.encode_row(offset, row)) for part, row in namespace.rows()]
+            made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows()]
         for part, value in made:
             namespace.applied[part] = offset
             stored = stored_part(part, len(namespace.applied))
-            yield rows.namespace_row_key(number, namespace.cluster, namespace.name, stored), value
+            yield rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored), value
         namespace.dirty = set()
 
 
@@ -289,10 +290,10 @@ def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes
 
 
 def _load(number: int, stored: Mapping[bytes, bytes]) -> State:
-    own = stored.get(rows.partition_key(number))
+    own = stored.get(rowcodec.partition_key(number))
     row = PartitionRow(number=number)
     if own is not None:
-        decoded = rows.decode_row(rows.partition_key(number), own)
+        decoded = rowcodec.decode_row(rowcodec.partition_key(number), own)
         if not isinstance(decoded, PartitionRow) or decoded.number != number:
             raise StateError(f"the row of partition {number} is another partition's")
         row = decoded
@@ -317,11 +318,11 @@ def _check_manifest(row: PartitionRow, stored: Mapping[bytes, bytes]) -> None:
 def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
     found: dict[tuple[str, str], dict[int, tuple[int, NamespaceRow]]] = {}
     for key in sorted(stored):
-        kind, rest = rows.row_kind(key)
+        kind, rest = rowcodec.row_kind(key)
         if kind != "n":
             continue
-        cluster, name, part = rows.namespace_of_key(rest)
-        row = rows.decode_row(key, stored[key])
+        cluster, name, part = rowcodec.namespace_of_key(rest)
+        row = rowcodec.decode_row(key, stored[key])
         if isinstance(row, NamespaceRow):
             found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
     for (cluster, name), parts in found.items():
@@ -330,12 +331,12 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:
     for key in sorted(stored):
-        kind, rest = rows.row_kind(key)
+        kind, rest = rowcodec.row_kind(key)
         if kind != "h":
             continue
-        row = rows.decode_row(key, stored[key])
+        row = rowcodec.decode_row(key, stored[key])
         if isinstance(row, HpaRow):
-            name: HpaId = rows.hpa_of_key(rest)
+            name: HpaId = rowcodec.hpa_of_key(rest)
             state.add(name, Hpa(state.row.number, row, applied_offset(stored[key])))
     state.schedule.rebuild(state.hpas)
     state.budget.load(

@@ -8,8 +8,9 @@ from streams.state.gather import plan
 from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partialview import look_at_view
+from streams.state.partitionrow import PartitionRow
 from streams.state.probe import Probe
-from streams.state.rows import HpaRow, MetricKey, PartitionRow, SeriesKey, is_series
+from streams.state.rows import HpaRow, MetricKey, SeriesKey, is_series
 from streams.state.schedule import Schedule
 from streams.state.timing import note_arrival
 

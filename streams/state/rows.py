@@ -1,29 +1,20 @@
-"""State rows: what the decider keeps per HPA, per namespace and per partition, and how it is stored.
+"""State rows: what the decider keeps per HPA and per namespace; a partition's own row is in `partitionrow.py`.
 
-A row's value is its applied log offset (`streams.state.rowcopies`) and the MessagePack of one of the structs below, a
-large one compressed with zstd. Fields are only ever added at the end, with a default: the structs are stored as arrays.
+Fields are only ever added at the end, with a default: the structs are stored as arrays (`rowcodec.py`).
 """
 
 from typing import Any, NamedTuple
 
-import cramjam
 import msgspec
 from msgspec import Struct
 
 from schemas.autoscalers import Mode, Origin
-from schemas.keys import HpaId, namespace_key, parse_hpa_id, split_namespace_key
+from schemas.keys import HpaId
 from schemas.pods import Pod
 from schemas.samples import MetricAnswer
-from schemas.scales import ObserverTrouble
-from schemas.settings import ClusterSettings
 from streams.hpa.evaluation import EMPTY_HISTORY, History, Pending
 from streams.state.logerrors import StateError
-from streams.state.rowcopies import APPLIED_BYTES, applied_prefix
 
-_LEVEL = 1
-_PLAIN_BYTES = 16_384
-"""Smaller rows are stored as they are: compressing one costs more than it saves, and the broker compresses batches."""
-_ZSTD = b"\x28\xb5\x2f\xfd"
 NOTHING_APPLIED = -1
 _BEHIND = " (cluster)"
 SPLIT_PARTS = 2
@@ -42,6 +33,7 @@ SeriesKey = tuple[str, str, str, str, str]
 MetricKey = tuple[str, ...]
 """What a metric is made of: a `QueryKey` or a `SeriesKey`."""
 _SERIES_FIELDS = 5
+_ANSWER = msgspec.json.Decoder(MetricAnswer)
 
 
 def is_series(key: MetricKey) -> bool:
@@ -375,160 +367,3 @@ class NamespaceRow(Struct, array_like=True, kw_only=True):
             DirectoryKey(name.removesuffix(_BEHIND), entry.origin): entry for name, entry in (behind | shown).items()
         }
         return stored | dict(self.autoscalers)
-
-
-class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
-    """The observer session that is followed for one cluster and watch."""
-
-    session: str
-    heard_ms: int
-    ignored: int = 0
-
-
-class ReportRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest report of an observer on a whole cluster, and when it arrived (log time)."""
-
-    cluster: str
-    instance: str
-    session: str
-    heard_ms: int
-    started_ms: int = 0
-    troubles: list[ObserverTrouble] = []
-    stopped: bool = False
-
-
-class ServedRow(Struct, array_like=True, frozen=True, gc=False):
-    """Newest report of a cluster's reconciler. `problem`: why it cannot write there."""
-
-    heard_ms: int = 0
-    problem: str = ""
-    session: str = ""
-
-
-class AgentRow(Struct, array_like=True, frozen=True, gc=False):
-    """The newest agent of a cluster: the incarnation whose reports count. `left`: none counts any more."""
-
-    incarnation: int
-    left: bool = False
-
-
-class HandsRow(Struct, array_like=True, frozen=True, gc=False):
-    """Who is and was in charge of a cluster: the newest change last, the oldest forgotten.
-
-    `changes`: when (Unix ms, the agent's clock), who holds the cluster from then on, and the generation.
-    `restart_offset`: log offset of the last hand-back to a hub.
-    """
-
-    changes: list[tuple[int, str, int]]
-    restart_offset: int = NOTHING_APPLIED
-
-
-class PartitionRow(Struct, array_like=True, kw_only=True):
-    """The state of a whole log partition as of `offset`."""
-
-    number: int
-    offset: int = NOTHING_APPLIED
-    seq: int = 0
-    prev: str = ""
-    log_hash: bytes = bytes(32)
-    clock_ms: int = 0
-    watermarks: dict[str, tuple[int, int]] = {}
-    """`topic-partition` of a source -> (offset, index) of its last entry that was applied."""
-    engine: int = 1
-    partitions: int = 0
-    settings: dict[str, ClusterSettings] = {}
-    """Cluster -> its settings; `*`: defaults."""
-    pauses: dict[str, dict[str, Pause]] = {}
-    """Cluster (or `*`) -> pauses by kind."""
-    sessions: dict[str, ObserverSession] = {}
-    """`cluster/watch` -> followed session."""
-    restart_offset: int = NOTHING_APPLIED
-    restart_reason: str = ""
-    manifest: dict[str, int] = {}
-    """Row key (text) -> applied offset with which it was last written."""
-    duplicates: int = 0
-    checkpoint_ms: int = 0
-    reports: dict[str, ReportRow] = {}
-    """`cluster/instance` -> newest report; those of one cluster are all in one partition."""
-    served: dict[str, ServedRow] = {}
-    """Cluster -> its reconciler."""
-    ingested_ms: int = 0
-    """Log time of the newest record that ingest appended."""
-    ticked_ms: int = 0
-    """Log time of the newest tick, which a decider appended."""
-    agents: dict[str, AgentRow] = {}
-    """Cluster -> its agent."""
-    brakes_offset: int = NOTHING_APPLIED
-    """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
-    hands: dict[str, HandsRow] = {}
-    """Cluster -> who is in charge; none: no stand-in ever reported."""
-    guardrail_pauses: dict[str, dict[str, Pause]] = {}
-    """Cluster -> guardrail -> its pause of scale-downs there."""
-
-
-Row = HpaRow | NamespaceRow | PartitionRow
-_ENCODER = msgspec.msgpack.Encoder()
-_ANSWER = msgspec.json.Decoder(MetricAnswer)
-_HPA = msgspec.msgpack.Decoder(HpaRow)
-_NAMESPACE = msgspec.msgpack.Decoder(NamespaceRow)
-_PARTITION = msgspec.msgpack.Decoder(PartitionRow)
-
-
-def hpa_key(partition: int, hpa: HpaId) -> bytes:
-    """Key of an HPA's row."""
-    return f"{partition}|h/{hpa}".encode()
-
-
-def namespace_row_key(partition: int, cluster: str, namespace: str, part: int) -> bytes:
-    """Key of a part of a namespace."""
-    return f"{partition}|n/{namespace_key(cluster, namespace)}#{part}".encode()
-
-
-def partition_key(partition: int) -> bytes:
-    """Key of the partition's own row."""
-    return f"{partition}|p".encode()
-
-
-def encode_row(applied_offset: int, row: Row) -> bytes:
-    """Encode a row as of log offset `applied_offset`."""
-    body = _ENCODER.encode(row)
-    if len(body) >= _PLAIN_BYTES:
-        body = bytes(cramjam.zstd.compress(body, level=_LEVEL))
-    return applied_prefix(applied_offset) + body
-
-
-def decode_row(key: bytes, value: bytes) -> Row:
-    """Read a stored row.
-
-    Raises:
-        StateError: key or value is not a row's; the text names the row.
-    """
-    kind = key.partition(b"|")[2][:1]
-    decoder: Any = {b"h": _HPA, b"n": _NAMESPACE, b"p": _PARTITION}.get(kind)
-    stored = value[APPLIED_BYTES:]
-    if decoder is None or not stored:
-        raise StateError(f"{key!r} is not a state row of fleethpa")
-    try:
-        body = bytes(cramjam.zstd.decompress(stored)) if stored.startswith(_ZSTD) else stored
-        row: Row = decoder.decode(body)
-    except (msgspec.DecodeError, cramjam.DecompressionError) as error:
-        raise StateError(f"state row {key.decode(errors='replace')} cannot be read: {error}") from error
-    return row
-
-
-def row_kind(key: bytes) -> tuple[str, str]:
-    """Split a row key into kind (`h`, `n`, `p`) and the rest: `cluster/namespace/name` or `cluster/namespace#part`."""
-    rest = key.partition(b"|")[2].decode()
-    return rest[:1], rest[2:]
-
-
-def hpa_of_key(rest: str) -> HpaId:
-    """Identity in an HPA row's key."""
-    return parse_hpa_id(rest)
-
-
-def namespace_of_key(rest: str) -> tuple[str, str, int]:
-    """(cluster, namespace, part) in a namespace row's key."""
-    key, _, part = rest.rpartition("#")
-    cluster, namespace = split_namespace_key(key)
-    return cluster, namespace, int(part)

@@ -14,8 +14,8 @@ from streams.history import kafkapast
 from streams.history.checkpoints import NewestCheckpoint
 from streams.history.kafkapast import KafkaPast
 from streams.state.partition import Partition
+from streams.state.rowcodec import row_kind
 from streams.state.rowcopies import applied_offset, merge_row
-from streams.state.rows import row_kind
 from tests.archive_kit import ENFORCING
 from tests.generated_log import START_MS, Fleet, partition_log
 from tests.questions_kit import TopicRecord, _record, produce

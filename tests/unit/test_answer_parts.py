@@ -23,7 +23,8 @@ from streams.state import partition as partitions
 from streams.state.logerrors import LogError
 from streams.state.logrecords import FoldedBody
 from streams.state.partition import Partition
-from streams.state.rows import AnswerRow, NamespaceRow, decode_row, encode_row
+from streams.state.rowcodec import decode_row, encode_row
+from streams.state.rows import AnswerRow, NamespaceRow
 from tests.partition_kit import KEY, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from streams.analysis.revisions import history
 from streams.analysis.shadowreport import shadow_report
 from streams.history.evaluationinputs import Evaluated, events
 from streams.history.nativetraces import NativeSync, NativeTraces
-from streams.state import rows
+from streams.state import rowcodec
 from streams.state.ownership import ownership
 from streams.state.partition import Partition
 from streams.state.rows import DirectoryEntry, DirectoryKey, NamespaceRow
@@ -139,8 +139,8 @@ def test_rows_of_older_versions_are_read() -> None:
             "ghost": entry,
         },
     )
-    key = rows.namespace_row_key(0, "eu", "shop", 0)
-    read = rows.decode_row(key, rows.encode_row(5, old))
+    key = rowcodec.namespace_row_key(0, "eu", "shop", 0)
+    read = rowcodec.decode_row(key, rowcodec.encode_row(5, old))
     assert isinstance(read, NamespaceRow)
     assert read.all_autoscalers() == {
         CENTRAL: DirectoryEntry(TARGET, "central"),
@@ -148,7 +148,7 @@ def test_rows_of_older_versions_are_read() -> None:
         DirectoryKey("ghost", "cluster"): entry,
     }
     # Fields that were added since are absent from what was stored then.
-    parts = msgspec.msgpack.decode(rows.encode_row(5, old)[8:])
+    parts = msgspec.msgpack.decode(rowcodec.encode_row(5, old)[8:])
     shorter = msgspec.msgpack.decode(msgspec.msgpack.encode(parts[:-1]), type=NamespaceRow)
     assert shorter.all_autoscalers() == read.all_autoscalers()
 

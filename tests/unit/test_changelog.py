@@ -9,7 +9,7 @@ import pytest
 from schemas.topics import CHANGELOG, DECISIONS, LOG
 from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.state.partition import Partition
-from streams.state.rows import hpa_of_key, row_kind
+from streams.state.rowcodec import hpa_of_key, row_kind
 from tests.questions_kit import FLEET, TopicRecord, world
 
 Rows = list[tuple[bytes, bytes | None]]

@@ -23,7 +23,7 @@ from schemas.entries import Body
 from schemas.guardrailpauses import BreakerCommand
 from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving, Target
 from schemas.settings import ClusterSettings, EngineSet, SettingsSet
-from streams.state.rows import ReportRow, ServedRow
+from streams.state.partitionrow import ReportRow, ServedRow
 from tests.published import fits
 from tests.unit.cli_kit import Cli, Fleet
 

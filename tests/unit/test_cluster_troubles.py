@@ -7,7 +7,7 @@ import pytest
 
 from fleethpa.cli.common.clustertroubles import troubles_of
 from schemas.scales import ObserverTrouble
-from streams.state.rows import HandsRow, ReportRow, ServedRow
+from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 
 NOW_MS = 1_795_269_600_000
 ALIVE = ServedRow(NOW_MS - 5_000)

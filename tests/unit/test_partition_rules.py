@@ -17,8 +17,10 @@ from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, W
 from streams.state.fold import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.partition import Partition
+from streams.state.partitionrow import PartitionRow, ReportRow
+from streams.state.rowcodec import decode_row
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import HpaRow, NamespaceRow, PartitionRow, ReportRow, decode_row
+from streams.state.rows import HpaRow, NamespaceRow
 from tests.partition_kit import CLUSTER, ENFORCING, KEY, NAMESPACE, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
 Json = dict[str, Any]

@@ -3,8 +3,8 @@
 import cramjam
 
 from streams.state.partition import Partition
+from streams.state.rowcodec import decode_row
 from streams.state.rowcopies import APPLIED_BYTES
-from streams.state.rows import decode_row
 from tests.generated_log import Fleet, partition_log
 
 _ZSTD = b"\x28\xb5\x2f\xfd"

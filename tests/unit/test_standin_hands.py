@@ -9,7 +9,8 @@ from schemas.hands import HandsChanged, LeftNative
 from streams.analysis.revisions import history
 from streams.state.changedhands import KEPT_CHANGES, hands_after, status_after
 from streams.state.partition import Partition
-from streams.state.rows import NOTHING_APPLIED, HandsRow
+from streams.state.partitionrow import HandsRow
+from streams.state.rows import NOTHING_APPLIED
 from tests.central_kit import ABSENT, WEB, central, evaluate, mode, native, world
 
 

@@ -15,8 +15,9 @@ from streams.history.archivepast import ArchivePast
 from streams.history.decisioncheck import Report
 from streams.history.parallel import ReplayPool
 from streams.history.verification import checkpoints_of, verify, verify_partition
+from streams.state.rowcodec import decode_row, encode_row, row_kind
 from streams.state.rowcopies import applied_offset
-from streams.state.rows import HpaRow, decode_row, encode_row, row_kind
+from streams.state.rows import HpaRow
 from tests.archive_kit import SMALL, topics_of, write_archive
 from tests.damage import decided_anew
 

@@ -16,7 +16,7 @@ from fleethpa.cli.output.times import rfc3339, span
 from fleethpa.cli.output.words import counted
 from schemas.hands import HUB_HOLDER
 from schemas.scales import REFUSED_PART, ObserverTrouble
-from streams.state.rows import HandsRow, ReportRow, ServedRow
+from streams.state.partitionrow import HandsRow, ReportRow, ServedRow
 
 SILENT_MS: Final = 30_000
 """An observer or a reconciler of which nothing was heard for this long (log time) counts as silent."""

@@ -18,7 +18,8 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId, partition_for
-from streams.state.rows import HpaRow, decode_row, row_kind
+from streams.state.rowcodec import decode_row, row_kind
+from streams.state.rows import HpaRow
 
 if TYPE_CHECKING:
     from streams.history.past import Past

@@ -21,7 +21,9 @@ from streams.state.guards import standing
 from streams.state.hpastate import SCHEDULE_ANNOTATION
 from streams.state.logerrors import CoreError
 from streams.state.moves import Move
-from streams.state.rows import HpaRow, PartitionRow, Pause, ServedRow, decode_row, partition_key
+from streams.state.partitionrow import PartitionRow, ServedRow
+from streams.state.rowcodec import decode_row, partition_key
+from streams.state.rows import HpaRow, Pause
 
 if TYPE_CHECKING:
     from streams.history.past import Folded, Past

@@ -21,7 +21,7 @@ from schemas.connection import KafkaSettings
 from schemas.entries import Body, PublicRecord
 from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
 from schemas.topics import DECISIONS, INGEST_GROUP, PUBLIC_TOPICS, ROUTER_GROUP, SCALES
-from streams.state.rows import ReportRow, ServedRow
+from streams.state.partitionrow import ReportRow, ServedRow
 
 RECENT_MS: Final = 60_000
 """How far back is read: several times the 10 s in which observers and reconcilers repeat themselves."""

@@ -13,7 +13,7 @@ from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, fight_now
-from streams.state.rows import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
+from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
 
 if TYPE_CHECKING:
     from streams.history.recorded import Recorded

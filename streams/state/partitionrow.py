@@ -1,0 +1,99 @@
+"""The row of a whole log partition: its position and hash, settings, pauses, observers, agents.
+
+Fields are only ever added at the end, with a default: the structs are stored as arrays (`rowcodec.py`).
+"""
+
+from msgspec import Struct
+
+from schemas.scales import ObserverTrouble
+from schemas.settings import ClusterSettings
+from streams.state.rows import NOTHING_APPLIED, Pause
+
+
+class ObserverSession(Struct, array_like=True, frozen=True, gc=False):
+    """The observer session that is followed for one cluster and watch."""
+
+    session: str
+    heard_ms: int
+    ignored: int = 0
+
+
+class ReportRow(Struct, array_like=True, frozen=True, gc=False):
+    """The newest report of an observer on a whole cluster, and when it arrived (log time)."""
+
+    cluster: str
+    instance: str
+    session: str
+    heard_ms: int
+    started_ms: int = 0
+    troubles: list[ObserverTrouble] = []
+    stopped: bool = False
+
+
+class ServedRow(Struct, array_like=True, frozen=True, gc=False):
+    """Newest report of a cluster's reconciler. `problem`: why it cannot write there."""
+
+    heard_ms: int = 0
+    problem: str = ""
+    session: str = ""
+
+
+class AgentRow(Struct, array_like=True, frozen=True, gc=False):
+    """The newest agent of a cluster: the incarnation whose reports count. `left`: none counts any more."""
+
+    incarnation: int
+    left: bool = False
+
+
+class HandsRow(Struct, array_like=True, frozen=True, gc=False):
+    """Who is and was in charge of a cluster: the newest change last, the oldest forgotten.
+
+    `changes`: when (Unix ms, the agent's clock), who holds the cluster from then on, and the generation.
+    `restart_offset`: log offset of the last hand-back to a hub.
+    """
+
+    changes: list[tuple[int, str, int]]
+    restart_offset: int = NOTHING_APPLIED
+
+
+class PartitionRow(Struct, array_like=True, kw_only=True):
+    """The state of a whole log partition as of `offset`."""
+
+    number: int
+    offset: int = NOTHING_APPLIED
+    seq: int = 0
+    prev: str = ""
+    log_hash: bytes = bytes(32)
+    clock_ms: int = 0
+    watermarks: dict[str, tuple[int, int]] = {}
+    """`topic-partition` of a source -> (offset, index) of its last entry that was applied."""
+    engine: int = 1
+    partitions: int = 0
+    settings: dict[str, ClusterSettings] = {}
+    """Cluster -> its settings; `*`: defaults."""
+    pauses: dict[str, dict[str, Pause]] = {}
+    """Cluster (or `*`) -> pauses by kind."""
+    sessions: dict[str, ObserverSession] = {}
+    """`cluster/watch` -> followed session."""
+    restart_offset: int = NOTHING_APPLIED
+    restart_reason: str = ""
+    manifest: dict[str, int] = {}
+    """Row key (text) -> applied offset with which it was last written."""
+    duplicates: int = 0
+    checkpoint_ms: int = 0
+    reports: dict[str, ReportRow] = {}
+    """`cluster/instance` -> newest report; those of one cluster are all in one partition."""
+    served: dict[str, ServedRow] = {}
+    """Cluster -> its reconciler."""
+    ingested_ms: int = 0
+    """Log time of the newest record that ingest appended."""
+    ticked_ms: int = 0
+    """Log time of the newest tick, which a decider appended."""
+    agents: dict[str, AgentRow] = {}
+    """Cluster -> its agent."""
+    brakes_offset: int = NOTHING_APPLIED
+    """Log offset from which on an engine with brakes decides; what rows hold of brakes from before does not count."""
+    hands: dict[str, HandsRow] = {}
+    """Cluster -> who is in charge; none: no stand-in ever reported."""
+    guardrail_pauses: dict[str, dict[str, Pause]] = {}
+    """Cluster -> guardrail -> its pause of scale-downs there."""
