@@ -209,12 +209,12 @@ def _calculation(
         ratio,
         average,
         final,
-        groups.ready,
-        groups.unready,
-        groups.missing,
-        groups.ignored,
-        groups.strays,
-        kept,
+        used=groups.ready,
+        not_ready=groups.unready,
+        missing=groups.missing,
+        ignored=groups.ignored,
+        strays=groups.strays,
+        kept=kept,
     )
 
 

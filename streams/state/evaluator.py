@@ -48,11 +48,10 @@ class Evaluator:
         "constraints",
         "evaluated_ms",
         "fallback",
-        "held",
+        "held_because",
         "hpa",
         "namespace",
         "now_ms",
-        "paused",
         "row",
         "scale_row",
         "settings",
@@ -74,8 +73,8 @@ class Evaluator:
         self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
         self.change: dict[str, Any] = {}
         self.constraints: list[str] = []
-        self.paused = ""
-        self.held = False
+        self.held_because = ""
+        """The first reason why the wanted write is not made, `paused` in the record; empty: nothing holds it."""
         self.brakes: Brakes | None = Brakes(state, hpa, settings) if settings.budgets.is_set else None
         self.fallback: Step | None = None
         self.brake: Step | None = None
@@ -151,7 +150,7 @@ class Evaluator:
         if isinstance(observation.scale, Scale):
             row.seen_replicas = observation.scale.spec_replicas
         row.native_moves, row.written = (), None
-        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.paused
+        row.mode, row.refused, row.paused = self.standing.mode, self.standing.refused, self.held_because
         row.last_decision, row.last_decision_ms, row.last_offset = draft.id, self.now_ms, self.state.offset
 
     def _inputs(self, status: dict[str, Any], observation: Observation, restart: str) -> EvaluationInputs:
@@ -249,10 +248,9 @@ class Evaluator:
             # In shadow mode nothing is written, and the record shows what upstream would have made of its own write.
             return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
         self._hold(evaluation, pending)
-        if self.held:
-            return None, self._kept(pending, status)
-        pending = self._within_budget(self._within_step(pending))
-        if self.held:
+        if not self.held_because:
+            pending = self._within_budget(self._within_step(pending))
+        if self.held_because:
             return None, self._kept(pending, status)
         # What the write ends as is decided once, at its end (`end_write`), and the record of a wanted write holds no
         # status. The status of a write that succeeds is computed here all the same: the row's `full_digest` covers it,
@@ -266,25 +264,26 @@ class Evaluator:
         return show_refusal(result, before, self.standing.refused, self.now_ms)
 
     def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
-        """Find what prevents the wanted write: a frozen cluster, a pause or an overflow; sets `held` and `paused`."""
+        """Find what holds the wanted write: a frozen cluster, a pause, a partial view, an overflow. Each is a
+        constraint; the first of them is the reason.
+        """
         up = pending.desired_replicas > pending.current_replicas
         if self.settings.frozen:
             self.constraints.append("Frozen")
-            self.paused = f"cluster {self.hpa.id.cluster} is frozen"
+            self.held_because = f"cluster {self.hpa.id.cluster} is frozen"
         pause = pause_in_force(self.namespace, self.hpa.id.name, self.state.row, up, self.now_ms)
         if pause:
             self.constraints.append("Paused")
-            self.paused = self.paused or pause
+            self.held_because = self.held_because or pause
         partial = partial_view(self.namespace, self.now_ms) if self.settings.partial_view and not up else ""
         if partial:
             self.constraints.append("PartialView")
-            self.paused = self.paused or partial
+            self.held_because = self.held_because or partial
             self.brake = view_step(pending, partial, self.namespace.view.since_ms + LONGEST_HOLD_MS)
         wrapped = overflow(evaluation) if self.settings.hold_on_overflow else ""
         if wrapped:
             self.constraints.append("Overflow")
-            self.paused = self.paused or f"held: {wrapped}"
-        self.held = bool(self.paused)
+            self.held_because = self.held_because or f"held: {wrapped}"
 
     def _kept(self, pending: Pending, status: dict[str, Any]) -> ReconcileResult:
         """Show the evaluation without its write: the replicas stay."""
@@ -317,15 +316,14 @@ class Evaluator:
         return structs.replace(pending, desired_replicas=desired, to_zero=pending.to_zero and desired == 0)
 
     def _within_budget(self, pending: Pending) -> Pending:
-        """Limit the change to what the budgets leave; sets `held` and `paused` where that is nothing."""
+        """Limit the change to what the budgets leave; holds it where that is nothing."""
         if self.brakes is None:
             return pending
         pending, constraint = self.brakes.within(pending)
         if constraint:
             self.constraints.append(constraint)
             self.brake = self.brakes.step
-            self.paused = self.brakes.text
-            self.held = bool(self.paused)
+            self.held_because = self.brakes.text
         return pending
 
     def _begin_brakes(self, brakes: Brakes, observation: Observation) -> None:
@@ -427,7 +425,7 @@ class Evaluator:
             wants=wanted.desired_replicas if wanted is not None else None,
             events=[*result.events, *result.events_after_write] if wanted is None else [],
             error=result.error,
-            paused=self.paused,
+            paused=self.held_because,
             refused=self.standing.refused,
             labels=labels(result) if wanted is None else {},
             shows_refusal=self.standing.shown,
@@ -436,7 +434,7 @@ class Evaluator:
     def _final(self, evaluation: Evaluation, wanted: Pending | None, current: int) -> int:
         if wanted is not None:
             return wanted.desired_replicas
-        if self.held or evaluation.desired_replicas is None:
+        if self.held_because or evaluation.desired_replicas is None:
             return current
         return evaluation.desired_replicas
 

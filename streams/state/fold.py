@@ -175,18 +175,18 @@ class EntryFold(Folding):
             self.namespace.count_ignored("scale older than what the session said before")
             return
         row = ScaleRow(
-            body.spec_replicas,
-            body.status_replicas,
-            body.selector,
-            body.resource_version,
-            body.error,
-            body.session,
-            self.now_ms,
-            body.manager,
-            body.manager_time,
-            old.outcome_of,
-            body.uid,
-            said_ms,
+            spec_replicas=body.spec_replicas,
+            status_replicas=body.status_replicas,
+            selector=body.selector,
+            resource_version=body.resource_version,
+            error=body.error,
+            session=body.session,
+            seen_ms=self.now_ms,
+            manager=body.manager,
+            manager_ms=body.manager_time,
+            outcome_of=old.outcome_of,
+            uid=body.uid,
+            said_ms=said_ms,
         )
         self._put_scale(target, row)
 
@@ -221,19 +221,15 @@ class EntryFold(Folding):
         old = self.namespace.scales.get(target, ScaleRow())
         if _log_offset(body.decision) <= _log_offset(old.outcome_of):
             return  # a repeat, or late: a newer write has been reported
-        row = ScaleRow(
-            spec_replicas,
-            old.status_replicas if body.status_replicas is None else body.status_replicas,
-            old.selector if body.selector is None else body.selector,
-            body.resource_version or old.resource_version,
-            None,
-            old.session,
-            self.now_ms,
-            old.manager,
-            old.manager_ms,
-            body.decision,
-            old.uid,
-            old.said_ms,
+        row = structs.replace(
+            old,
+            spec_replicas=spec_replicas,
+            status_replicas=old.status_replicas if body.status_replicas is None else body.status_replicas,
+            selector=old.selector if body.selector is None else body.selector,
+            resource_version=body.resource_version or old.resource_version,
+            error=None,
+            seen_ms=self.now_ms,
+            outcome_of=body.decision,
         )
         self._put_scale(target, row)
 
