@@ -79,15 +79,11 @@ class ShadowReport(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Evidence(NamedTuple):
-    """What was compared under the spec that is in force at the end: only that speaks for what enforcing would do.
-
-    `ups`, `downs`: native rescales that fleethpa re-derives. `reproduced`: as in the report.
-    """
+    """What was compared under the spec that is in force at the end. `ups`, `downs`: native rescales that are proven."""
 
     decisions: int
     ups: int
     downs: int
-    reproduced: int
     since_ms: int
 
 
@@ -128,7 +124,8 @@ class _Comparison:
         self.times_ms = [sync.time_ms for sync in self.syncs]
         self.slack_ms = SLACK_PERIODS * steps[-1].inputs.period_ms
         self.differences: list[NativeDifference] = []
-        self.agreed = self.skipped = self.under_present_spec = 0
+        self.agreed = self.skipped = self.moved = self.under_present_spec = 0
+        """`moved`: of those skipped, evaluations between which something else wrote the replicas."""
         self.until_ms = steps[-1].inputs.now_ms
 
     def report(self) -> ShadowReport:
@@ -148,8 +145,8 @@ class _Comparison:
         rescales = [sync for sync in self.syncs if sync.rescaled]
         reproduced = sum(sync.shown for sync in self.syncs)
         evidence = self._evidence()
-        reasons = self._against(decisions, counts, len(rescales), evidence)
         rescales_agreed = sum(sync.proven for sync in rescales)
+        reasons = self._against(counts, evidence, len(rescales), rescales_agreed, reproduced)
         return ShadowReport(
             hpa=self.hpa,
             since=self.steps[0].inputs.now_ms,
@@ -172,8 +169,7 @@ class _Comparison:
         syncs = [sync for step in steps for sync in step.syncs if sync is not None]
         proven = [sync for sync in syncs if sync.rescaled and sync.proven]
         ups = sum(sync.native > sync.current for sync in proven)
-        shown = sum(sync.shown for sync in syncs)
-        return _Evidence(self.under_present_spec, ups, len(proven) - ups, shown, steps[0].inputs.now_ms)
+        return _Evidence(self.under_present_spec, ups, len(proven) - ups, steps[0].inputs.now_ms)
 
     # comparing
 
@@ -193,7 +189,7 @@ class _Comparison:
             return
         current, made = scale.spec_replicas, answer(inputs)
         if next_scale.spec_replicas != current:
-            self.skipped += 1
+            self.skipped, self.moved = self.skipped + 1, self.moved + 1
         elif made.final == current:
             self.agreed += 1
         else:
@@ -282,29 +278,27 @@ class _Comparison:
 
     # the verdict
 
-    def _against(self, decisions: int, counts: dict[str, int], rescales: int, evidence: _Evidence) -> list[str]:
-        found = []
+    def _against(
+        self, counts: dict[str, int], evidence: _Evidence, rescales: int, rescales_agreed: int, reproduced: int
+    ) -> list[str]:
+        found, decisions = [], self.agreed + len(self.differences)
         of = "" if evidence.decisions == decisions else f" under the present spec ({decisions:,} in all)"
         if (lacking := MIN_DECISIONS - evidence.decisions) > 0:
             found.append(
                 f"only {evidence.decisions} decisions were compared{of}, {MIN_DECISIONS} are needed: about "
                 f"{_minutes(lacking * self.steps[-1].inputs.period_ms)} more"
             )
-        if not evidence.ups + evidence.downs and evidence.reproduced < MIN_REPRODUCED:
-            seen = (
-                f"none of {rescales} native rescales is fleethpa's answer too"
-                if rescales
-                else "no native rescale was seen"
-            )
+        if not rescales_agreed and reproduced < MIN_REPRODUCED:
+            none = f"none of {rescales} native rescales is fleethpa's answer too"
             found.append(
-                f"{seen}, and {evidence.reproduced} native statuses with metric values that fleethpa "
-                f"computes too ({MIN_REPRODUCED} are needed{self._until_reproduced(evidence)}): nothing shows how "
-                "fleethpa would scale"
+                f"{none if rescales else 'no native rescale was seen'}, and {reproduced} native statuses with metric "
+                f"values that fleethpa computes too ({MIN_REPRODUCED} are needed{self._until_reproduced(reproduced)}): "
+                "nothing shows how fleethpa would scale"
             )
-        if self.skipped > decisions:
+        if self.moved > decisions:
             found.append(
-                f"{self.skipped:,} evaluations cannot be compared, more than the {decisions:,} that can: something "
-                "else writes the replicas, or the scale could not be read"
+                f"something else wrote the replicas between {self.moved:,} evaluations, more than the {decisions:,} "
+                "that can be compared: it would fight with fleethpa"
             )
         if counts["semantics"]:
             found.append(f"{counts['semantics']} differences are not explained; the first: {self._first('semantics')}")
@@ -316,22 +310,20 @@ class _Comparison:
             found.append("its newest evaluations had no metrics or no scale, the native controller's had")
         return found
 
-    def _until_reproduced(self, evidence: _Evidence) -> str:
+    def _until_reproduced(self, reproduced: int) -> str:
         """How long the missing statuses will take at the rate so far; the controller writes one when values change."""
-        passed_ms = self.until_ms - evidence.since_ms
-        if not evidence.reproduced or not passed_ms:
+        passed_ms = self.until_ms - self.steps[0].inputs.now_ms
+        if not reproduced or not passed_ms:
             return ""
-        left = MIN_REPRODUCED - evidence.reproduced
-        return f": about {_minutes(left * passed_ms // evidence.reproduced)} more at this rate"
+        return f": about {_minutes((MIN_REPRODUCED - reproduced) * passed_ms // reproduced)} more at this rate"
 
     def _not_seen(self, evidence: _Evidence) -> list[str]:
         found = []
+        under = "under the present spec that fleethpa gives too"
         if not evidence.ups + evidence.downs:
-            found.append(
-                "a rescale that fleethpa gives too: only its metric values are compared, not how it would scale"
-            )
+            found.append(f"a rescale {under}: how it would scale is not proven")
         elif not evidence.ups or not evidence.downs:
-            found.append(f"a scale-{'up' if evidence.downs else 'down'} that fleethpa gives too")
+            found.append(f"a scale-{'up' if evidence.downs else 'down'} {under}")
         passed_ms = self.until_ms - evidence.since_ms
         if passed_ms < DAY_MS:
             found.append(f"a whole day: the comparison covers {_minutes(passed_ms)} of the present spec")

@@ -101,7 +101,7 @@ def test_an_enforced_hpa_has_no_report() -> None:
 def test_an_hpa_that_was_never_scaled_is_not_called_ready_without_saying_so() -> None:
     made = report(ShadowWorld(StepLoad(240, 240, 60)).run(40))
     assert (made.rescales, made.ready) == (0, True), made.reasons
-    assert made.not_seen[0].startswith("a rescale that fleethpa gives too: only its metric values")
+    assert made.not_seen[0].startswith("a rescale under the present spec that fleethpa gives too")
     assert made.not_seen[1] == "a whole day: the comparison covers 40 minutes of the present spec"
 
 
@@ -125,7 +125,7 @@ def test_replicas_that_something_else_writes_are_no_evidence() -> None:
     made = report(world.run(50))
     assert made.skipped > made.decisions
     assert not made.ready
-    assert any("something else writes the replicas" in each for each in made.reasons), made.reasons
+    assert any("something else wrote the replicas" in each for each in made.reasons), made.reasons
 
 
 def test_what_is_missing_says_how_long_it_will_take() -> None:
