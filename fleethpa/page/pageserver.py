@@ -6,7 +6,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -54,8 +55,34 @@ REPORT_POLICY: Final = (
 )
 """The report brings its style and the one script that draws its charts along, and reaches nothing else."""
 MOST_BROWSERS: Final = 200
+CHARTS_KEPT: Final = 32
+WIDEST_PX: Final = 2_000
+"""Pixels that a chart is taken to be wide at most."""
 DEFAULT_WINDOW: Final = "24h"
 _STATUS: Final = {NOT_FOUND: 404, USAGE: 400, UNREACHABLE: 503}
+
+
+class KeptCharts:
+    """The charts that were drawn last, as the JSON that was sent.
+
+    A span of days takes seconds to read. One that was read within a pixel's width of it is sent again: what came since
+    would not be seen. A narrower span is read anew, and is exact.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, tuple[int, str]] = OrderedDict()
+
+    def get(self, asked: Hashable, now_ms: int, span_ms: int) -> str | None:
+        """What was sent for this chart, unless the end of the span has moved on by a pixel."""
+        made_ms, text = self._kept.get(asked, (0, ""))
+        return text if text and 0 <= now_ms - made_ms < span_ms / WIDEST_PX else None
+
+    def put(self, asked: Hashable, now_ms: int, text: str) -> None:
+        """Keep a chart in place of the one that was kept longest."""
+        self._kept[asked] = now_ms, text
+        self._kept.move_to_end(asked)
+        while len(self._kept) > CHARTS_KEPT:
+            self._kept.popitem(last=False)
 
 
 class PageServer:
@@ -72,6 +99,7 @@ class PageServer:
         self._templates = environment()
         self._runs = Runs(options)
         self._rollouts = RolloutReadings()
+        self._charts = KeptCharts()
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -146,9 +174,13 @@ class PageServer:
         at_ms, hpa = self._at(request), _hpa_of(request)
         now_ms = self._now_ms(at_ms)
         span_ms = span_of(request.query.get("span", ""))
-        async with self.reader.past(at_ms) as past:
-            decisions = await read_decisions(past, hpa, now_ms, span_ms)
-        return web.json_response(chartseries.document(charts(decisions)), dumps=_json)
+        asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
+        if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
+            async with self.reader.past(at_ms) as past:
+                decisions = await read_decisions(past, hpa, now_ms, span_ms)
+            text = _json(chartseries.document(charts(decisions)))
+            self._charts.put(asked, clock_ms, text)
+        return web.json_response(text=text)
 
     async def spec(self, request: web.Request) -> web.Response:
         """What a change of the spec changed, as a diff."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
 from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, place_of
@@ -310,16 +311,23 @@ class Past(ABC):
         return _expanded(number, parts)
 
     async def decisions(
-        self, number: int, since_ms: int | None = None, until_ms: int | None = None
+        self,
+        number: int,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        wanted: Callable[[HpaId], bool] | None = None,
     ) -> AsyncGenerator[Recorded, None]:
-        """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`."""
+        """Give the decisions of a log partition in order: from log time `since_ms` to before `until_ms`.
+
+        `wanted`: of which HPAs; None: of all.
+        """
         firsts = [0]
         if since_ms is not None:
             # A short decision repeats a full one that is at most ten minutes older. Where that does not reach, or
             # the topic's times are behind the log's, everything is read.
             firsts = [await self.offset_at(DECISIONS, number, since_ms - BEYOND_MS), 0]
         for first in firsts:
-            expander, given, too_late = Expander(), False, False
+            expander, given, too_late = Expander(wanted), False, False
             async with aclosing(self.records(DECISIONS, number, first)) as records:
                 async for record in records:
                     time_ms = place_of(number, record.offset, record.value).time_ms

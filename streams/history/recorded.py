@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 
 _FULL_KEPT: Final = 4
+_HPAS_KEPT: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,33 @@ def place_of(partition: int, offset: int, value: bytes) -> RecordedPlace:
 _PLACES: Final = msgspec.json.Decoder(RecordedPlace)
 
 
-class Expander:
-    """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over."""
+class _Head(msgspec.Struct, rename="camel"):
+    """What a record is, short or full, and nothing more."""
 
-    def __init__(self) -> None:
+    id: str
+    time: str
+    same_as: str = ""
+    kind: Literal["evaluation", "completion"] = "evaluation"
+    cluster: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_NO_HEAD: Final = (msgspec.DecodeError, UnicodeDecodeError, ValueError, IndexError)
+"""What a record that is no decision raises where its head is read."""
+
+
+class Expander:
+    """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over.
+
+    `wanted`: of which HPAs; the records of others are passed over without decoding all of them. None: of all.
+    """
+
+    def __init__(self, wanted: Callable[[HpaId], bool] | None = None) -> None:
+        self._is_wanted = None if wanted is None else lru_cache(_HPAS_KEPT)(wanted)
+        self._unwanted: set[str] = set()
+        """Uids of HPAs whose decisions are passed over."""
         self._full: dict[str, Decision] = {}
         self._of_uid: dict[str, list[str]] = {}
         self._seq = 0
@@ -84,8 +109,11 @@ class Expander:
             WireError: the record is no decision; the text names partition and offset.
         """
         try:
+            if self._is_wanted is not None and not self._may_be_wanted(value):
+                self.position = offset + 1
+                return None
             record = decode(value, ShortDecision) if b'"sameAs":' in value[:512] else decode(value, Decision)
-        except WireError as error:
+        except (WireError, *_NO_HEAD) as error:
             raise WireError(f"decision at {partition}@{offset}: {error}") from error
         self.position = offset + 1
         if record.seq <= self._seq:
@@ -100,6 +128,18 @@ class Expander:
             return None
         return Recorded(expand(record, full), partition, offset, value, short=True)
 
+    def _may_be_wanted(self, value: bytes) -> bool:
+        """Whether a record is of a wanted HPA; a short one does not name it, but the full one that it repeats did."""
+        head = _HEADS.decode(value)
+        uid = uid_of(head.id)
+        if head.same_as:
+            return uid not in self._unwanted
+        if self._is_wanted is None or self._is_wanted(HpaId(head.cluster, head.namespace, head.name)):
+            self._unwanted.discard(uid)
+            return True
+        self._unwanted.add(uid)
+        return False
+
     def _remember(self, full: Decision) -> None:
         ids = self._of_uid.setdefault(full.uid, [])
         ids.append(full.id)
@@ -113,18 +153,6 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
     expander = Expander()
     taken = [expander.take(partition, offset, value) for offset, value in records]
     return expander, [recorded for recorded in taken if recorded]
-
-
-class _Head(msgspec.Struct, rename="camel"):
-    """What a record is, short or full, and nothing more."""
-
-    id: str
-    time: str
-    same_as: str = ""
-    kind: Literal["evaluation", "completion"] = "evaluation"
-
-
-_HEADS: Final = msgspec.json.Decoder(_Head)
 
 
 class NewestEvaluations:
@@ -158,7 +186,7 @@ class NewestEvaluations:
         try:
             head = _HEADS.decode(value)
             uid, time_ms = uid_of(head.id), parse_time_ms(head.time)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError, IndexError) as error:
+        except _NO_HEAD as error:
             raise WireError(f"decision at {self._partition}@{offset}: {error}") from error
         if self._upto_ms is not None and time_ms > self._upto_ms:
             self.passed_over = True

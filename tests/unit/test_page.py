@@ -19,12 +19,16 @@ from fleethpa.cli.output.times import rfc3339
 from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.guarding import HEADERS, Guard, names_of
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
-from fleethpa.page.pageserver import READER
+from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts
 from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.settings import Restart
+from tests.archive_kit import ENFORCING, topics_of
+from tests.generated_log import START_MS
+from tests.generated_log import Fleet as GeneratedFleet
+from tests.memorypast import MemoryPast
 from tests.unit.cli_kit import Cli, Fleet, hpa
 from tests.unit.page_kit import Shown, browsing, over
 
@@ -487,3 +491,30 @@ async def test_a_source_that_is_away_is_said_and_comes_back(fleet: Fleet, monkey
             await reader.changed(reader.version, 5)
         assert "cannot be read since" not in await (await client.get("/")).text()
         events.close()
+
+
+def test_a_chart_is_sent_again_until_its_end_has_moved_by_a_pixel() -> None:
+    kept, asked = KeptCharts(), ("checkout", 7 * 86_400_000, None)
+    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
+    kept.put(asked, 1_000, "[1]")
+    assert kept.get(asked, 1_000 + 302_000, 7 * 86_400_000) == "[1]"
+    assert kept.get(asked, 1_000 + 303_000, 7 * 86_400_000) is None
+    assert kept.get(asked, 999, 7 * 86_400_000) is None  # a clock that was set back
+    kept.put(asked, 1_000, "[1]")
+    assert kept.get(asked, 3_000, 3_600_000) is None  # an hour is read anew every two seconds
+    for number in range(CHARTS_KEPT):
+        kept.put(number, 1_000, "[]")
+    assert kept.get(asked, 1_000, 7 * 86_400_000) is None
+
+
+@pytest.mark.parametrize("wanted", ["app0", "app1", "nobody"])
+async def test_decisions_of_one_hpa_are_those_among_all(wanted: str) -> None:
+    """Records of others are passed over by their heads."""
+    made = topics_of(GeneratedFleet(hpas=4, namespaces=1, minutes=3, settings=ENFORCING))
+    past = MemoryPast(made)
+    everything = [each async for each in past.decisions(0, START_MS + 40_000, START_MS + 150_000)]
+    mine = [
+        each async for each in past.decisions(0, START_MS + 40_000, START_MS + 150_000, lambda hpa: hpa.name == wanted)
+    ]
+    assert mine == [each for each in everything if each.decision.name == wanted]
+    assert bool(mine) == (wanted != "nobody")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,12 +47,26 @@ async def read_back(past: Past, wanted: Filter, limit: int | None) -> list[Recor
 
     Where an HPA, a namespace or clusters are named, only the partitions of those that exist or existed are read.
     """
+    if limit is None and wanted.since_ms is not None:
+        return await _read_on(past, wanted, wanted.since_ms)
 
     def enough(_: int, decisions: list[Recorded]) -> bool:
         return wanted.reached(decisions) or (limit is not None and sum(map(wanted.matches, decisions)) >= limit)
 
     tails = await past.tail(enough, await _where(past, wanted.selection), wanted.until_ms)
     return [recorded for tail in tails.values() for recorded in tail]
+
+
+async def _read_on(past: Past, wanted: Filter, since_ms: int) -> list[Recorded]:
+    """Decisions of the selected HPAs from a time on, each decoded once."""
+    ends = [end for end in (wanted.until_ms, None if past.at_ms is None else past.at_ms + 1) if end is not None]
+    numbers = await _where(past, wanted.selection)
+    found: list[Recorded] = []
+    for number in range(await past.partitions()) if numbers is None else numbers:
+        decisions = past.decisions(number, since_ms, min(ends, default=None), wanted.selection.matches)
+        async with aclosing(decisions):
+            found += [recorded async for recorded in decisions]
+    return found
 
 
 async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Recorded], dict[str, Recorded]]:
