@@ -13,7 +13,7 @@ from schemas.scales import ScaleSet
 from streams.archive.segments import PlainRecord
 from streams.hpa.observation import Scale
 from streams.state.evaluator import Evaluator
-from streams.state.namespace import target_key
+from streams.state.namespacekeys import target_key
 from streams.state.partition import Partition
 from streams.state.probe import EvaluationInputs
 from streams.state.shadow import tells_of_a_write

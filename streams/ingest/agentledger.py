@@ -16,7 +16,7 @@ from schemas.codec import encode
 from schemas.keys import namespace_key, partition_for
 from schemas.observersessions import parse_session
 from streams.ingest.pieces import Refusal
-from streams.state.namespace import spread_over
+from streams.state.namespacekeys import spread_over
 
 MAX_AGENT_BYTES = 256 * 1024 * 1024
 """Of one agent: 150,000 pods with their metrics, as many as Kubernetes supports in a cluster, and 10,000 HPAs."""
@@ -63,7 +63,7 @@ def pod(name: str) -> Thing:
 
 
 def answer(query: tuple[str, ...], part: int) -> Thing:
-    """An answer to a query (`streams.state.namespace.query_key`), or one part of it."""
+    """An answer to a query (`streams.state.namespacekeys.query_key`), or one part of it."""
     return Thing("answer", (*query, str(part)), spread_over("|".join((*query, str(part)) if part else query)))
 
 

@@ -30,7 +30,7 @@ from streams.ingest.keynames import MAX_TEXT
 from streams.ingest.numberchecks import check_range
 from streams.ingest.pieces import Conversion, Piece, Refusal
 from streams.state.answerparts import KEPT
-from streams.state.namespace import query_key
+from streams.state.namespacekeys import query_key
 from streams.state.rates import REMEMBERED_MS, series_key, series_name
 
 MAX_REPORT_BYTES = 32 * 1024

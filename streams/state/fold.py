@@ -29,7 +29,7 @@ from streams.state.foldcontext import Folding
 from streams.state.foldhpas import paused_by
 from streams.state.logerrors import LogError, UnknownEngineError
 from streams.state.logrecords import AnswerHead, FoldedAnswers, FoldedEntry, read_answer
-from streams.state.namespace import query_key, target_key
+from streams.state.namespacekeys import query_key, target_key
 from streams.state.partitionrow import AgentRow, ReportRow, ServedRow
 from streams.state.rows import AnswerRow, ScaleRow, TargetName
 

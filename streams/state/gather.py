@@ -23,7 +23,8 @@ from streams.hpa.observation import (
 )
 from streams.hpa.requests import PodTemplate
 from streams.state.clustersettings import Effective
-from streams.state.namespace import Namespace, query_key
+from streams.state.namespace import Namespace
+from streams.state.namespacekeys import query_key
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import AnswerRow, QueryKey, SampleRow, ScaleRow, SeriesKey, WatchRow
 

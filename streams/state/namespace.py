@@ -6,23 +6,19 @@ rows were not) ignores what it already has; `begin` tells it which record is bei
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from zlib import crc32
 
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
-from schemas.metricqueries import is_root_scoped
 from schemas.pods import Pod, PodList
 from schemas.podsharing import shared
-from schemas.samples import AnswerIdentity
-from schemas.scales import Target
 from streams.state.answerparts import Slots, in_force, joined, with_part
 from streams.state.fewnames import with_name, without_name
 from streams.state.logrecords import asked
-from streams.state.membership import Membership, canonical_selector
+from streams.state.membership import Membership
+from streams.state.namespacekeys import query_key, spread_over, stored_part
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,
-    PARTS,
     SPLIT_PARTS,
     AnswerRow,
     Arrival,
@@ -472,20 +468,6 @@ class Namespace:
             self._join_target(known.target, hpa)
 
 
-def stored_part(part: int, parts: int) -> int:
-    """Give the number by which a part is stored.
-
-    While a namespace is split into many parts, a crash may leave some of these beside part 0 of the few that were
-    before, which then still counts. So no part of the few but the first shares its row with one of the many.
-    """
-    return PARTS if part and parts == SPLIT_PARTS else part
-
-
-def spread_over(entity: str) -> int:
-    """Give the part of a namespace of many parts in which something with this name lives."""
-    return 1 + crc32(entity.encode()) % (PARTS - 1)
-
-
 def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:
     """Follow a full list; one that misses a chunk removes nothing."""
     if chunk == 0:
@@ -493,30 +475,3 @@ def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> Lis
     if progress.list_id == list_id and progress.next_chunk == chunk:
         return ListProgress(list_id, chunk + 1, progress.mark)
     return ListProgress(list_id, -1, progress.mark)
-
-
-def target_key(target: Target) -> TargetName:
-    """Identity of a scale within its namespace."""
-    return target.group, target.kind, target.name
-
-
-def query_key(query: AnswerIdentity) -> QueryKey:
-    """Identity of a question to a metrics API and of its answers: selectors in canonical form.
-
-    A Namespace is always the HPA's own, whatever its name says.
-    """
-    return (
-        query.api,
-        _canonical(query.selector),
-        query.metric,
-        _canonical(query.metric_selector),
-        query.group_kind,
-        "" if is_root_scoped(query) else query.object,
-    )
-
-
-def _canonical(selector: str) -> str:
-    if not selector:
-        return ""
-    canonical = canonical_selector(selector)
-    return selector if canonical is None else canonical

@@ -20,7 +20,8 @@ from streams.state.hpastate import Hpa
 from streams.state.ledger import DecisionRecord, Ledger
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.logrecords import FoldedRecord, read_record
-from streams.state.namespace import Namespace, stored_part
+from streams.state.namespace import Namespace
+from streams.state.namespacekeys import stored_part
 from streams.state.onsample import plan_sampled
 from streams.state.partitionrow import PartitionRow
 from streams.state.partitionstate import State

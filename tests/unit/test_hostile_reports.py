@@ -33,7 +33,7 @@ from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
 from streams.state import partition
-from streams.state.namespace import query_key
+from streams.state.namespacekeys import query_key
 from streams.state.rates import series_key, series_name
 from tests.partition_kit import LogBuilder, make_hpa, make_pod
 

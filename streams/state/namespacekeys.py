@@ -1,0 +1,50 @@
+"""What the state of a namespace is found by: the keys of scales and answers, and the parts in which it is stored."""
+
+from zlib import crc32
+
+from schemas.metricqueries import is_root_scoped
+from schemas.samples import AnswerIdentity
+from schemas.scales import Target
+from streams.state.membership import canonical_selector
+from streams.state.rows import PARTS, SPLIT_PARTS, QueryKey, TargetName
+
+
+def stored_part(part: int, parts: int) -> int:
+    """Give the number by which a part is stored.
+
+    While a namespace is split into many parts, a crash may leave some of these beside part 0 of the few that were
+    before, which then still counts. So no part of the few but the first shares its row with one of the many.
+    """
+    return PARTS if part and parts == SPLIT_PARTS else part
+
+
+def spread_over(entity: str) -> int:
+    """Give the part of a namespace of many parts in which something with this name lives."""
+    return 1 + crc32(entity.encode()) % (PARTS - 1)
+
+
+def target_key(target: Target) -> TargetName:
+    """Identity of a scale within its namespace."""
+    return target.group, target.kind, target.name
+
+
+def query_key(query: AnswerIdentity) -> QueryKey:
+    """Identity of a question to a metrics API and of its answers: selectors in canonical form.
+
+    A Namespace is always the HPA's own, whatever its name says.
+    """
+    return (
+        query.api,
+        _canonical(query.selector),
+        query.metric,
+        _canonical(query.metric_selector),
+        query.group_kind,
+        "" if is_root_scoped(query) else query.object,
+    )
+
+
+def _canonical(selector: str) -> str:
+    if not selector:
+        return ""
+    canonical = canonical_selector(selector)
+    return selector if canonical is None else canonical
