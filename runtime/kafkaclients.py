@@ -24,7 +24,7 @@ KNOWN_PAUSE_S = 0.2
 """How long a client waits for a broker to be named, and between two questions."""
 UNHURRIED_MS = 500
 FETCH_MAX_WAIT_MS = 100
-FETCH_MIN_BYTES = 65_536
+FETCH_MIN_BYTES = 524_288
 """A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
 fetch names every partition, which costs both ends more than a record does.
 """
