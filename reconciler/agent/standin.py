@@ -20,8 +20,15 @@ from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.objectbodies import time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
-from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_ms, next_proof_ms, stagger_ms
-from reconciler.standin.objects import PROOF_ANNOTATION, is_scaled_to_zero, lease_seen, native_seen, unreported
+from reconciler.standin.evidence import FRESH_MS, GRACE_MS, PROOF_MS, Judge, grace_of, next_proof_ms, stagger_ms
+from reconciler.standin.objects import (
+    acquired_ms,
+    is_scaled_to_zero,
+    lease_seen,
+    native_seen,
+    proof_ms_of,
+    unreported,
+)
 from reconciler.standin.protocol import (
     CLOSING,
     HUB,
@@ -57,6 +64,8 @@ LIST_EVERY_S = 30.0
 SAVE_EVERY_S = 5.0
 KEEP_EVERY_S = 5.0
 """How often it is worked out what is to be kept: in a large cluster that takes a while."""
+FIRST_OF_HUB = 2
+"""The generation in which the hub has the Lease for the first time, without proof: it is created as `closing`, 1."""
 UNHEARD_S = 10.0
 """How long a term reads nothing from Kafka before it assumes that there is nothing to read."""
 LOOK_COUNTS_S = 10.0
@@ -250,8 +259,7 @@ class StandIn:
         return self._keeper.kept(hpas, knowledge.pauses, is_frozen=self._around.is_frozen())
 
     def _proof_ms(self) -> int:
-        text = ((self._raw_lease or {}).get("metadata", {}).get("annotations") or {}).get(PROOF_ANNOTATION, "")
-        return int(text) if text.isdecimal() and int(text) > 0 else PROOF_MS
+        return proof_ms_of(self._raw_lease)
 
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
         """Do what the protocol says; gives the troubles."""
@@ -310,9 +318,10 @@ class StandIn:
         """How long the hub must show life before the next hand-back; decided at each take-over from the hub."""
         if step.holder != STAND_IN or self._lease is None or not self._lease.is_hub or self._raw_lease is None:
             return self._proof_ms()
-        acquired_ms = time_ms((self._raw_lease["spec"].get("acquireTime") or "")[:19] + "Z")
-        in_charge_ms = None if acquired_ms is None else max(0, self._around.now_ms() - acquired_ms)
-        return next_proof_ms(self._proof_ms() if self._lease.generation > 2 else None, in_charge_ms)
+        since_ms = acquired_ms(self._raw_lease)
+        in_charge_ms = None if since_ms is None else max(0, self._around.now_ms() - since_ms)
+        was_handed_back = self._lease.generation > FIRST_OF_HUB
+        return next_proof_ms(self._proof_ms() if was_handed_back else None, in_charge_ms)
 
     def _next_change(self, step: CreateLease | SetHolder) -> HandsChanged:
         return HandsChanged(
@@ -457,7 +466,7 @@ class StandIns:
             await term.publisher.publish("", "", change)
 
         def grace() -> int:
-            return grace_ms(term.settings.sync_period_ms(name, config.sync_period_ms))
+            return grace_of(term.settings.sync_period_ms(name, config.sync_period_ms))
 
         around = Surroundings(
             cluster=name,

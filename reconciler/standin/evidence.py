@@ -53,7 +53,7 @@ class Judge:
     Silence also counts from before a term: a replica that stood by, or was just started, need not wait for the grace
     period once more, as the orders that it reads at the beginning of its term say when the hub decided last.
 
-    `grace_ms`: how long silence lasts before it counts (`grace_ms()` for a sync period); may change at any time.
+    `grace_ms`: how long silence lasts before it counts (`grace_of` a sync period); may change at any time.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Judge:
             self._alive_since = counted
 
 
-def grace_ms(sync_period_ms: int) -> int:
+def grace_of(sync_period_ms: int) -> int:
     """How long the hub must be silent in a cluster with this sync period."""
     return max(GRACE_MS, PERIODS_OF_GRACE * sync_period_ms)
 

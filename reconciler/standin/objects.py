@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from reconciler.core.objectbodies import STAND_IN_LABEL
+from reconciler.core.objectbodies import STAND_IN_LABEL, time_ms
 from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
+from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
 from schemas.hands import HandsChanged
 from schemas.kubernetes.jsontypes import Json, JsonView
@@ -44,6 +45,23 @@ def lease_seen(lease: JsonView) -> LeaseSeen:
         uid=metadata.get("uid", ""),
         protocol=_protocol((metadata.get("annotations") or {}).get(PROTOCOL_ANNOTATION, "")),
     )
+
+
+def proof_ms_of(lease: JsonView | None) -> int:
+    """How long the hub must show life before the next hand-back, by the Lease; PROOF_MS where it does not say. Never
+    longer than LONGEST_PROOF_MS, whoever wrote it.
+    """
+    annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
+    found = whole_number(str(annotations.get(PROOF_ANNOTATION, "")))
+    return min(found, LONGEST_PROOF_MS) if found else PROOF_MS
+
+
+def acquired_ms(lease: JsonView) -> int | None:
+    """Since when the holder has had the Lease (Unix ms); None: it does not say, or not as a time."""
+    try:
+        return time_ms((lease.get("spec") or {}).get("acquireTime"))
+    except ValueError:
+        return None
 
 
 def _protocol(text: str) -> int:

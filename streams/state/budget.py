@@ -107,16 +107,17 @@ class _Scope:
             self.sizes[hpa] = entry.replicas
             self.largest[bucket] = max(largest, self.total)
         at = (entry.at_ms or entry.time_ms) // BUCKET_MS
-        for way, count, claims in (
+        ways: tuple[tuple[Way, int, bool], ...] = (
             ("removal", entry.removed, entry.claims_removal),
             ("addition", entry.added, entry.claims_addition),
-        ):
+        )
+        for way, count, claims in ways:
             if count:
-                self.changed[way][at] = self.changed[way].get(at, 0) + count  # type: ignore[index]
+                self.changed[way][at] = self.changed[way].get(at, 0) + count
             if claims:
-                self.claims[way][hpa] = entry.time_ms  # type: ignore[index]
+                self.claims[way][hpa] = entry.time_ms
             else:
-                self.claims[way].pop(hpa, None)  # type: ignore[index]
+                self.claims[way].pop(hpa, None)
 
     def forget(self, now_ms: int) -> None:
         """Drop buckets that no window reaches."""

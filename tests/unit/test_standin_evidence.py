@@ -16,7 +16,7 @@ from reconciler.standin.evidence import (
     STEADY_MS,
     STUCK_MS,
     Judge,
-    grace_ms,
+    grace_of,
     next_proof_ms,
     stagger_ms,
 )
@@ -202,7 +202,7 @@ def test_a_hand_back_that_waits_too_long_is_stuck() -> None:
 
 @pytest.mark.parametrize(("period_ms", "found_ms"), [(5_000, GRACE_MS), (15_000, GRACE_MS), (60_000, 120_000)])
 def test_the_grace_period_is_two_sync_periods_at_least(period_ms: int, found_ms: int) -> None:
-    assert grace_ms(period_ms) == found_ms
+    assert grace_of(period_ms) == found_ms
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,21 @@ from reconciler.standin.effective import (
     effective_spec,
     policy_of,
 )
+from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.objects import (
     GENERATION_LABEL,
+    PROOF_ANNOTATION,
     SHARD_BYTES,
     UNREPORTED_ANNOTATION,
     UNREPORTED_BYTES,
+    acquired_ms,
     closed_body,
     is_scaled_to_zero,
     lease_body,
     lease_seen,
     native_body,
     native_seen,
+    proof_ms_of,
     scaled_to_zero,
     store_bodies,
     stored,
@@ -337,3 +341,27 @@ def test_the_fence_is_bound_to_the_lease_and_refuses_where_that_is_gone() -> Non
             "namespace": "fleethpa-system",
             "parameterNotFoundAction": "Deny",
         }
+
+
+@pytest.mark.parametrize(
+    ("text", "found_ms"),
+    [
+        ("120000", 120_000),
+        ("0", PROOF_MS),
+        ("soon", PROOF_MS),
+        ("\u00b2", PROOF_MS),
+        pytest.param("9" * 15, LONGEST_PROOF_MS, id="nobody makes the hand-back wait for ever"),
+        pytest.param("9" * 5_000, PROOF_MS, id="more digits than can be read"),
+    ],
+)
+def test_how_long_the_hub_must_show_life_is_bounded_whatever_the_lease_says(text: str, found_ms: int) -> None:
+    assert proof_ms_of({"metadata": {"annotations": {PROOF_ANNOTATION: text}}}) == found_ms
+    assert proof_ms_of({"metadata": {}}) == proof_ms_of(None) == PROOF_MS
+
+
+@pytest.mark.parametrize(
+    ("text", "found_ms"),
+    [("1970-01-01T00:00:02.500000Z", 2_500), ("1970-01-01T00:00:02Z", 2_000), ("", None), (None, None), ("now", None)],
+)
+def test_since_when_the_holder_has_the_lease(text: str | None, found_ms: int | None) -> None:
+    assert acquired_ms({"spec": {"acquireTime": text}}) == found_ms
