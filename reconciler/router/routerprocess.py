@@ -22,22 +22,23 @@ from msgspec import structs
 
 from reconciler.apply.reconcilerconfig import Clock, wall_clock_ms
 from reconciler.core.inbox import OffsetProgress
-from reconciler.core.routing import FleetKnowledge, ShortFilter, Signs, is_order
+from reconciler.core.routing import ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
 from reconciler.router.copies import Copies, RouterMetrics
+from reconciler.router.fleetnews import FleetNews
 from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
 from schemas.agentregistry import AgentRegistry
-from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet, CentralHpa
+from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import WireError, decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisionheaders import cluster_of, is_short
 from schemas.decisions import Decision, ShortDecision
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.keys import EVERY_CLUSTER, HpaId, partition_for
+from schemas.keys import HpaId, partition_for
 from schemas.settings import SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP, SETTINGS
 
@@ -94,7 +95,7 @@ class Router:
         self._config = config
         self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
-        self._registry, self._knowledge, self._shorts = AgentRegistry(), FleetKnowledge(), ShortFilter()
+        self._registry, self._shorts = AgentRegistry(), ShortFilter()
         self._signs = Signs()
         self._registered_ms: dict[str, int] = {}
         """Cluster -> when its registration was written last."""
@@ -106,11 +107,8 @@ class Router:
         self._owned: set[int] = set()
         self._revocations = 0
         self._partitions = 0
-        self._changed: dict[str, dict[tuple[str, str], CentralHpa]] = {}
-        self._changed_settings: set[str] = set()
-        self._changed_pauses: set[str] = set()
         self._snapshot_due_s: dict[str, float] = {}
-        self._news = asyncio.Event()
+        self._news = FleetNews()
         self._agents_changed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -148,10 +146,10 @@ class Router:
             kafka = self._config.kafka
             work: list[Any] = [
                 follow_entries(kafka, AgentSet, self._registered, caught_up("registry")),
-                follow_entries(kafka, SettingsSet, self._settings_changed, caught_up("settings")),
-                follow_entries(kafka, Command, self._commanded_everywhere, caught_up("pauses")),
-                follow_entries(kafka, BreakerCommand, self._guardrail_paused, caught_up("guardrailPauses")),
-                follow_entries(kafka, GuardrailResume, self._guardrails_resumed, caught_up("guardrailResumes")),
+                follow_entries(kafka, SettingsSet, self._news.settings_changed, caught_up("settings")),
+                follow_entries(kafka, Command, self._news.commanded_everywhere, caught_up("pauses")),
+                follow_entries(kafka, BreakerCommand, self._news.guardrail_paused, caught_up("guardrailPauses")),
+                follow_entries(kafka, GuardrailResume, self._news.guardrails_resumed, caught_up("guardrailResumes")),
                 self._follow_central(caught_up("centralHpas")),
                 self._find_topics(),
                 self._tell(),
@@ -180,7 +178,7 @@ class Router:
         if self._registry.apply(structs.replace(entry, renewed=False)):
             self._registered_ms[entry.cluster] = time_ms
             self._agents_changed.set()
-            self._news.set()
+            self._news.waiting.set()
 
     async def _find_topics(self) -> None:
         """Keep `_ready` up to date: agents whose topic exists."""
@@ -198,7 +196,7 @@ class Router:
                     self._ready[agent.cluster] = agent
                     self._snapshot_due_s[agent.cluster] = 0.0
                     self.health.note(agent.topics.orders, None)
-                    self._news.set()
+                    self._news.waiting.set()
                 else:
                     self.health.note(agent.topics.orders, "the topic does not exist")
             try:
@@ -313,34 +311,9 @@ class Router:
 
     # --- what agents must know beside decisions -----------------------------------------------------------------------
 
-    def _settings_changed(self, entry: SettingsSet, _: int) -> None:
-        self._knowledge.set_settings(entry)
-        self._changed_settings.add(entry.cluster)
-        self._news.set()
-
-    def _commanded_everywhere(self, command: Command, _: int) -> None:
-        self._commanded(command.cluster, "", command)
-
-    def _guardrail_paused(self, body: BreakerCommand, time_ms: int) -> None:
-        self._knowledge.guardrails.take(body, time_ms)
-        self._changed_pauses.add(body.cluster)
-        self._news.set()
-
-    def _guardrails_resumed(self, body: GuardrailResume, time_ms: int) -> None:
-        self._knowledge.guardrails.resume(body, time_ms)
-        self._changed_pauses.add(body.cluster)
-        self._news.set()
-
-    def _commanded(self, cluster: str, namespace: str, command: Command) -> None:
-        if self._knowledge.set_pause(cluster, namespace, command):
-            self._changed_pauses.add(cluster or EVERY_CLUSTER)
-            self._news.set()
-
     async def _follow_central(self, caught_up: Callable[[], None]) -> None:
         async def told(cluster: str, namespace: str, name: str, hpa: dict[str, Any] | None) -> None:
-            change = self._knowledge.set_hpa(HpaId(cluster, namespace, name), hpa)
-            self._changed.setdefault(cluster, {})[namespace, name] = change
-            self._news.set()
+            self._news.hpa_changed(HpaId(cluster, namespace, name), hpa)
 
         async def say(hpa: HpaId, body: AutoscalerSet) -> None:
             if self._registry.present(hpa.cluster) and self._is_mine(hpa.cluster):
@@ -356,7 +329,7 @@ class Router:
             say,
             self._config.clock,
             caught_up=caught_up,
-            commanded=self._commanded,
+            commanded=self._news.commanded,
         )
 
     async def _tell(self) -> None:
@@ -366,30 +339,25 @@ class Router:
             due_s = min(self._snapshot_due_s.values(), default=now_s + 3_600)
             try:
                 async with asyncio.timeout(max(0.0, due_s - now_s)):
-                    await self._news.wait()
+                    await self._news.waiting.wait()
                     await asyncio.sleep(SOON_S)
             except TimeoutError:
                 pass
-            self._news.clear()
+            self._news.waiting.clear()
             await self._tell_all()
 
     async def _tell_all(self) -> None:
-        changed, self._changed = self._changed, {}
-        settings, self._changed_settings = self._changed_settings, set()
-        pauses, self._changed_pauses = self._changed_pauses, set()
+        changes = self._news.take()
         for cluster, agent in list(self._ready.items()):
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
                 continue
-            now_ms, with_settings = self._config.clock(), bool(settings & {"*", cluster})
-            is_paused = bool(pauses & {"*", cluster})
+            now_ms = self._config.clock()
             if time.monotonic() >= self._snapshot_due_s.get(cluster, 0.0):
                 self._snapshot_due_s[cluster] = time.monotonic() + self._config.snapshot_every_s
-                await self._tell_agent(agent, self._knowledge.snapshot(cluster, uuid.uuid4().hex[:12], now_ms))
-            elif cluster in changed or with_settings or is_paused:
-                news = changed.get(cluster, {}).values()
-                records = self._knowledge.changes(cluster, news, now_ms, with_settings=with_settings)
-                await self._tell_agent(agent, records)
+                await self._tell_agent(agent, self._news.all_records(cluster, uuid.uuid4().hex[:12], now_ms))
+            elif changes.concerns(cluster):
+                await self._tell_agent(agent, self._news.changed_records(cluster, changes, now_ms))
 
     async def _tell_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
         for record in records:
@@ -406,7 +374,7 @@ class Router:
                 self._consumer.seek(partition, max(begin, end - LOOK_BACK))
         for cluster in self._ready:
             self._snapshot_due_s[cluster] = 0.0
-        self._news.set()
+        self._news.waiting.set()
 
     async def revoked(self) -> None:
         """Commit what is copied; the rest is copied again by whoever comes next."""
@@ -439,40 +407,3 @@ async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callab
     """Run a router until `stop` is set; `announce` is told the port of its health once it reads (0: none)."""
     part = Router(config)
     await part.health.accompany(part.run(stop), announce)
-
-
-async def run_router_for_agents(
-    config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None
-) -> None:
-    """Wait until a cluster has an agent, and run a router from then on. Without agents nothing is read but settings."""
-    if await _has_agents(config.kafka, stop):
-        await run_router(config, stop, announce)
-
-
-async def _has_agents(settings: KafkaSettings, stop: asyncio.Event) -> bool:
-    """Wait until an agent is registered; False: `stop` came first."""
-    registry, caught_up, found = AgentRegistry(), asyncio.Event(), asyncio.Event()
-
-    def look() -> None:
-        if caught_up.is_set() and registry.agents():
-            found.set()
-
-    def registered(entry: AgentSet, _: int) -> None:
-        registry.apply(structs.replace(entry, renewed=False))
-        look()
-
-    def all_read() -> None:
-        caught_up.set()
-        look()
-
-    following = asyncio.ensure_future(follow_entries(settings, AgentSet, registered, all_read))
-    waits = [following, asyncio.ensure_future(found.wait()), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            following.result()  # it ends by an exception only
-    finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-    return found.is_set() and not stop.is_set()

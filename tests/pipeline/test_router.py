@@ -11,7 +11,8 @@ from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
 from reconciler.core.agentknowledge import KnowledgeFold
-from reconciler.router.routerprocess import Router, RouterConfig, run_router_for_agents
+from reconciler.router.firstagent import run_router_for_agents
+from reconciler.router.routerprocess import Router, RouterConfig
 from runtime.kafkaclients import reader
 from runtime.publicrecords import Publisher
 from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentSet

@@ -126,8 +126,8 @@ def router_part(session: Session, /, **options: Any) -> Any:
 
 def router_for_agents_part(session: Session, /, **options: Any) -> Any:
     """Make the router part that waits until a cluster has an agent."""
+    from reconciler.router.firstagent import run_router_for_agents as start
     from reconciler.router.routerprocess import RouterConfig
-    from reconciler.router.routerprocess import run_router_for_agents as start
 
     config = RouterConfig(kafka=session.config.kafka(), web_port=options["web_port"], web_host=options["web_host"])
     return lambda stop: start(config, stop, announce("router"))
