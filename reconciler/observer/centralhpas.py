@@ -5,7 +5,7 @@ HPAs.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -54,15 +54,16 @@ class CentralHpas:
     just before, unseen by whoever renewed it.
     """
 
-    def __init__(self, clusters: Collection[str]) -> None:
-        self._clusters = clusters
+    def __init__(self, concerns: Callable[[str], bool]) -> None:
+        """`concerns`: whether a cluster's HPAs are kept; may change its answer at any time."""
+        self._concerns = concerns
         self._known: dict[HpaId, Stood] = {}
         self._pauses: dict[tuple[str, str, str], tuple[int, int]] = {}
         """Cluster, namespace and name (or none) -> partition and offset of its oldest pause that counts."""
 
     def take(self, hpa: HpaId, stood: Stood) -> bool:
         """Take a record from the topic; return whether it says something new."""
-        if hpa.cluster not in self._clusters:
+        if not self._concerns(hpa.cluster):
             return False
         newest = self._known.get(hpa)
         if newest is None or stood.body is None or not stood.body.renewed:

@@ -192,7 +192,7 @@ class Observer:
 
         while True:
             self._other_clusters.clear()
-            known, group = CentralHpas(set(self._clusters)), group_of(self._clusters)
+            known, group = CentralHpas(set(self._clusters).__contains__), group_of(self._clusters)
             settings, clock = self._config.kafka, self._config.clock
             # With other clusters it begins anew: an HPA of a new one may have been published long ago.
             await follow_central(settings, group, told, known, say, clock, until=self._other_clusters)

@@ -75,19 +75,6 @@ class RouterConfig:
     author: str = "router"
 
 
-class _Everyone:
-    """All clusters: a cluster may get an agent at any time."""
-
-    def __contains__(self, cluster: object) -> bool:
-        return True
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
 class Router:
     """Copies to agents. `health.became_ready` is set once it reads decisions."""
 
@@ -320,7 +307,7 @@ class Router:
                 await publisher.send(AUTOSCALERS, hpa.cluster, hpa.namespace, [body], self._config.clock())
 
         publisher = Publisher(self._producer, waits_for_room=True)
-        known = CentralHpas(_Everyone())
+        known = CentralHpas(lambda cluster: True)  # any cluster may get an agent at any time
         await follow_central(
             self._config.kafka,
             CENTRAL_GROUP,
