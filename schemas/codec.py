@@ -15,9 +15,8 @@ class WireError(ValueError):
 def encode(value: Any) -> bytes:
     """Encode a struct or JSON-like value.
 
-    Key order is the order of the fields of the struct or the insertion order of the mapping, so equal values built
-    the same way
-    give equal bytes. Numbers must be integers: decimals cross a topic as text.
+    Key order is the order of the fields of the struct or the insertion order of the mapping, so equal values built the
+    same way give equal bytes. Numbers must be integers: decimals cross a topic as text.
     """
     return _ENCODER.encode(value)
 

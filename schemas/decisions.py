@@ -1,9 +1,8 @@
 """The decision record: what was decided for one HPA at one moment, from what, and why.
 
 A record is full or short. A full one holds everything; a short one repeats the HPA's last full record (`sameAs`) but
-for the values that it names, and
-`expand` gives it back whole. Numbers are integers; decimals (ratios, tolerances) are texts, shortest form that reads
-back as the same double.
+for the values that it names, and `expand` gives it back whole. Numbers are integers; decimals (ratios, tolerances) are
+texts, shortest form that reads back as the same double.
 """
 
 from typing import Any, Literal
@@ -62,11 +61,9 @@ class InputPosition(Struct, frozen=True, gc=False, kw_only=True, rename="camel",
 class MetricDecision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One metric of a decision. Values are in milli units, `utilization` in percent.
 
-    `proposal` is None where the metric failed (`error`). `ratio` is the text of the double. `note` says which rule
-    kept the count: `withinTolerance`,
-    `directionFlip`, `countGuard`, or is empty. Pod counts: `podsUsed` (with a sample and counted), `podsNotReady`,
-    `podsMissing`, `podsIgnored`.
-    `oldest`/`newest`: sample times.
+    `proposal` is None where the metric failed (`error`). `ratio` is the text of the double. `note` says which rule kept
+    the count: `withinTolerance`, `directionFlip`, `countGuard`, or is empty. Pod counts: `podsUsed` (with a sample and
+    counted), `podsNotReady`, `podsMissing`, `podsIgnored`. `oldest`/`newest`: sample times.
     """
 
     type: str
@@ -107,9 +104,9 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit
     """A full decision record. See schemas/json/decision.json for every field.
 
     `kind` `evaluation`, or `completion` (`completes` names the evaluation whose write ended, `outcome` how). `wants`:
-    replicas to write (None: no write is
-    wanted); `expires`: when that write is no longer valid (ms). `shows_refusal`: enforcing was refused where no native
-    controller looks after the HPA's status, so `status` and `events` say so and are written to the cluster.
+    replicas to write (None: no write is wanted); `expires`: when that write is no longer valid (ms). `shows_refusal`:
+    enforcing was refused where no native controller looks after the HPA's status, so `status` and `events` say so and
+    are written to the cluster.
     """
 
     id: str

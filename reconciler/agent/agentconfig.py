@@ -22,10 +22,9 @@ class AgentConfig:
     """Settings of an agent.
 
     `cluster`: how to reach the cluster, and its name. `incarnation`: which topics are its own. `namespaces`: watch only
-    these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the
-    hub, as the Lease names it. `broker_time`: False where the brokers stamp
-    no append time (the embedded broker): then this machine's clock counts. `web_port`: None serves nothing, 0 takes a
-    free port.
+    these (empty: the whole cluster). `home`: the namespace of the Leases. `region`: of the hub, as the Lease names it.
+    `broker_time`: False where the brokers stamp no append time (the embedded broker): then this machine's clock counts.
+    `web_port`: None serves nothing, 0 takes a free port.
     """
 
     kafka: KafkaSettings

@@ -1,7 +1,6 @@
 """What to do about one wanted write: compares the decision with the cluster's present state and the guards.
 
-Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a
-`Write`.
+Every wanted write ends in an outcome, and no write can be outside the limits: only `plan` creates a `Write`.
 """
 
 from typing import Any, Literal

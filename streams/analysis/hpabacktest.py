@@ -26,8 +26,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
     `recorded`, `candidate`: each measured against its own targets. `candidate_at_recorded_target`: the candidate's
     replicas against the deployed targets; None where these are the same. `…_scores`: the same with the scores of the
-    literature. `agreed`: evaluations with the recorded
-    answer (open loop). `deployed`: the deployed spec in the closed loop, which shows the model's own error.
+    literature. `agreed`: evaluations with the recorded answer (open loop). `deployed`: the deployed spec in the closed
+    loop, which shows the model's own error.
     """
 
     hpa: HpaId

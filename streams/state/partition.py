@@ -1,7 +1,7 @@
 """One partition of the log: apply records, make decisions, write and read checkpoints.
 
-PURE: the decisions are a function of the records (offset, timestamp, value), and do not
-depend on how records are grouped or which valid prefix of a checkpoint's rows was restored.
+PURE: the decisions are a function of the records (offset, timestamp, value), and do not depend on how records are
+grouped or which valid prefix of a checkpoint's rows was restored.
 """
 
 from collections.abc import Iterator, Mapping

@@ -45,8 +45,7 @@ def _columns() -> list[Column[ClusterView]]:
 
 def _state(cluster: ClusterView) -> str:
     """`up`, `gone` (it left the fleet), `silent` (its observer), `away` (its API server), `stand-in` (not in the hub's
-    hands), `frozen`, `paused` or
-    `unknown` (never observed, or nothing comes into the log).
+    hands), `frozen`, `paused` or `unknown` (never observed, or nothing comes into the log).
     """
     if cluster.has_left:
         return "gone"
