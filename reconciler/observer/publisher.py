@@ -10,9 +10,9 @@ from runtime.publicrecords import Publisher
 from schemas.entries import Body
 
 LINGER_S = 0.02
-AT_ONCE = 64
-"""Records that the driver has at once. Thousands of them, as at the start of a large cluster, would each wait their
-turn there for longer than a request may take.
+AT_ONCE = 256
+"""Records that the driver has at once: so many share a request while brokers are slow. Thousands, as at the start of a
+large cluster, would only wait their turn there.
 """
 
 WAITING_LIMIT = 20_000
