@@ -151,7 +151,7 @@ def test_neither_the_breaker_nor_a_person_touches_the_others_pauses(bodies: list
     assert (row.pauses, row.guardrail_pauses) == (persons.pauses, guardrails.guardrail_pauses)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(BREAKER, ENDING), max_size=12), st.integers(0, 1 << 12), st.integers(0, 90))
 def test_who_follows_the_topics_in_any_order_knows_what_the_log_says(
     bodies: list[BreakerCommand | GuardrailResume], order: int, later_s: int
