@@ -18,7 +18,7 @@ from runtime.kafkaclients import aiokafka_kwargs, bounds_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import ONLY_PARTITION, agent_of_reports
 from schemas.topics import AGENT_INGEST_GROUP
-from streams.ingest.agentrules import ReceivedAt, ReportLimits, admit
+from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.batch import Batcher
 from streams.ingest.convertrecord import convert
 from streams.ingest.ingestconfig import IngestConfig
@@ -28,6 +28,7 @@ from streams.ingest.loop import LOST_ASSIGNMENT, unless
 from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import Conversion, RawRecord
 from streams.ingest.recorder import Recorder, raw_record
+from streams.ingest.reportlimits import ReportLimits
 
 log = logging.getLogger("fleethpa.ingest")
 

@@ -24,11 +24,11 @@ from schemas.topics import MAX_LOG_RECORD_BYTES
 from streams.ingest import agentledger as ledger
 from streams.ingest import agentrates as rates
 from streams.ingest import topickinds
-from streams.ingest.agentledger import AgentLedger, stored_bytes
-from streams.ingest.agentrates import Rates
+from streams.ingest.agentledger import stored_bytes
 from streams.ingest.keynames import MAX_TEXT
 from streams.ingest.numberchecks import check_range
 from streams.ingest.pieces import Conversion, Piece, Refusal
+from streams.ingest.reportlimits import SHOWN_S, ReportLimits
 from streams.state.answerparts import KEPT
 from streams.state.namespacekeys import query_key
 from streams.state.rates import REMEMBERED_MS, series_key, series_name
@@ -57,8 +57,6 @@ ANSWERS_KEPT_S = REMEMBERED_MS / 1000 + 600.0
 SAMPLES_KEPT_S = ANSWERS_KEPT_S + AHEAD_MS / 1000
 USUAL_OUTCOME_BYTES = 160
 """What an outcome says of a scale usually takes the place of what the scale said itself."""
-SHOWN_S = 600.0
-"""For so long the reports of an agent tell of what was refused of it."""
 
 T = TypeVar("T")
 
@@ -73,61 +71,6 @@ class ReceivedAt(NamedTuple):
 def agent_instance(cluster: str) -> str:
     """The name under which the agent of a cluster observes, whichever replica leads."""
     return f"agent-{cluster}"
-
-
-class _Refused:
-    """What was refused of an agent lately."""
-
-    def __init__(self) -> None:
-        self.count, self.text = 0, ""
-        self.first_ms = 0
-        self.last_s = float("-inf")
-
-    def note(self, refusals: list[Refusal], time_ms: int, now_s: float) -> None:
-        if now_s - self.last_s > SHOWN_S:
-            self.count, self.first_ms = 0, time_ms
-        self.count += len(refusals)
-        self.text, self.last_s = refusals[-1].text, now_s
-
-
-class ReportLimits:
-    """Counts what each agent reports: what deciders keep of it, how often, and what was refused.
-
-    It forgets when ingest restarts, and when another worker has read the topic meanwhile.
-
-    Args:
-        partitions: partition count of the log.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
-        self._ledgers: dict[AgentTopics, AgentLedger] = {}
-        self._rates: dict[AgentTopics, Rates] = {}
-        self._refused: dict[AgentTopics, _Refused] = {}
-
-    def forget(self, keep: set[AgentTopics]) -> None:
-        """Forget all agents but these."""
-        for gone in self._ledgers.keys() - keep:
-            self.begin(gone)
-        for gone in self._refused.keys() - keep:
-            del self._refused[gone]
-
-    def begin(self, agent: AgentTopics) -> None:
-        """Begin anew for an agent: records of it were read elsewhere."""
-        self._ledgers.pop(agent, None)
-        self._rates.pop(agent, None)
-
-    def ledger(self, agent: AgentSet) -> AgentLedger:
-        """What deciders keep of an agent."""
-        return self._ledgers.setdefault(agent.topics, AgentLedger(agent.cluster, self._partitions))
-
-    def rates(self, agent: AgentSet) -> Rates:
-        """How often an agent reports."""
-        return self._rates.setdefault(agent.topics, Rates())
-
-    def refused(self, agent: AgentTopics) -> _Refused:
-        """What was refused of an agent lately."""
-        return self._refused.setdefault(agent, _Refused())
 
 
 def admit(

@@ -27,11 +27,12 @@ from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTroub
 from schemas.topics import MAX_ROW_BYTES
 from streams.ingest import agentledger
 from streams.ingest.agentledger import Thing
-from streams.ingest.agentrules import ReceivedAt, ReportLimits, admit
+from streams.ingest.agentrules import ReceivedAt, admit
 from streams.ingest.batch import log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, Piece, RawRecord, Refusal
+from streams.ingest.reportlimits import ReportLimits
 from streams.state import partition
 from streams.state.namespacekeys import query_key
 from streams.state.rates import series_key, series_name

@@ -22,18 +22,12 @@ from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, 
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from schemas.topics import AUTOSCALERS, OUTCOMES, PODS, SAMPLES, SCALES, SETTINGS
 from streams.ingest.agentledger import NAMES_KEPT_S
-from streams.ingest.agentrules import (
-    MAX_HPA_BYTES,
-    MAX_SELECTOR_CHARACTERS,
-    ReceivedAt,
-    ReportLimits,
-    admit,
-    refuse_agents,
-)
+from streams.ingest.agentrules import MAX_HPA_BYTES, MAX_SELECTOR_CHARACTERS, ReceivedAt, admit, refuse_agents
 from streams.ingest.convertrecord import convert
 from streams.ingest.hpamanifests import KnownHpas
 from streams.ingest.mapping import Mapping, Resolver
 from streams.ingest.pieces import Conversion, RawRecord
+from streams.ingest.reportlimits import ReportLimits
 
 EAST = AgentSet(cluster="east", incarnation=7, max_namespaces=2, max_hpas=3)
 REPORTS = EAST.topics.reports
