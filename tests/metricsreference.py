@@ -12,7 +12,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from fleethpa.cli.common.breakerpart import BreakerMetrics
 from fleethpa.cli.common.schedulerpart import SchedulerMetrics
-from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
+from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.router.copies import RouterMetrics
 from streams.decider.decidermetrics import Metrics
 from streams.decider.hpametrics import FAMILIES, HPA

@@ -16,8 +16,7 @@ from reconciler.agent.agentpublisher import AgentPublisher
 from reconciler.agent.election import Election, boot_s
 from reconciler.agent.orders import OrderReader
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
-from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
-from reconciler.apply.telemetry import ObserverMetrics, ReconcilerMetrics
+from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.core.agentknowledge import KnowledgeFold, Learnt
 from reconciler.core.brokertime import MAX_AGE_S, BrokerTime
@@ -26,7 +25,10 @@ from reconciler.core.lease import RETRY_S
 from reconciler.core.writelimits import GuardSettings
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativeevidence import Evidence
+from reconciler.observer.observerconfig import ObserverConfig
+from reconciler.observer.observermetrics import ObserverMetrics
 from runtime.healthserver import PartHealth
+from runtime.wallclock import wall_clock_ms
 from schemas.agents import AgentTopics
 from schemas.decisions import Decision, ShortDecision
 from schemas.observersessions import SessionName

@@ -14,11 +14,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from reconciler.agent.election import boot_s
-from reconciler.apply.reconcilerconfig import Clock
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.core.brokertime import BrokerTime
 from reconciler.core.chunks import split
+from reconciler.observer.observermetrics import ObserverMetrics
 from runtime.kafkaclients import strict_producer
+from runtime.wallclock import Clock
 from schemas.agents import ONLY_PARTITION
 from schemas.codec import encode
 from schemas.connection import KafkaSettings

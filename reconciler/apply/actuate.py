@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.apply.reconcilerconfig import Clock
-from reconciler.apply.telemetry import ReconcilerMetrics, result_of
+from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.clustermetrics import result_of
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.inbox import target_key
 from reconciler.core.plan import (
@@ -24,6 +24,7 @@ from reconciler.core.plan import (
     outcome,
     plan,
 )
+from runtime.wallclock import Clock
 from schemas.decisions import Decision
 from schemas.kubernetes.apiversions import group_of
 from schemas.outcomes import Outcome

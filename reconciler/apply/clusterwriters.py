@@ -13,8 +13,6 @@ from typing import Protocol
 from msgspec import structs
 
 from reconciler.apply.actuate import Actuator
-from reconciler.apply.clusterworker import WorkerPool
-from reconciler.apply.reconcilerconfig import Clock
 from reconciler.apply.statuswriter import StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
@@ -24,6 +22,8 @@ from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, WriteGuards, outcome
 from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
+from runtime.wallclock import Clock
+from runtime.workerpool import WorkerPool
 from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
 from schemas.decisionheaders import cluster_of, is_short

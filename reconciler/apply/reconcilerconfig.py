@@ -1,23 +1,14 @@
-"""The configuration of the reconciler and the observer. Nothing here changes a decision."""
+"""The configuration of the reconciler. Nothing here changes a decision."""
 
-import socket
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from reconciler.clusters.client import ClusterConfig
 from reconciler.clusters.clusterfinder import FIXED, ClusterSources
+from runtime.wallclock import Clock, wall_clock_ms
 from schemas.connection import KafkaSettings
 from schemas.topics import RECONCILER_GROUPS
-
-Clock = Callable[[], int]
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
 
 _LONGEST_LIST = 120
 """A list of clusters with more characters is replaced by its hash in the name of a group."""
@@ -75,44 +66,6 @@ class ReconcilerConfig:
         if self.group or self.found.are_fixed:
             return self.group or reconciler_group(cluster.name for cluster in self.clusters)
         return sources_group(self.sources)
-
-    @property
-    def sources(self) -> ClusterSources:
-        """Where all clusters are named."""
-        return replace(self.found, fixed=self.clusters)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObserverConfig:
-    """Settings of an observer.
-
-    `clusters`: the ones it observes; `found`: where further ones are named, which come and go. `namespaces`: watch only
-    these (empty: the whole cluster; where that is forbidden, each namespace that may be seen). `all_pods`: report pods
-    of namespaces without HPAs, too. `sync_period_ms` holds where the settings topic says nothing. `instance`: name of
-    this observer, which stays over restarts; two that run at once need different ones. `prove_native_absent`: run the
-    canary, in `canary_namespace`, for `canary_wait_s`.
-    """
-
-    kafka: KafkaSettings
-    clusters: tuple[ClusterConfig, ...]
-    found: ClusterSources = FIXED
-    instance: str = field(default_factory=socket.gethostname)
-    namespaces: tuple[str, ...] = ()
-    all_pods: bool = False
-    sync_period_ms: int = 15_000
-    heartbeat_ms: int = 10_000
-    reread_ms: int = 300_000
-    metrics_timeout_s: float = 10.0
-    metrics_at_once: int = 16
-    list_limit: int = 500
-    watch_s: int = 300
-    prove_native_absent: bool = False
-    canary_namespace: str = "default"
-    canary_wait_s: float = 45.0
-    web_port: int | None = None
-    web_host: str = "127.0.0.1"
-    clock: Clock = wall_clock_ms
-    author: str = field(default="observer")
 
     @property
     def sources(self) -> ClusterSources:

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from reconciler.apply.reconcilerconfig import Clock
-from reconciler.apply.telemetry import ReconcilerMetrics, result_of
+from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.clustermetrics import result_of
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
 from reconciler.core.eventcorrelator import EventCorrelator
 from reconciler.core.inbox import Position, TargetKey, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite
+from runtime.wallclock import Clock
 from schemas.decisions import Decision
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles, problem_of
 
 ASK_EVERY_S = 5.0

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import structs
 
-from reconciler.apply.reconcilerconfig import Clock
 from runtime import kafkaclients
+from runtime.wallclock import Clock
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings

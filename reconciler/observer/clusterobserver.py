@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.apply.reconcilerconfig import ObserverConfig
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery
@@ -18,6 +16,8 @@ from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.nativeevidence import Evidence, native_status_write
+from reconciler.observer.observerconfig import ObserverConfig
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import ReportPublisher
 from reconciler.observer.reflector import Mirror, Sight, WatchLimits
 from reconciler.observer.rivals import follow_rivals

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reconciler.apply.reconcilerconfig import wall_clock_ms
 from reconciler.core.objectbodies import target_of, tells_the_same
 from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
+from runtime.wallclock import wall_clock_ms
 from schemas.kubernetes.jsontypes import Json
 from schemas.pods import Pod
 from schemas.scales import ScaleSet, Target

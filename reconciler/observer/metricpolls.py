@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from schemas.metricqueries import Query
 from schemas.samples import MetricAnswer

@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.apply.reconcilerconfig import ObserverConfig
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.writelimits import GuardSettings
@@ -17,6 +15,8 @@ from reconciler.observer.centralhpas import CentralHpas, follow_central, group_o
 from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativecanary import Canary
 from reconciler.observer.nativeevidence import Evidence, NativeProofs
+from reconciler.observer.observerconfig import ObserverConfig
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
 from reconciler.observer.takeover import OtherSessions, follow_others
 from runtime import kafkaclients

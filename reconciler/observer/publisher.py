@@ -3,10 +3,10 @@
 import asyncio
 from typing import Protocol
 
-from reconciler.apply.reconcilerconfig import Clock
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.core.chunks import split
+from reconciler.observer.observermetrics import ObserverMetrics
 from runtime.publicrecords import Publisher
+from runtime.wallclock import Clock
 from schemas.entries import Body
 
 LINGER_S = 0.02

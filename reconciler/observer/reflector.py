@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient, resource_of
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.rbac import rule_lines
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import ReadProblem, problem_of
 from schemas.kubernetes.jsontypes import Json
 

@@ -5,8 +5,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from reconciler.apply.clusterworker import WorkerPool
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
@@ -14,8 +12,10 @@ from reconciler.clusters.rbac import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.nativeevidence import Evidence, native_scale_write
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.reflector import Listener, Sight, WatchLimits
 from reconciler.observer.troubles import ReadProblem, problem_of
+from runtime.workerpool import WorkerPool
 from schemas.kubernetes.jsontypes import Json
 from schemas.scales import ScaleSet, Target
 

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from reconciler.apply.reconcilerconfig import Clock
 from runtime import kafkaclients
+from runtime.wallclock import Clock
 from schemas.codec import WireError, decode
 from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord

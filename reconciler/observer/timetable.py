@@ -4,8 +4,8 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
 
-from reconciler.apply.reconcilerconfig import Clock
 from reconciler.core.phase import next_poll_ms
+from runtime.wallclock import Clock
 
 LONGEST_WAIT_S = 5.0
 """So soon it is noticed that the clock was put back."""

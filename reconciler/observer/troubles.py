@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from reconciler.apply.reconcilerconfig import Clock
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from runtime.wallclock import Clock
 from schemas.scales import ObserverTrouble, Reason
 
 API_SERVER = "apiServer"

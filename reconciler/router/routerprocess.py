@@ -20,7 +20,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from msgspec import structs
 
-from reconciler.apply.reconcilerconfig import Clock, wall_clock_ms
 from reconciler.core.inbox import OffsetProgress
 from reconciler.core.routing import ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
@@ -30,6 +29,7 @@ from runtime import kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
+from runtime.wallclock import Clock, wall_clock_ms
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.autoscalers import AutoscalerSet, Command

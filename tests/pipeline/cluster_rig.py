@@ -13,8 +13,8 @@ from msgspec import structs
 from fleethpa.simulator.broker import EmbeddedBroker
 from fleethpa.simulator.kubeconfig import write_kubeconfig
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.apply.reconcilerconfig import wall_clock_ms
 from reconciler.clusters.client import ClusterConfig, clusters_of
+from runtime.wallclock import wall_clock_ms
 from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
 from schemas.decisions import Decision, InputPosition, ShortDecision

@@ -8,10 +8,11 @@ import yaml
 
 from fleethpa.simulator.kubeconfig import kubeconfig
 from fleethpa.simulator.simulatedcluster import SimulatedCluster
-from reconciler.apply.reconcilerconfig import ObserverConfig, ReconcilerConfig
+from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters import clusterfinder
 from reconciler.clusters.clusterfinder import ClusterSources
+from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observerprocess import Observer
 from schemas.autoscalers import AutoscalerList
 from schemas.outcomes import Outcome

@@ -13,12 +13,13 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.observer import centralhpas
+from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observerprocess import Observer
 from reconciler.observer.scaleobserver import BURST_S
 from runtime import kafkaclients
 from runtime.publicrecords import Publisher
+from runtime.wallclock import wall_clock_ms
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body, PublicRecord

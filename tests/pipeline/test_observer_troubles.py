@@ -12,12 +12,13 @@ import pytest
 from fleethpa.simulator.apifaults import Denial, Fault
 from fleethpa.simulator.managedfields import FieldWriter
 from fleethpa.simulator.resources import by_kind
-from reconciler.apply.reconcilerconfig import ObserverConfig, wall_clock_ms
 from reconciler.observer import clusterobserver
+from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observerprocess import Observer
 from reconciler.observer.reflector import WatchLimits
 from runtime.kafkaclients import running_producer
 from runtime.publicrecords import Publisher
+from runtime.wallclock import wall_clock_ms
 from schemas.autoscalers import AutoscalerList
 from schemas.observersessions import supersedes
 from schemas.pods import PodList

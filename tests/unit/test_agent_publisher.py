@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.agent import agentpublisher as module
 from reconciler.agent.agentpublisher import AgentPublisher
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.core.brokertime import BrokerTime
+from reconciler.observer.observermetrics import ObserverMetrics
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
 from schemas.entries import Body, PublicRecord

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.apply.clusterworker import WorkerPool
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.rivals import rival
 from reconciler.observer.takeover import SILENCE_MS, OtherSessions
 from reconciler.observer.timetable import Timetable
 from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
+from runtime.workerpool import WorkerPool
 from schemas.observersessions import SessionName
 from schemas.pods import Pod
 from schemas.scales import Heartbeat, ScaleSet, Target

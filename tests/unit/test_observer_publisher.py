@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.apply.telemetry import ObserverMetrics
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
 from schemas.entries import Body
 from schemas.scales import Heartbeat

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.apply.telemetry import ObserverMetrics
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
 from reconciler.observer.troubles import ReadProblem
 

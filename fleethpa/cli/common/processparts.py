@@ -51,7 +51,7 @@ def _mapping(path: str) -> Any:
 
 def observer_part(session: Session, /, **options: Any) -> Any:
     """Make the observer part."""
-    from reconciler.apply.reconcilerconfig import ObserverConfig
+    from reconciler.observer.observerconfig import ObserverConfig
     from reconciler.observer.observerprocess import run_observer as start
 
     named = {"instance": options["instance"]} if options.get("instance") else {}
