@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from schemas.kubernetes.validation import validate_create
 from streams.analysis.candidate import candidate
 from streams.analysis.loadcycle import cycle_ms
 from streams.analysis.tuning.proposal import tune
+from streams.analysis.tuning.recording import tuned_past
 from streams.analysis.tuning.results import RefusedError, Within
+from streams.analysis.tuning.search import SpecSearch
 from streams.state.probe import EvaluationInputs
 from tests.bench.simulated_hpa import HPA, PROFILE, live, spec
 
@@ -59,6 +62,15 @@ def test_the_proposal_is_a_valid_spec_that_changes_only_what_is_tuned(wave: list
     assert validate_create(body) == []
     assert found.spec["scaleTargetRef"] == found.deployed["scaleTargetRef"]
     assert found.spec["behavior"]["scaleUp"] == found.deployed["behavior"]["scaleUp"]
+
+
+def test_what_is_tried_next_has_a_little_more_reserve_and_costs_a_little_more(wave: list[EvaluationInputs]) -> None:
+    ladder = SpecSearch(tuned_past(HPA, wave), "balanced", Within()).finalists()[:5]
+
+    assert len(ladder) == 5
+    for before, after in pairwise(ladder):
+        assert after.plain.worst <= 0.98 * before.plain.worst
+        assert 1.0 <= after.plain.replica_hours / before.plain.replica_hours <= 1.1
 
 
 def test_the_same_recording_gives_the_same_proposal(wave: list[EvaluationInputs]) -> None:

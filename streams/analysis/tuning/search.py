@@ -8,10 +8,10 @@ from streams.analysis.tuning.results import CurvePoint, Objective, Within
 from streams.analysis.tuning.trials import TriedSpec, curve_point, tried_spec
 from streams.analysis.tuning.variants import DEFAULT_DOWN, SLOW_DOWN, SearchLine, Variants, Variation
 
-_FINALISTS = 6
-_MORE_RESERVE = 0.97
+_FINALISTS = 8
+_MORE_RESERVE = 0.98
 """Highest load per pod that a finalist may have, as a share of that of the one before it."""
-_STEPS_BACK = (1, 2, 4, 7)
+_STEPS_BACK = (1, 2, 3, 4, 5, 7)
 _LINES_REFINED = 4
 _LINES_VARIED = 2
 _STEPS_WALKED = 4
