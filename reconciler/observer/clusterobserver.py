@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
@@ -24,7 +23,8 @@ from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
 from reconciler.observer.timetable import Timetable
-from reconciler.observer.troubles import CANARY, MEMBERSHIP, NoteProblem, ReadProblem, Troubles
+from reconciler.observer.troubles import CANARY, MEMBERSHIP, ReadProblem, Troubles
+from reconciler.observer.watchlistener import WatchListener
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
 from schemas.entries import Body
 from schemas.kubernetes.jsontypes import Json
@@ -114,9 +114,9 @@ class ClusterObserver:
 
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
-        hpas = _Listener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
+        hpas = WatchListener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
-        pods = _Listener("pods", self._pods_listed, self._pod_changed, self._problem, _pod_of)
+        pods = WatchListener("pods", self._pods_listed, self._pod_changed, self._problem, _pod_of)
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._scales.run(group))
@@ -378,26 +378,5 @@ class ClusterObserver:
         self._note(f"{self.name}/{namespace or '*'} {watch}", None if problem is None else problem.text)
 
 
-def _whole(item: Json) -> Json:
-    return item
-
-
 def _pod_of(item: Json) -> tuple[str, Pod]:
     return item["metadata"]["namespace"], pod_body(item)
-
-
-@dataclass(frozen=True)
-class _Listener:
-    """Hears one watch for an observer. `watch`: its name in problems."""
-
-    watch: str
-    listed: Callable[[str, list[Any]], Awaitable[None]]
-    changed: Callable[[str, Json], Awaitable[None]]
-    trouble: NoteProblem
-    keep: Callable[[Json], Any] = _whole
-
-    def kept(self, item: Json) -> Any:
-        return self.keep(item)
-
-    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
-        self.trouble(self.watch, namespace, problem)
