@@ -219,7 +219,7 @@ def _problem(foresight: Foresight, hpa: HpaId) -> CommandError | None:
         return CommandError(
             f"{hpa}: fleethpa drives {after.target.short} by HPA {holder.hpa.name}",
             cause="Its mode and what it remembers pass only to a central HPA of the same name.",
-            next_step=f"name the HPA {holder.hpa.name} in the manifest   |   fleethpa apply … --mode shadow",
+            next_step=f"name the HPA {holder.hpa.name} in the manifest, or fleethpa apply … --mode shadow",
             code=ANSWER_IS_NO,
         )
     return None
@@ -235,7 +235,7 @@ def _refused(foresight: Foresight, hpa: HpaId, claim: Claim) -> CommandError:
     return CommandError(
         f'{hpa}: native HPA "{native.hpa.name}" (kube-controller-manager) owns {claim.target.short}',
         cause="Both would write the same replicas.",
-        next_step=f"{adopted}   |   fleethpa apply … --mode shadow",
+        next_step=f"{adopted}, or fleethpa apply … --mode shadow",
         code=ANSWER_IS_NO,
     )
 

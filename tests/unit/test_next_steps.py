@@ -1,5 +1,6 @@
 """Hints are commands that the user can run: the program's name as it was called, and the options that were given."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.main import cli
 from tests.unit.cli_kit import Cli, Fleet
 
+ROOT = Path(__file__).parents[2]
 ARCHIVE = {"source": "build/demo/archive"}
 BROKERS = {"brokers": "kafka:9092", "kafka_config": "my client.properties"}
 
@@ -129,3 +131,14 @@ def test_errors_remarks_and_pages_name_commands_that_keep_the_connection(
         "Recompute: fleethpa verify 0-2-uid-checkout --brokers kafka:9092"
         in run("explain", "east/shop/checkout", *given).stdout
     )
+
+
+def test_no_hint_is_a_pipe_by_accident() -> None:
+    """Who pastes `A   |   B` runs both: alternatives are joined by words."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "fleethpa").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"fleethpa .*(?: {2,}\| {2,}| \| -)", line)
+    ]
+    assert found == []

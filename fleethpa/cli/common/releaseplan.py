@@ -109,7 +109,7 @@ def _conflict(
         return CommandError(
             f"{view.id}: the cluster has a native HPA of this name with another spec",
             cause=f"Native to central: {'; '.join(differences(native['spec'], view.spec))}.",
-            next_step=f"fleethpa delete {view.id} (keeps the native one)   |   "
+            next_step=f"fleethpa delete {view.id} (keeps the native one), or "
             f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}, then release",
         )
     return None

@@ -145,7 +145,7 @@ class WaveDrive:
         return ANSWER_IS_NO
 
     def _stopped(self, result: WaveResult) -> CommandError:
-        step = f"fleethpa rollout status {self._plan.id}   |   fleethpa rollout abort {self._plan.id}"
+        step = f"fleethpa rollout status {self._plan.id}, or to end it: fleethpa rollout abort {self._plan.id}"
         cause = "No further wave begins, and nothing is reverted."
         return CommandError(f"rollout {self._plan.id} stops: {result.stopped}", cause=cause, next_step=step)
 

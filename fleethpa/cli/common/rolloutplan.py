@@ -91,7 +91,7 @@ def check_others(state: FleetState, plan: RolloutPlan, now_ms: int) -> None:
             raise CommandError(
                 f"rollout {other.id} by {other.plan.author} is changing {listed(list(map(str, held)))}",
                 cause=f"It is in wave {other.wave} of {len(other.plan.waves)}.",
-                next_step=f"fleethpa rollout status {other.id}   |   fleethpa rollout abort {other.id}",
+                next_step=f"fleethpa rollout status {other.id}, or to end it: fleethpa rollout abort {other.id}",
                 code=ANSWER_IS_NO,
             )
 

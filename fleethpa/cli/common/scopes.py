@@ -47,8 +47,8 @@ class Scope:
         if self.everything and (self.names or self.namespace or self.clusters):
             raise usage("--all excludes names, -n and -C", cause="--all is the whole fleet.")
         if not (self.everything or self.names or self.namespace or self.clusters):
-            examples = f"fleethpa {verb} east/shop/checkout | -n shop -C east | -C east | --all"
-            raise usage(f"{verb} what?", cause="Name HPAs, a namespace, clusters, or --all.", next_step=examples)
+            cause = "Name HPAs (east/shop/checkout), a namespace (-n shop), clusters (-C east), or --all."
+            raise usage(f"{verb} what?", cause=cause, next_step=f"fleethpa {verb} --help")
 
 
 def scope_options(function: Callable[..., R]) -> Callable[..., R]:
