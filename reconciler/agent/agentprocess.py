@@ -28,6 +28,7 @@ from reconciler.observer.nativeevidence import Evidence
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
 from runtime.healthserver import PartHealth
+from runtime.waiting import first_of
 from runtime.wallclock import wall_clock_ms
 from schemas.agents import AgentTopics
 from schemas.decisions import Decision, ShortDecision
@@ -192,12 +193,7 @@ class AgentTerm:
             log.warning("ended without a farewell: the brokers are away", extra={"cluster": self.client.name})
 
     async def _until_over(self, stop: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self.election.hold())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        await first_of(stop.wait(), self.election.hold())
 
     def _learnt(self, news: Learnt) -> None:
         if news.has_settings:
@@ -299,12 +295,7 @@ class Agent:
 
     async def _elected(self, election: Election, stop: asyncio.Event) -> bool:
         """Wait for a term; False: `stop` was set first."""
-        waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(election.campaign())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        await first_of(stop.wait(), election.campaign())
         return election.leads and not stop.is_set()
 
     async def _note(self, election: Election) -> None:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
@@ -25,10 +25,11 @@ from reconciler.clusters.clusterfinder import ClusterFinder, Member, Members
 from reconciler.core.inbox import OffsetProgress, Position
 from reconciler.core.pauses import PauseFold
 from reconciler.core.writelimits import GuardSettings
-from runtime import kafkaclients
+from runtime import groupoffsets, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_topic
+from runtime.waiting import first_of
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import AgentSet
 from schemas.autoscalers import Command
@@ -47,10 +48,6 @@ Shorter than the wait for its outcome (15 s), by some seconds: after kill -9 bet
 member gets the partition and finds the write applied before the decider takes it for failed.
 """
 
-LOOK_BACK = 500
-"""Where a group has committed nothing yet, this many records of a partition are read again: older wanted writes have
-long been stale.
-"""
 LEARN_BACK_MS = 660_000
 """How far back the full records are read that short ones repeat: the decider writes one every 10 minutes per HPA."""
 LEARN_BACK_RECORDS = 2_000
@@ -198,10 +195,7 @@ class Reconciler:
 
     async def _until_settings_known(self, stop: asyncio.Event) -> None:
         # A frozen or paused cluster must be known as such before the first write.
-        waits = {asyncio.create_task(event.wait()) for event in (self._settings_known, stop)}
-        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        await first_of(self._settings_known.wait(), stop.wait())
 
     # --- heartbeat ----------------------------------------------------------------------------------------------------
 
@@ -292,15 +286,8 @@ class Reconciler:
             if progress.committable > self._committed.get(partition, -1)
         }
         offsets = {partition: offset for partition, offset in offsets.items() if partition in consumer.assignment()}
-        if not offsets:
-            return
-        try:
-            await consumer.commit(offsets)
-        except (CommitFailedError, IllegalStateError) as error:
-            # The group moved on between two polls; who owns the partition now reads these records again.
-            log.warning("offsets not committed", extra={"error": str(error)})
-            return
-        self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+        if offsets and await groupoffsets.commit(consumer, offsets):
+            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
 
     async def _finish(self, consumer: AIOKafkaConsumer) -> None:
         """Wait up to SHUTDOWN_GRACE_S for what was begun to end; the rest is read again by the next owner."""
@@ -316,14 +303,8 @@ class Reconciler:
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
     async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start at the committed offset of the group, or LOOK_BACK records before the end."""
-        begins = {}
-        for partition in partitions:
-            begins[partition] = await self._consumer.committed(partition)
-            if begins[partition] is None:
-                first, end = (await kafkaclients.bounds_of(self._consumer, [partition]))[partition]
-                begins[partition] = max(first, end - LOOK_BACK)
-                self._consumer.seek(partition, begins[partition])
+        """Begin where the group has committed, or a little before the end."""
+        begins = {partition: await groupoffsets.begin_of(self._consumer, partition) for partition in partitions}
         if begins:
             self._begin_learning(begins)
 

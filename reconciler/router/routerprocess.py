@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import KafkaError
 from msgspec import structs
 
 from reconciler.core.inbox import OffsetProgress
@@ -25,10 +25,11 @@ from reconciler.core.routing import ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
 from reconciler.router.copies import Copies, RouterMetrics
 from reconciler.router.fleetnews import FleetNews
-from runtime import kafkaclients
+from runtime import groupoffsets, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
+from runtime.waiting import first_of
 from runtime.wallclock import Clock, wall_clock_ms
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
@@ -44,8 +45,6 @@ from schemas.topics import AUTOSCALERS, DECISIONS, OBSERVER_GROUPS, ROUTER_GROUP
 
 log = logging.getLogger(__name__)
 
-LOOK_BACK = 500
-"""Records of a partition that are read again where the group has committed nothing yet."""
 SNAPSHOT_EVERY_S = 300.0
 """Twice in the time that an agent reads back when it begins to lead."""
 RENEW_AFTER_MS = 30 * 86_400_000
@@ -145,7 +144,7 @@ class Router:
             tasks = [group.create_task(each) for each in work]
             ending = group.create_task(stop.wait())
             for event in known.values():
-                await _either(event, stop)
+                await first_of(event.wait(), stop.wait())
             await self._topics_found()
             await kafkaclients.start(self._consumer)
             self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
@@ -287,14 +286,8 @@ class Router:
             for number, progress in self._progress.items()
             if number in self._owned and progress.committable > self._committed.get(number, -1)
         }
-        if not offsets:
-            return
-        try:
-            await self._consumer.commit(offsets)
-        except (CommitFailedError, IllegalStateError) as error:
-            log.warning("offsets not committed", extra={"error": str(error)})
-            return
-        self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+        if offsets and await groupoffsets.commit(self._consumer, offsets):
+            self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
 
     # --- what agents must know beside decisions -----------------------------------------------------------------------
 
@@ -356,9 +349,7 @@ class Router:
         """Begin where the group has committed, or a little before the end."""
         for partition in partitions:
             self._owned.add(partition.partition)
-            if await self._consumer.committed(partition) is None:
-                begin, end = (await kafkaclients.bounds_of(self._consumer, [partition]))[partition]
-                self._consumer.seek(partition, max(begin, end - LOOK_BACK))
+            await groupoffsets.begin_of(self._consumer, partition)
         for cluster in self._ready:
             self._snapshot_due_s[cluster] = 0.0
         self._news.waiting.set()
@@ -381,13 +372,6 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         await self._router.assigned(assigned)
-
-
-async def _either(event: asyncio.Event, stop: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(each.wait()) for each in (event, stop)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for each in waits:
-        each.cancel()
 
 
 async def run_router(config: RouterConfig, stop: asyncio.Event, announce: Callable[[int], None] | None = None) -> None:

@@ -390,7 +390,7 @@ async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_fu
 async def test_a_reconciler_that_begins_learns_the_full_records_that_short_ones_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.apply.reconcilerprocess.LOOK_BACK", 0)
+    monkeypatch.setattr("runtime.groupoffsets.LOOK_BACK", 0)
     async with rig(tmp_path) as made:
         app = App(made, "web")
         app.sim.apply(deployment("web"))
