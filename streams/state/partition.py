@@ -204,7 +204,8 @@ class Partition:
         uid = uid_of(decision)
         offset = self.state.offset
         return any(
-            hpa.applied >= offset and uid in (hpa.row.uid, *hpa.row.former_uids) for hpa in self.state.hpas.values()
+            hpa.applied >= offset and (uid == hpa.row.uid or uid in hpa.row.former_uids)
+            for hpa in self.state.hpas.values()
         )
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
