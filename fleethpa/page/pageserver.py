@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
@@ -37,6 +38,8 @@ from schemas.keys import HpaId
 from schemas.wholenumbers import whole_number
 from streams.archive.segments import ArchiveError
 from streams.state.logerrors import CoreError
+
+log = logging.getLogger(__name__)
 
 READER: Final = web.AppKey("reader", LiveReader)
 HERE: Final = Path(__file__).parent
@@ -149,8 +152,8 @@ class PageServer:
         async with self.reader.past(at_ms) as past:
             read = await read_hpa(past, hpa, now_ms, span_of(text))
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or "1h", "spans": SPANS}
-        moment_ = f" --at {rfc3339(at_ms)}" if at_ms is not None else ""
-        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{moment_}")
+        at = f" --at {rfc3339(at_ms)}" if at_ms is not None else ""
+        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{at}")
 
     async def series(self, request: web.Request) -> web.Response:
         """The numbers of an HPA's charts, as JSON."""
@@ -336,6 +339,16 @@ class PageServer:
             cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
             next_step = completed("fleethpa audit verify", self._options)
             return self._plain("message.html", 500, what=str(error), cause=cause, next_step=next_step)
+        except web.HTTPException:
+            raise
+        # The last resort: a fault is logged with its address, and the browser gets a page that says so.
+        except Exception as error:
+            log.exception("an address of the page failed", extra={"path": request.path})
+            if request.path == "/live":  # its answer has begun
+                raise
+            what = f"internal error: {type(error).__name__}"
+            step = "look at the log of `fleethpa page`, and report what it says of this address"
+            return self._plain("message.html", 500, what=what, cause="This is a fault of fleethpa.", next_step=step)
         return answer
 
 

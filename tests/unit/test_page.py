@@ -205,6 +205,22 @@ async def test_a_page_or_bar_that_is_no_number_or_is_not_there_shows_what_there_
             assert (await client.get(address)).status == 200, address[:40]
 
 
+async def test_a_fault_is_a_page_that_says_so_and_a_line_of_the_log_with_the_address(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr("fleethpa.page.pageserver.changes_view", broken)
+    async with browsing() as client:
+        answer = await client.get("/changes")
+        shown = Shown(await answer.text()).text
+    assert answer.status == 500
+    assert "internal error: ZeroDivisionError" in shown
+    assert "fleethpa page" in shown
+    assert [each.path for each in caplog.records if each.name == "fleethpa.page.pageserver"] == ["/changes"]
+
+
 async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:
     found = await shown("/audit")
     assert "fleethpa audit keygen" in found.text
