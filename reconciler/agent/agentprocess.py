@@ -149,7 +149,7 @@ class AgentTerm:
         self.health.note("kafka", trouble or None)
 
     def _native_news(self) -> None:
-        """A native controller wrote after the settings were learnt: whatever they say of its absence, it runs."""
+        """A native controller has written since the settings were read: it runs, even if they declare it absent."""
         evidence: Evidence | None = self.observer.evidence
         if evidence is not None and evidence.time_ms > self._settings_since_ms:
             name = self.client.name

@@ -162,7 +162,10 @@ class ClusterStore:
         return True
 
     async def _wake(self, kept: KeptSpec, native: JsonView, generation: int) -> None:
-        """See to it that a target at zero is scaled: its HPA's status must say that a controller scaled it there."""
+        """Let the native controller scale a target from zero.
+
+        It does so only if the HPA's status says that a controller scaled it to zero.
+        """
         scale = await self._client.get_object(await self._scale_path(kept), timeout_s=_TIMEOUT_S)
         if (scale.get("spec") or {}).get("replicas"):
             return

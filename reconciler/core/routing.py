@@ -37,7 +37,7 @@ class Signs:
         self._copied_ms[cluster, partition] = now_ms
 
     def is_due(self, cluster: str, partition: int, now_ms: int) -> bool:
-        """Whether none was copied for so long."""
+        """Whether the last record was copied SIGN_EVERY_MS ago or longer, so that the next one is to be copied."""
         return abs(now_ms - self._copied_ms.get((cluster, partition), 0)) >= SIGN_EVERY_MS
 
 

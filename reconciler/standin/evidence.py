@@ -50,8 +50,8 @@ class ReadTime:
 class Judge:
     """Turns what one replica of an agent sees of the hub and of the Lease into judgements, for as long as it runs.
 
-    Silence also counts from before a term: a replica that stood by, or was just started, need not wait for the grace
-    period once more, as the orders that it reads at the beginning of its term say when the hub decided last.
+    Silence also counts from before a term: a replica that stood by, or was just started, does not wait for a second
+    grace period, because the orders that it reads at the beginning of its term show when the hub decided last.
 
     `grace_ms`: how long silence lasts before it counts (`grace_of` a sync period); may change at any time.
     """

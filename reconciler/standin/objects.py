@@ -48,8 +48,9 @@ def lease_seen(lease: JsonView) -> LeaseSeen:
 
 
 def proof_ms_of(lease: JsonView | None) -> int:
-    """How long the hub must show life before the next hand-back, by the Lease; PROOF_MS where it does not say. Never
-    longer than LONGEST_PROOF_MS, whoever wrote it.
+    """How long (ms) the hub must show signs of life before the next hand-back, by the Lease's annotation.
+
+    PROOF_MS if there is none; at most LONGEST_PROOF_MS, whatever the annotation holds.
     """
     annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
     found = whole_number(str(annotations.get(PROOF_ANNOTATION, "")))
@@ -57,7 +58,7 @@ def proof_ms_of(lease: JsonView | None) -> int:
 
 
 def acquired_ms(lease: JsonView) -> int | None:
-    """Since when the holder has had the Lease (Unix ms); None: it does not say, or not as a time."""
+    """Since when the holder has had the Lease (Unix ms); None: acquireTime is missing or is not a time."""
     try:
         return time_ms((lease.get("spec") or {}).get("acquireTime"))
     except ValueError:

@@ -80,13 +80,13 @@ class Seen(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
-    """What the clocks and the evidence of whoever looks say (`reconciler.standin.evidence`).
+    """What an observer of the Lease concludes from its clocks and evidence (`reconciler.standin.evidence`).
 
     Args:
         is_hub_silent: no sign of life of the hub for the whole grace period.
-        is_hub_proven: the hub has shown life for so long that it may take over.
-        is_settled: the Lease has had this holder and generation for so long that the fence in the API server has seen
-            it, and that no request that was admitted before can still be carried out.
+        is_hub_proven: the hub has shown signs of life for the whole proof period, so that it may take over.
+        is_settled: the Lease has had this holder and generation long enough for the fence in the API server to have
+            seen it, and for every request that was admitted before to have ended.
         is_holder_silent: nobody has renewed the Lease for the whole grace period.
         is_stuck: the hand-back has waited too long for the native controller.
     """

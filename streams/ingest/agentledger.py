@@ -33,7 +33,7 @@ NAMES_KEPT_S = 7 * 86_400.0
 room for another one.
 """
 SILENT_S = 60.0
-"""A session of which nothing came for so long is followed no longer; deciders wait for half of that."""
+"""A session is given up after this time without a report; deciders wait for half of it."""
 FIRST_ROW = 0
 """What is not spread over the rows of a namespace: its HPAs, scales and rivals."""
 _COMPRESSED_FROM = 4_096

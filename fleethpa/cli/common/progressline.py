@@ -47,7 +47,7 @@ async def progress(session: Tells, what: str, pool: Any, due: int = 0) -> AsyncI
 
 
 def share_done(done: int, due: int) -> str:
-    """The percentage that is done, in front of a line of progress; empty where nobody knows how much there is."""
+    """The percentage that is done, in front of a line of progress; empty if the total is not known."""
     return f"{min(99, 100 * done // due)}% " if due else ""
 
 

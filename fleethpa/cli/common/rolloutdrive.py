@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RECORDED: Final = "30s"
 """How long a wave's records may take to be in the log."""
 LATE_MS: Final = 60_000
-"""Where log time stands still, a wave's time is over so long after its end by the clock of this machine."""
+"""If log time stands still, a wave ends this long after its end by the clock of this machine."""
 CUMULATIVE: Final = frozenset({"replicas_removed", "recommended_removal", "scale_events", "direction_flips"})
 """Measures that only grow, so that a wave need not be waited for once one of them is above its limit."""
 

@@ -29,8 +29,8 @@ ANNOTATION: Final = "fleethpa.io/rollout"
 _SIZE: Final = re.compile(r"([0-9]+)(%?)")
 
 WaveState = Literal["watching", "waiting", "complete", "reverted", "reverting"]
-"""`watching`: the wave's time is not over. `waiting`: it is, and nobody has begun the next one. `complete`: so was that
-of the last wave. `reverting`: some HPAs have their earlier spec again, and others not yet."""
+"""`watching`: the newest wave's time is not over. `waiting`: it is over, and the next wave has not begun. `complete`:
+the last wave's time is over. `reverting`: some HPAs have their earlier spec again. `reverted`: all of them have."""
 
 
 class RolloutMark(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

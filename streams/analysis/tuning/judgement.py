@@ -46,7 +46,7 @@ class SpecJudge(Struct, frozen=True):
         return self.allowed(tried) and own.replica_hours < was.replica_hours * (1 - LEAST_GAIN)
 
     def suffers(self) -> bool:
-        """Whether the deployed spec was in overload for so long that less of it may cost more."""
+        """Whether the deployed spec was in overload long enough to justify a dearer spec with less overload."""
         return self.objective == "safety" and self.base.plain.overload_share >= WORTH_RELIEF
 
     def relieves(self, own: SpecOutcome | Side, was: SpecOutcome | Side) -> bool:
