@@ -36,22 +36,36 @@ async def follow_settings(
 
 
 async def follow_entries(
-    settings: KafkaSettings, kind: type[B], apply: Callable[[B, int], None], caught_up: Callable[[], None]
+    settings: KafkaSettings,
+    kind: type[B],
+    apply: Callable[[B, int], None],
+    caught_up: Callable[[], None],
+    *,
+    patient: bool = True,
 ) -> None:
-    """The same for entries of one kind, on the topic that carries it."""
+    """The same for entries of one kind, on the topic that carries it.
+
+    Args:
+        patient: wait for brokers that cannot be reached.
+    """
 
     def take(entry: Body, time_ms: int) -> None:
         if isinstance(entry, kind):
             apply(entry, time_ms)
 
-    await follow_topic(settings, BREAKER if kind is BreakerCommand else SETTINGS, take, caught_up)
+    await follow_topic(settings, BREAKER if kind is BreakerCommand else SETTINGS, take, caught_up, patient=patient)
 
 
 async def follow_topic(
-    settings: KafkaSettings, topic: str, apply: Callable[[Body, int], None], caught_up: Callable[[], None]
+    settings: KafkaSettings,
+    topic: str,
+    apply: Callable[[Body, int], None],
+    caught_up: Callable[[], None],
+    *,
+    patient: bool = True,
 ) -> None:
     """The same for all entries of a topic."""
-    async with kafkaclients.topic_reader(settings, topic, patient=True) as consumer:
+    async with kafkaclients.topic_reader(settings, topic, patient=patient) as consumer:
         ends = await kafkaclients.ends_of(consumer)
         told = await kafkaclients.has_reached(consumer, ends)
         if told:
@@ -69,11 +83,14 @@ async def newest_entries(settings: KafkaSettings, kind: type[B]) -> list[B]:
     """The entries of one kind that the topic holds now, in their order.
 
     Raises:
+        KafkaConnectionError: no broker can be reached.
         KafkaTimeoutError: the brokers took too long for somebody who waits at a terminal.
     """
     found: list[B] = []
     done = asyncio.Event()
-    following = asyncio.create_task(follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set))
+    following = asyncio.create_task(
+        follow_entries(settings, kind, lambda entry, _: found.append(entry), done.set, patient=False)
+    )
     waiting = asyncio.create_task(done.wait())
     try:
         await asyncio.wait({following, waiting}, timeout=ANSWER_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)

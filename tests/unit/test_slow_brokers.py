@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import time
 from typing import Any
 
@@ -10,7 +11,10 @@ from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopi
 
 from runtime import kafkaclients
 from runtime.publicrecords import Publisher
+from runtime.settingsfollower import newest_entries
+from schemas.agents import AgentSet
 from schemas.codec import decode
+from schemas.connection import KafkaSettings
 from schemas.entries import PublicRecord
 from schemas.scales import Heartbeat
 from schemas.topics import SCALES
@@ -127,3 +131,10 @@ async def test_a_topic_is_missing_only_if_a_broker_says_so(monkeypatch: pytest.M
     assert answering.is_stopped
     again: Any = Nameless(answered_s_ago=3_600)
     assert await kafkaclients.start_patiently(lambda: again) is again
+
+
+async def test_a_command_is_told_at_once_that_no_broker_can_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(KafkaConnectionError):
+        await newest_entries(KafkaSettings(bootstrap_servers=f"127.0.0.1:{port}"), AgentSet)
