@@ -7,8 +7,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -23,6 +23,8 @@ from fleethpa.cli.output.jsonpath import EXAMPLE, PREFIX, TemplateError, check
 from schemas.wholenumbers import whole_number
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fleethpa.cli.common.writer import Writer
     from streams.history.past import Past
 
@@ -41,6 +43,8 @@ class Session:
     """One run of the command: its common options and everything made from them when first needed."""
 
     options: dict[str, Any] = field(default_factory=dict)
+    _writing: bool = field(default=False, init=False)
+    _interrupted: bool = field(default=False, init=False)
 
     @functools.cached_property
     def config(self) -> Config:
@@ -130,8 +134,15 @@ class Session:
 
     def out(self, text: str) -> None:
         """Write data to stdout."""
-        if text:
+        if not text:
+            return
+        self._writing = True
+        try:
+            if self._interrupted:
+                raise KeyboardInterrupt
             click.echo(text, color=True)
+        finally:
+            self._writing = False
 
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
@@ -176,12 +187,9 @@ class Session:
             raise
 
         async def limited() -> R:
-            if follows:
-                _end_writes_at_interrupt()
-            if limit is None:
-                return await coroutine
-            async with asyncio.timeout(limit):
-                return await coroutine
+            with self._writes_ended_at_interrupt() if follows else nullcontext():
+                async with asyncio.timeout(limit):
+                    return await coroutine
 
         try:
             return asyncio.run(limited())
@@ -197,6 +205,34 @@ class Session:
             if problem is None:
                 raise
             raise problem from error
+
+    @contextmanager
+    def _writes_ended_at_interrupt(self) -> Iterator[None]:
+        """Let Ctrl-C also end a write to a full pipe.
+
+        asyncio's own handler cancels the task that runs, which has no effect on a write in which it is blocked, nor on
+        the next one. Elsewhere that handler decides: an exception must not be raised in any task of the driver.
+        """
+        import signal
+        import threading
+
+        cancel = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(cancel):
+            yield
+            return
+        cancels = cancel
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+            if self._writing:
+                raise KeyboardInterrupt
+            cancels(number, frame)
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, cancel)
 
     @property
     def _servers(self) -> str:
@@ -241,18 +277,6 @@ class Session:
 
         async with open_writer(self.config) as writer:
             yield writer
-
-
-def _end_writes_at_interrupt() -> None:
-    """Let Ctrl-C raise where it finds the process.
-
-    asyncio's own handler cancels a task, which has no effect while that task is blocked in a write to a full pipe.
-    """
-    import signal
-    import threading
-
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def use_color(choice: str, stream: Any) -> bool:
