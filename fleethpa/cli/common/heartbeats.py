@@ -78,14 +78,7 @@ async def unread(settings: KafkaSettings) -> Unread:
     async with _in_group(settings, INGEST_GROUP) as consumer:
         partitions = [part for topic in PUBLIC_TOPICS for part in await _partitions(consumer, topic)]
         consumer.assign(partitions)
-        begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-        waiting: dict[TopicPartition, int] = {}
-        for partition in partitions:
-            first = max(await consumer.committed(partition) or 0, begins[partition])
-            if first < ends[partition]:
-                waiting[partition] = first
-        records = sum(ends[partition] - first for partition, first in waiting.items())
-        return Unread(records, await _oldest_ms(consumer, waiting, set(partitions)))
+        return await _behind(consumer, {part: await consumer.committed(part) or 0 for part in partitions})
 
 
 async def uncopied(settings: KafkaSettings) -> Unread | None:
@@ -97,18 +90,19 @@ async def uncopied(settings: KafkaSettings) -> Unread | None:
     async with _in_group(settings, ROUTER_GROUP) as consumer:
         partitions = await _partitions(consumer, DECISIONS)
         consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        begins = await consumer.beginning_offsets(partitions)
         read = {partition: await consumer.committed(partition) for partition in partitions}
         if all(offset is None for offset in read.values()):
             return None
-        waiting = {
-            partition: max(offset, begins[partition])
-            for partition, offset in read.items()
-            if offset is not None and max(offset, begins[partition]) < ends[partition]
-        }
-        records = sum(ends[partition] - first for partition, first in waiting.items())
-        return Unread(records, await _oldest_ms(consumer, waiting, set(partitions)))
+        return await _behind(consumer, {part: offset for part, offset in read.items() if offset is not None})
+
+
+async def _behind(consumer: AIOKafkaConsumer, read: dict[TopicPartition, int]) -> Unread:
+    """What the assigned partitions hold from these offsets on."""
+    begins, ends = await consumer.beginning_offsets(list(read)), await consumer.end_offsets(list(read))
+    firsts = {partition: max(offset, begins[partition]) for partition, offset in read.items()}
+    waiting = {partition: first for partition, first in firsts.items() if first < ends[partition]}
+    records = sum(ends[partition] - first for partition, first in waiting.items())
+    return Unread(records, await _oldest_ms(consumer, waiting, set(consumer.assignment())))
 
 
 async def _oldest_ms(
