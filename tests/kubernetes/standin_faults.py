@@ -313,7 +313,7 @@ def run(name: str, rig: Rig) -> Result:
     rig.demand(REPLICAS)
     if FAULTS[name] in WRONG:
         rig.unbrake()
-    clusters = rig.hub.items("get", "clusters", codes=(0, 1))
+    clusters = rig.hub.items("get", "clusters", codes=(0, 1, 5))  # 5: some trouble is named, such as a restart
     conflicts = rig.conflicts()[watch.conflicts_before :]
     return Result(
         fault=name,
