@@ -5,7 +5,6 @@ With `--router` only what one router does, a minute and a half.
 1. Many agents' topics on one ingest: how long from the append of a report until the log has it, and the CPU for it.
 2. The extra hop: how long from a decision's append until the agent's topic has it.
 3. Traffic: bytes on one agent's topic while the other clusters decide nothing, and while they decide much.
-4. Speed: decisions that one router copies per second of its CPU, when it has to catch up.
 """
 
 import argparse
@@ -42,9 +41,6 @@ PARTITIONS = 24
 NAMESPACES, PODS = 5, 50
 """Of each cluster: 5 namespaces with an HPA of 50 pods each, polled every 15 s, with heartbeats every 10 s."""
 SECONDS = 20
-STARTED_S = 5
-CAUGHT_UP = 20_000
-"""Decisions that a router catches up with."""
 
 
 def agents(count: int) -> list[AgentSet]:
@@ -224,26 +220,6 @@ async def measure_router(kafka: KafkaSettings, folder: Path, all_agents: list[Ag
     print(f"router: {100 * used:.0f} % of a core, {memory_mb:.0f} MB")
 
 
-async def measure_speed(kafka: KafkaSettings, folder: Path, all_agents: list[AgentSet]) -> None:
-    """What it takes to catch up, less what it takes to start with nothing to catch up with."""
-    tps = [TopicPartition(agent.topics.orders, ONLY_PARTITION) for agent in all_agents]
-    async with running_producer(kafka) as producer, reader(kafka, tps) as consumer:
-        async with part(kafka, folder, "router") as pid:
-            await asyncio.sleep(STARTED_S)
-            idle_s = cpu_s(pid)
-        each = CAUGHT_UP // len(all_agents)
-        size = sum([await decide(producer, agent.cluster, each, 0.0, first=10_000) for agent in all_agents])
-        await producer.flush()
-        before, count = sum((await consumer.end_offsets(tps)).values()), each * len(all_agents)
-        async with asyncio.timeout(240), part(kafka, folder, "router") as pid:
-            await asyncio.sleep(STARTED_S)
-            while sum((await consumer.end_offsets(tps)).values()) < before + count:
-                await asyncio.sleep(0.5)
-            used_s = cpu_s(pid) - idle_s
-    print(f"one router, {len(all_agents)} agents: {count} decisions of {size // count} bytes, {used_s:.2f} s of CPU")
-    print(f"  beside {idle_s:.2f} s for its start: {count / used_s:.0f} decisions per CPU second")
-
-
 async def main(count: int, *, with_ingest: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -260,7 +236,6 @@ async def main(count: int, *, with_ingest: bool) -> None:
             if with_ingest:
                 await measure_ingest(kafka, folder, made)
             await measure_router(kafka, folder, made)
-            await measure_speed(kafka, folder, made)
 
 
 if __name__ == "__main__":
