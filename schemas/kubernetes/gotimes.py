@@ -38,6 +38,7 @@ def parse_moment(text: str) -> datetime:
     return _parsed(text)[0]
 
 
+@lru_cache(maxsize=256)  # the time of a record is asked for again and again while the record is read
 def parse_time_ms(text: str) -> int:
     """Read an RFC 3339 time as Unix milliseconds; what is finer is cut off.
 

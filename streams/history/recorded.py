@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -34,7 +34,7 @@ class Recorded:
         """Whose decision it is."""
         return HpaId(self.decision.cluster, self.decision.namespace, self.decision.name)
 
-    @property
+    @cached_property
     def time_ms(self) -> int:
         """Log time of the decision."""
         return parse_time_ms(self.decision.time)

@@ -20,6 +20,7 @@ from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 from fleethpa.cli.output.jsonpath import EXAMPLE, PREFIX, TemplateError, check
+from runtime.garbage import THRESHOLDS
 from schemas.wholenumbers import whole_number
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class Session:
         import asyncio
 
         if not brief:
+            gc.set_threshold(*THRESHOLDS)
             gc.enable()
 
         try:
