@@ -3,7 +3,7 @@
 import gc
 
 THRESHOLDS = (20_000, 50, 100)
-"""A hundred thousand pods or decisions live long; walking them at every 700 new objects takes up to half of the time."""
+"""A hundred thousand pods or decisions live long: walking them at every 700 new objects can take half of the time."""
 
 
 def look_for_cycles_seldom() -> None:
