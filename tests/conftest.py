@@ -36,3 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Modules and collected tests live to the end: no later search for garbage walks them."""
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """What was left out of the search for garbage is taken apart at the end, as libraries expect."""
+    gc.unfreeze()
