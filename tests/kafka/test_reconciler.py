@@ -32,7 +32,7 @@ async def test_every_wanted_write_ends_over_a_kill_between_write_and_outcome_and
         killed = unanswered(await Run.read(rig.settings))
         written = scaled(rig.world)
         doomed.start()
-        await outcomes(rig, 3)
+        await answered(rig, killed)  # before the outage, in which the decider would take their writes for failed
         kafka.pause()
         await asyncio.sleep(AWAY_S)  # the length of the outage, not a wait for something
         kafka.resume()
@@ -94,5 +94,13 @@ async def outcomes(rig: Rig, more: int) -> None:
     wanted = await count(rig.settings, topics.OUTCOMES) + more
     async with asyncio.timeout(WAIT_S):
         while await count(rig.settings, topics.OUTCOMES) < wanted:
+            rig.heal()
+            await asyncio.sleep(0.3)
+
+
+async def answered(rig: Rig, decisions: set[str]) -> None:
+    """Wait until each of these decisions has an outcome, as a supervisor of the parts."""
+    async with asyncio.timeout(WAIT_S):
+        while decisions - set(told(await Run.read(rig.settings))):
             rig.heal()
             await asyncio.sleep(0.3)
