@@ -16,6 +16,7 @@ from schemas.codec import encode
 from schemas.keys import namespace_key, partition_for
 from schemas.observersessions import parse_session
 from streams.ingest.pieces import Refusal
+from streams.state.foldcontext import SILENCE_MS
 from streams.state.namespacekeys import spread_over
 
 MAX_AGENT_BYTES = 256 * 1024 * 1024
@@ -32,8 +33,10 @@ NAMES_KEPT_S = 7 * 86_400.0
 """Deciders keep names of HPAs, namespaces and scale targets for ever; a name that was not reported for a week makes
 room for another one.
 """
-SILENT_S = 60.0
-"""A session is given up after this time without a report; deciders wait for half of it."""
+SILENT_S = SILENCE_MS / 1000
+"""A session is given up after this time without a report, as deciders do. An agent whose Lease was deleted begins anew
+at a low epoch, and sends its full lists once more when deciders would follow it: no later than then they must be taken.
+"""
 FIRST_ROW = 0
 """What is not spread over the rows of a namespace: its HPAs, scales and rivals."""
 _COMPRESSED_FROM = 4_096
@@ -147,7 +150,7 @@ class AgentLedger:
         """Note which session reports: with another one another era begins, in which deciders may not follow at once.
 
         Raises:
-            Refusal: `formerSession`: a later session of the agent has reported within the last minute.
+            Refusal: `formerSession`: a later session of the agent has reported within the last 30 s.
         """
         name = parse_session(session)
         epoch = name.epoch if name is not None else 0
