@@ -107,7 +107,9 @@ class Kubelet:
             return
         wait_s = max(0.0, (due - self._clock.now_ms()) / 1000 / speed)
         try:
-            await asyncio.wait_for(self._wake.wait(), wait_s + 0.001)
+            # Not wait_for: Python 3.11's loses a cancellation that comes together with the end of the wait.
+            async with asyncio.timeout(wait_s + 0.001):
+                await self._wake.wait()
         except TimeoutError:
             return
 

@@ -72,7 +72,8 @@ class Watch:
         deadline = clock() + float(self._ask.query.get("timeoutSeconds") or 3600)
         while (left := deadline - clock()) > 0:
             try:
-                change = await asyncio.wait_for(self._queue.get(), min(left, self._bookmark_s or left))
+                async with asyncio.timeout(min(left, self._bookmark_s or left)):
+                    change = await self._queue.get()
             except TimeoutError:
                 if self._bookmark_s is not None:
                     yield bookmark(self._resource, self._store.version)

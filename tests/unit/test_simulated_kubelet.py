@@ -1,5 +1,6 @@
 """The simulated kubelet: what a change of one workload costs does not grow with the others."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -103,3 +104,18 @@ def test_a_replica_set_deleted_by_somebody_is_not_missed(store: Store, kubelet: 
     put(store, "web", 0)
     kubelet.sync()
     assert store.listing("replicasets.apps") == []
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_it_ends_when_cancelled_at_the_moment_of_a_change(store: Store, turns: int) -> None:
+    kubelet = Kubelet(store, SimClock(speed=1, start_ms=START_MS), sample_ms=5_000)
+    put(store, "web", 2)
+    running = asyncio.create_task(kubelet.run())
+    for _ in range(10):  # into its pause
+        await asyncio.sleep(0)
+    kubelet._wake.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=5)
+    assert done

@@ -120,7 +120,8 @@ class Breaker:
             while not stop.is_set():
                 await self._while_connected(stop)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _AGAIN_S)
+                    async with asyncio.timeout(_AGAIN_S):
+                        await stop.wait()
 
     async def _while_connected(self, stop: asyncio.Event) -> None:
         from aiokafka.errors import KafkaError
