@@ -165,7 +165,7 @@ def identity(configuration: Configuration) -> tuple[Any, ...]:
 
 
 def proxy_of(configuration: Configuration) -> str | None:
-    """The proxy that requests go through: that of the kubeconfig, else that of the environment; None: there is none."""
+    """The proxy that requests go through: that of the kubeconfig, else that of the environment, else None."""
     if configuration.proxy:
         return str(configuration.proxy)
     parts = urlsplit(configuration.host)

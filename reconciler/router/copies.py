@@ -99,7 +99,7 @@ class Copies:
         """Give up what failed for agents whose topic is gone, which is those clusters' trouble: their HPAs hold.
 
         Args:
-            is_gone: whether the brokers say that there is no such topic, or none that may be seen.
+            is_gone: whether the brokers report that the topic does not exist or may not be described.
 
         Returns:
             These agents.

@@ -86,7 +86,7 @@ class Judge:
             self.saw(now_ms, lease)
 
     def saw(self, now_ms: int, lease: LeaseSeen | None) -> None:
-        """The Lease as an answer of the API server has it that arrived now; None: there is none."""
+        """The Lease as the API server has just returned it; None if it does not exist."""
         if lease is None:
             self._lease, self._version = None, ""
             return

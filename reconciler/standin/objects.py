@@ -50,7 +50,7 @@ def lease_seen(lease: JsonView) -> LeaseSeen:
 def proof_ms_of(lease: JsonView | None) -> int:
     """How long (ms) the hub must show signs of life before the next hand-back, by the Lease's annotation.
 
-    PROOF_MS if there is none; at most LONGEST_PROOF_MS, whatever the annotation holds.
+    PROOF_MS if the annotation is missing, and never more than LONGEST_PROOF_MS.
     """
     annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
     found = whole_number(str(annotations.get(PROOF_ANNOTATION, "")))

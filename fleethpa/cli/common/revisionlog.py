@@ -68,7 +68,7 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
 
 
 def _meant(state: FleetState, selection: Selection) -> HpaId | None:
-    """The only HPA that is meant: among those that exist, else among those that were deleted. None: there is none."""
+    """The only HPA that matches: among those that exist, else among those that were deleted. None if no HPA matches."""
     for known in (state.hpas, sorted(state.forgotten)):
         if found := [hpa for hpa in known if selection.matches(hpa)]:
             return sole_id(found, str(selection))

@@ -156,7 +156,7 @@ async def rest(seconds: float) -> None:
 
 
 def why_stopped(state: FleetState, plan: RolloutMark, rollout: StagedRollout | None, wave: int) -> str:
-    """Why a rollout is no longer what it was: somebody has aborted it, or changed one of its HPAs; empty: it is."""
+    """Why a rollout cannot go on: somebody has aborted it, or changed one of its HPAs; empty if it can."""
     if rollout is not None and rollout.reverted:
         return f"it was reverted ({rollout.reverted})"
     for number in range(1, wave + 1):
