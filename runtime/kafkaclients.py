@@ -5,7 +5,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -278,16 +278,29 @@ async def read_range(
     Raises:
         LookupError: the partition no longer holds `first`.
     """
+    async with aclosing(read_batches(consumer, partition, first, end)) as batches:
+        async for batch in batches:
+            for record in batch:
+                yield record
+
+
+async def read_batches(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, first: int, end: int
+) -> AsyncGenerator[list[ConsumerRecord], None]:
+    """The records of `read_range` as they come from the broker, many at a time; raises as it does."""
     if first >= end:
         return
     consumer.seek(partition, first)
     position = first
     while position < end:
-        batches = await consumer.getmany(partition, timeout_ms=1_000)
-        for record in batches.get(partition, ()):
-            if record.offset >= end:
-                return
-            yield record
+        batch = (await consumer.getmany(partition, timeout_ms=1_000)).get(partition, [])
+        if batch and batch[-1].offset >= end:
+            batch = [record for record in batch if record.offset < end]
+            if batch:
+                yield batch
+            return
+        if batch:
+            yield batch
         position = await consumer.position(partition)
 
 

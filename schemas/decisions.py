@@ -228,3 +228,58 @@ def _shown(shown: dict[str, Any], metric: MetricDecision) -> dict[str, Any]:
     if metric.utilization is not None:
         values["averageUtilization"] = metric.utilization
     return {**shown, key: {**shown[key], "current": values}}
+
+
+# --- outlines ---------------------------------------------------------------------------------------------------------
+
+
+class MetricOutline(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """What a chart shows of a metric: fields of `MetricDecision`."""
+
+    type: str
+    name: str
+    value: int | None = None
+    utilization: int | None = None
+    target: int | None = None
+    target_utilization: int | None = None
+    error: str = ""
+    pods_used: int = 0
+
+
+class DecisionOutline(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """What charts and timelines show of a full decision record: fields of `Decision`, decoded without the others."""
+
+    id: str
+    uid: str
+    kind: Literal["evaluation", "completion"] = "evaluation"
+    current_replicas: int = 0
+    final_desired_replicas: int = 0
+    direction: Direction = "None"
+    reason: str = ""
+    metrics: list[MetricOutline] = []
+    constraints_applied: list[str] = []
+    observed: dict[str, Any] = {}
+    error: str = ""
+    paused: str = ""
+    refused: str = ""
+    min_replicas: int = 1
+    max_replicas: int = 0
+    spec_hash: str = ""
+    generation: int = 0
+    author: str = ""
+
+
+class ShortOutline(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """What charts and timelines show of a short decision record: fields of `ShortDecision`."""
+
+    id: str
+    m: list[tuple[int | None, int | None, int | None, str]] = []
+
+
+def outlined(short: ShortOutline, full: DecisionOutline) -> DecisionOutline:
+    """Give the outline of a short record from that of the full one that it repeats, as `expand` does."""
+    metrics = [
+        structs.replace(metric, value=values[0], utilization=values[1])
+        for metric, values in zip(full.metrics, short.m, strict=False)
+    ]
+    return structs.replace(full, id=short.id, metrics=metrics + full.metrics[len(metrics) :])

@@ -30,7 +30,7 @@ def changes_view(
 ) -> dict[str, Any]:
     """What the template shows; `bar`: the stretch of time that is picked in the bar chart."""
     wanted, mistake = filter_of(query, CHANGE_WORDS)
-    endings = {each.decision.completes: each for each in found if each.decision.completes}
+    endings = {each.head.completes: each for each in found if each.head.completes}
     fitting = [each for each in found if wanted.fits(_words(each))]
     begin, end = _stretch(fitting, since_ms, until_ms)
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
@@ -50,7 +50,7 @@ def changes_view(
             {
                 "time_ms": each.time_ms,
                 "hpa": each.hpa,
-                "id": each.decision.id,
+                "id": each.head.id,
                 "cells": [(column.header, clean(column.cell(each))) for column in shown],
                 "why": clean(why.cell(each)),
             }

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from fleethpa.cli.output import words
-from schemas.decisions import Decision, MetricDecision
+from schemas.decisions import DecisionOutline, MetricOutline
 from streams.history.recorded import Recorded
 from streams.state.moves import moved
 
@@ -53,7 +53,7 @@ class ChartSeries(Struct, kw_only=True, rename="camel"):
 
 def evaluations(decisions: Iterable[Recorded]) -> list[Recorded]:
     """The decisions that are evaluations."""
-    return [each for each in decisions if each.decision.kind == "evaluation"]
+    return [each for each in decisions if each.head.kind == "evaluation"]
 
 
 def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSeries:
@@ -67,7 +67,7 @@ def series(decisions: Sequence[Recorded], marks: Iterable[Mark] = ()) -> ChartSe
     for recorded in found:
         if before is not None and recorded.time_ms - before > gap_ms:
             _take(made, (before + 1) / 1000, None)
-        _take(made, recorded.time_ms / 1000, recorded.decision)
+        _take(made, recorded.time_ms / 1000, recorded.outline)
         before = recorded.time_ms
     return made
 
@@ -76,7 +76,7 @@ def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
     """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
     found = []
     for before, after in pairwise(evaluations(decisions)):
-        one, other = before.decision, after.decision
+        one, other = before.outline, after.outline
         if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
             by = f" by {other.author}" if other.author else ""
             found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
@@ -91,7 +91,7 @@ def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     return [
         Mark(time=each.time_ms / 1000, kind="restart", text=f"windows cleared: {why}")
         for each in decisions
-        if (why := each.decision.observed.get("restart"))
+        if (why := each.outline.observed.get("restart"))
     ]
 
 
@@ -99,7 +99,7 @@ def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
     found = []
     for recorded in decisions:
-        if change := recorded.decision.observed.get("change"):
+        if change := recorded.outline.observed.get("change"):
             move = moved(recorded.time_ms, change)
             text = f"{move.before} → {move.after} by {move.writer}"
             found.append(
@@ -115,7 +115,7 @@ def thinned(found: Sequence[Recorded]) -> Sequence[Recorded]:
     every = -(-len(found) // MOST_POINTS)
     kept, before = [], None
     for number, recorded in enumerate(found):
-        decision = recorded.decision
+        decision = recorded.outline
         now = (decision.final_desired_replicas, decision.current_replicas, decision.min_replicas, decision.max_replicas)
         if now != before or number % every == 0 or number == len(found) - 1:
             kept.append(recorded)
@@ -133,19 +133,19 @@ def _gap_ms(found: Sequence[Recorded]) -> float:
 def _lines(found: Sequence[Recorded]) -> list[MetricLine]:
     names: dict[str, MetricLine] = {}
     for recorded in found:
-        for metric in recorded.decision.metrics:
+        for metric in recorded.outline.metrics:
             names.setdefault(_line(metric), MetricLine(name=_line(metric), unit="", values=[], targets=[]))
     for line in names.values():
-        if any(m.target_utilization for r in found for m in r.decision.metrics if _line(m) == line.name):
+        if any(m.target_utilization for r in found for m in r.outline.metrics if _line(m) == line.name):
             line.unit = "%"
     return list(names.values())
 
 
-def _line(metric: MetricDecision) -> str:
+def _line(metric: MetricOutline) -> str:
     return words.short_name(metric)
 
 
-def _take(made: ChartSeries, time_s: float, decision: Decision | None) -> None:
+def _take(made: ChartSeries, time_s: float, decision: DecisionOutline | None) -> None:
     """Add a point; without a decision it is a gap."""
     made.times.append(time_s)
     known = decision is not None and words.scale_is_known(decision)
@@ -161,12 +161,12 @@ def _take(made: ChartSeries, time_s: float, decision: Decision | None) -> None:
         line.targets.append(_target(metric, line.unit) if metric is not None else None)
 
 
-def _ready(decision: Decision) -> Number:
+def _ready(decision: DecisionOutline) -> Number:
     counts = [metric.pods_used for metric in decision.metrics if metric.pods_used]
     return max(counts) if counts else None
 
 
-def _value(metric: MetricDecision, unit: str) -> Number:
+def _value(metric: MetricOutline, unit: str) -> Number:
     if metric.error:
         return None
     if unit == "%":
@@ -175,7 +175,7 @@ def _value(metric: MetricDecision, unit: str) -> Number:
     return None if impossible else (metric.value or 0) / 1000
 
 
-def _target(metric: MetricDecision, unit: str) -> Number:
+def _target(metric: MetricOutline, unit: str) -> Number:
     if unit == "%":
         return metric.target_utilization
     return None if metric.target is None else metric.target / 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
@@ -10,13 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from fleethpa.cli.common.clustertroubles import ClusterTrouble
-from fleethpa.cli.common.decisionlists import listed
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
 from fleethpa.cli.common.explanation import ending_text, result, steps, surroundings
 from fleethpa.cli.common.failures import CommandError
-from fleethpa.cli.common.filters import Filter
-from fleethpa.cli.common.finding import find_decision
+from fleethpa.cli.common.finding import check_known, find_decision
 from fleethpa.cli.common.revisionlog import change_text, revisions_in
 from fleethpa.cli.common.selection import Ref, Selection
 from fleethpa.cli.common.views import FleetState, HpaView
@@ -26,7 +25,7 @@ from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.would import rows as would_rows
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
 from schemas.decisions import Decision
-from schemas.keys import HpaId
+from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision
 from streams.history.past import Past
 from streams.history.recorded import Recorded
@@ -74,9 +73,11 @@ async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> HpaPast:
 
 async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
     """The decisions of an HPA in the span that ends at a moment, oldest first."""
-    ref = Ref(hpa.name, hpa.namespace, hpa.cluster)
-    wanted = Filter(Selection((ref,)), since_ms=max(0, at_ms - span_ms), until_ms=at_ms + 1)
-    found, _ = await listed(past, wanted, None)
+    number = partition_for(hpa.namespace_key, await past.partitions())
+    async with aclosing(past.decisions(number, max(0, at_ms - span_ms), at_ms + 1, hpa.__eq__)) as decisions:
+        found = [recorded async for recorded in decisions]
+    if not found:
+        await check_known(past, Selection((Ref(hpa.name, hpa.namespace, hpa.cluster),)))
     return found
 
 
@@ -159,14 +160,15 @@ def _moves(view: HpaView | None) -> list[dict[str, Any]]:
 
 def timeline(read: HpaPast) -> list[dict[str, Any]]:
     """What happened, newest first; evaluations that came out alike are one line."""
-    lines = [_alike(list(run)) for _, run in groupby(read.decisions, key=_likeness)]
+    runs = [list(run) for _, run in groupby(read.decisions, key=_likeness)]
+    lines = [_alike(run) for run in runs[-TIMELINE:]]
     lines += [_changed(each) for each in read.revisions]
     lines += [line for recorded in read.decisions if (line := _by_hand(recorded)) is not None]
     return sorted(lines, key=lambda line: -line["time_ms"])[:TIMELINE]
 
 
 def _likeness(recorded: Recorded) -> tuple[Any, ...]:
-    decision = recorded.decision
+    decision = recorded.outline
     if decision.kind == "completion" or decision.direction != "None":
         return (decision.id,)
     return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)
@@ -205,7 +207,7 @@ def to_marks(revisions: Sequence[Revision]) -> str:
 
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
-    change = recorded.decision.observed.get("change")
+    change = recorded.outline.observed.get("change")
     if not change or change["by"] == "decision":
         return None
     move = moved(recorded.time_ms, change)

@@ -69,13 +69,14 @@ class ArchivePast(Past):
         records = self._topic(topic, partition).bare_records(first)
         while stretch := list(islice(records, _STRETCH)):
             yield stretch
+            await asyncio.sleep(0)  # reading holds the loop: others get a turn in between
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
     ) -> AsyncGenerator[list[ArchivedRecord], None]:
         for stretch in self._topic(topic, partition).backwards(upto_ms):
             yield stretch
-            await asyncio.sleep(0)  # reading holds the loop: the progress is shown in between
+            await asyncio.sleep(0)  # as above
 
     async def newest_rows(self, partition: int) -> Mapping[bytes, bytes]:
         stored = snapshots(self.root, partition)

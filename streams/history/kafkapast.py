@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segmentreader import seq_of
-from streams.archive.segments import BAD_JSON, ArchivedRecord, MissingTopicError, archived
+from streams.archive.segments import BAD_JSON, ArchivedRecord, BareRecord, MissingTopicError, archived
 from streams.history.checkpoints import NewestCheckpoint, OldestCheckpoint, restorable, without
 from streams.history.past import Past
 from streams.state.rowcopies import applied_offset
@@ -152,6 +152,21 @@ class KafkaPast(Past):
             async with aclosing(self._read(consumer, part, max(span.first, first), span.end)) as records:
                 async for record in records:
                     yield archived(record)
+
+    async def bare_records(
+        self, topic: str, partition: int, first: int = 0
+    ) -> AsyncGenerator[Sequence[ArchivedRecord | BareRecord], None]:
+        part = TopicPartition(TOPICS[topic], partition)
+        async with self._consumer(part) as consumer:
+            span = await self._span(consumer, part)
+            consumer.resume(part)
+            try:
+                batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
+                async with aclosing(batches):
+                    async for batch in batches:
+                        yield [archived(record) for record in batch]
+            finally:
+                consumer.pause(part)
 
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None

@@ -3,98 +3,161 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Final, Literal
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from schemas.chain import uid_of
 from schemas.codec import WireError, decode
-from schemas.decisions import Decision, ShortDecision, expand
+from schemas.decisions import Decision, DecisionOutline, ShortDecision, ShortOutline, expand, outlined
 from schemas.keys import HpaId
-from schemas.kubernetes.gotimes import parse_time_ms
 
 _FULL_KEPT: Final = 4
 _HPAS_KEPT: Final = 65_536
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A decision and its place. `short`: it repeats an earlier full record and was expanded."""
-
-    decision: Decision
-    partition: int
-    offset: int
-    value: bytes
-    short: bool = False
-
-    @property
-    def hpa(self) -> HpaId:
-        """Whose decision it is."""
-        return HpaId(self.decision.cluster, self.decision.namespace, self.decision.name)
-
-    @cached_property
-    def time_ms(self) -> int:
-        """Log time of the decision."""
-        return parse_time_ms(self.decision.time)
-
-
-class RecordedPlace(msgspec.Struct, frozen=True):
-    """Number and log time of a decision record. Its time on the topic is another: the decider may lag hours behind."""
-
-    seq: int
-    time: str
-
-    @property
-    def time_ms(self) -> int:
-        """Log time."""
-        return parse_time_ms(self.time)
-
-
-def place_of(partition: int, offset: int, value: bytes) -> RecordedPlace:
-    """Read number and time of a record, short or full, and nothing more.
-
-    Raises:
-        WireError: it is no decision.
-    """
-    try:
-        return _PLACES.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WireError(f"decision at {partition}@{offset}: {error}") from error
-
-
-_PLACES: Final = msgspec.json.Decoder(RecordedPlace)
-
-
-class _Head(msgspec.Struct, rename="camel"):
-    """What a record is, short or full, and nothing more."""
+class RecordHead(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What a record is, short or full, and nothing more. A short one does not name its HPA."""
 
     id: str
-    time: str
+    seq: int
+    time: Annotated[datetime, msgspec.Meta(tz=True)]
     same_as: str = ""
     kind: Literal["evaluation", "completion"] = "evaluation"
+    completes: str = ""
     cluster: str = ""
     namespace: str = ""
     name: str = ""
 
+    @property
+    def time_ms(self) -> int:
+        """Log time. The record's time on the topic is another: the decider may lag hours behind."""
+        return (self.time - _EPOCH) // _MILLISECOND
 
-_HEADS: Final = msgspec.json.Decoder(_Head)
-_NO_HEAD: Final = (msgspec.DecodeError, UnicodeDecodeError, ValueError, IndexError)
-"""What a record that is no decision raises where its head is read."""
+
+def head_of(partition: int, offset: int, value: bytes) -> RecordHead:
+    """Read the head of a record.
+
+    Raises:
+        WireError: it is no decision; the text names partition and offset.
+    """
+    try:
+        return _HEADS.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(partition, offset, error) from error
+
+
+_HEADS: Final = msgspec.json.Decoder(RecordHead)
+
+
+class Recorded:
+    """A decision record and its place. It is decoded when, and as far as, it is asked for.
+
+    Args:
+        full: the full record that a short one repeats; None: it is a full one itself.
+    """
+
+    __slots__ = ("_decision", "_outline", "full", "head", "offset", "partition", "time_ms", "value")
+
+    def __init__(
+        self, head: RecordHead, partition: int, offset: int, value: bytes, full: Recorded | None = None
+    ) -> None:
+        self.head, self.partition, self.offset, self.value, self.full = head, partition, offset, value, full
+        self.time_ms: Final = head.time_ms
+        """Log time of the decision."""
+        self._decision: Decision | None = None
+        self._outline: DecisionOutline | None = None
+
+    @property
+    def short(self) -> bool:
+        """Whether it repeats an earlier full record and was expanded."""
+        return self.full is not None
+
+    @property
+    def hpa(self) -> HpaId:
+        """Whose decision it is."""
+        head = self.head if self.full is None else self.full.head
+        return HpaId(head.cluster, head.namespace, head.name)
+
+    @property
+    def decision(self) -> Decision:
+        """The whole decision.
+
+        Raises:
+            WireError: the record is no decision; the text names partition and offset.
+        """
+        if self._decision is None:
+            self._decision = self._decoded()
+        return self._decision
+
+    def _decoded(self) -> Decision:
+        try:
+            if self.full is None:
+                return decode(self.value, Decision)
+            return expand(decode(self.value, ShortDecision), self.full.decision)
+        except WireError as error:
+            raise _unreadable(self.partition, self.offset, error) from error
+
+    @property
+    def outline(self) -> DecisionOutline:
+        """The part of the decision that charts and timelines show, in a third of the time; raises as `decision`."""
+        if self._outline is None:
+            self._outline = self._outlined()
+        return self._outline
+
+    def _outlined(self) -> DecisionOutline:
+        try:
+            if self.full is None:
+                return _OUTLINES.decode(self.value)
+            return outlined(_SHORT_OUTLINES.decode(self.value), self.full.outline)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _unreadable(self.partition, self.offset, error) from error
+
+    def explained_by(self, decision: Decision) -> Recorded:
+        """Return the same record with another decision in the place of the one that its bytes hold."""
+        made = Recorded(self.head, self.partition, self.offset, self.value, self.full)
+        made._decision = decision
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recorded) and self._compared() == other._compared()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _compared(self) -> tuple[int, int, bytes, Decision]:
+        return self.partition, self.offset, self.value, self.decision
+
+
+_OUTLINES: Final = msgspec.json.Decoder(DecisionOutline)
+_SHORT_OUTLINES: Final = msgspec.json.Decoder(ShortOutline)
+
+
+def _uid_of(head: RecordHead, partition: int, offset: int) -> str:
+    try:
+        return uid_of(head.id)
+    except IndexError as error:
+        raise _unreadable(partition, offset, f"{head.id!r} is not a decision id") from error
+
+
+def _unreadable(partition: int, offset: int, error: object) -> WireError:
+    return WireError(f"decision at {partition}@{offset}: {error}")
 
 
 class Expander:
     """Turns the records of one partition, in order, into decisions; a sequence number seen before is passed over.
 
-    `wanted`: of which HPAs; the records of others are passed over without decoding all of them. None: of all.
+    `wanted`: of which HPAs; of the records of others only the head is decoded. None: of all.
     """
 
     def __init__(self, wanted: Callable[[HpaId], bool] | None = None) -> None:
         self._is_wanted = None if wanted is None else lru_cache(_HPAS_KEPT)(wanted)
         self._unwanted: set[str] = set()
         """Uids of HPAs whose decisions are passed over."""
-        self._full: dict[str, Decision] = {}
+        self._full: dict[str, Recorded] = {}
         self._of_uid: dict[str, list[str]] = {}
         self._seq = 0
         self.position = 0
@@ -102,36 +165,33 @@ class Expander:
         self.lacking: list[str] = []
         """Ids of full records that short ones repeat and that lie before the part read so far."""
 
-    def take(self, partition: int, offset: int, value: bytes) -> Recorded | None:
+    def take(self, partition: int, offset: int, value: bytes, head: RecordHead | None = None) -> Recorded | None:
         """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
+
+        `head`: of the record, for whoever has read it.
 
         Raises:
             WireError: the record is no decision; the text names partition and offset.
         """
-        try:
-            if self._is_wanted is not None and not self._may_be_wanted(value):
-                self.position = offset + 1
-                return None
-            record = decode(value, ShortDecision) if b'"sameAs":' in value[:512] else decode(value, Decision)
-        except (WireError, *_NO_HEAD) as error:
-            raise WireError(f"decision at {partition}@{offset}: {error}") from error
+        if head is None:
+            head = head_of(partition, offset, value)
+        uid = _uid_of(head, partition, offset)
         self.position = offset + 1
-        if record.seq <= self._seq:
+        if (self._is_wanted is not None and not self._may_be_wanted(head, uid)) or head.seq <= self._seq:
             return None
-        self._seq = record.seq
-        if isinstance(record, Decision):
-            self._remember(record)
-            return Recorded(record, partition, offset, value)
-        full = self._full.get(record.same_as)
+        self._seq = head.seq
+        if not head.same_as:
+            recorded = Recorded(head, partition, offset, value)
+            self._remember(recorded, uid)
+            return recorded
+        full = self._full.get(head.same_as)
         if full is None:
-            self.lacking.append(record.same_as)
+            self.lacking.append(head.same_as)
             return None
-        return Recorded(expand(record, full), partition, offset, value, short=True)
+        return Recorded(head, partition, offset, value, full)
 
-    def _may_be_wanted(self, value: bytes) -> bool:
+    def _may_be_wanted(self, head: RecordHead, uid: str) -> bool:
         """Whether a record is of a wanted HPA; a short one does not name it, but the full one that it repeats did."""
-        head = _HEADS.decode(value)
-        uid = uid_of(head.id)
         if head.same_as:
             return uid not in self._unwanted
         if self._is_wanted is None or self._is_wanted(HpaId(head.cluster, head.namespace, head.name)):
@@ -140,10 +200,10 @@ class Expander:
         self._unwanted.add(uid)
         return False
 
-    def _remember(self, full: Decision) -> None:
-        ids = self._of_uid.setdefault(full.uid, [])
-        ids.append(full.id)
-        self._full[full.id] = full
+    def _remember(self, full: Recorded, uid: str) -> None:
+        ids = self._of_uid.setdefault(uid, [])
+        ids.append(full.head.id)
+        self._full[full.head.id] = full
         if len(ids) > _FULL_KEPT:
             del self._full[ids.pop(0)]
 
@@ -158,7 +218,7 @@ def expanded(partition: int, records: Iterable[tuple[int, bytes]]) -> tuple[Expa
 class NewestEvaluations:
     """Takes the records of one partition, the newest first, until it has the newest evaluation of each of some HPAs.
 
-    Only those are decoded whole, and the full records that they repeat: the rest of a long past costs next to nothing.
+    Of the others only the head is decoded: the rest of a long past costs next to nothing.
 
     Args:
         partition: of the log.
@@ -174,8 +234,8 @@ class NewestEvaluations:
         """Whether a record was later than `upto_ms`."""
         self._partition, self._since_ms, self._upto_ms = partition, since_ms, upto_ms
         self._wanted = set(uids)
-        self._repeating: dict[str, tuple[int, bytes]] = {}
-        """Id of a full record → place and value of the newest short one, which repeats it."""
+        self._repeating: dict[str, Recorded] = {}
+        """Id of a full record → the newest short one, which repeats it and cannot be decoded without it."""
 
     def take(self, offset: int, value: bytes) -> bool:
         """Take a record; False: no earlier one can matter.
@@ -183,23 +243,19 @@ class NewestEvaluations:
         Raises:
             WireError: it is no decision.
         """
-        try:
-            head = _HEADS.decode(value)
-            uid, time_ms = uid_of(head.id), parse_time_ms(head.time)
-        except _NO_HEAD as error:
-            raise WireError(f"decision at {self._partition}@{offset}: {error}") from error
+        head = head_of(self._partition, offset, value)
+        uid, time_ms = _uid_of(head, self._partition, offset), head.time_ms
         if self._upto_ms is not None and time_ms > self._upto_ms:
             self.passed_over = True
             return True
         if repeating := self._repeating.pop(head.id, None):
-            at, short = repeating
-            self.found[uid] = Recorded(
-                expand(decode(short, ShortDecision), decode(value, Decision)), self._partition, at, short, short=True
-            )
+            full = Recorded(head, self._partition, offset, value)
+            self.found[uid] = Recorded(repeating.head, self._partition, repeating.offset, repeating.value, full)
         elif uid in self._wanted and head.kind == "evaluation" and time_ms >= self._since_ms:
             self._wanted.discard(uid)
+            recorded = Recorded(head, self._partition, offset, value)
             if head.same_as:
-                self._repeating[head.same_as] = offset, value
+                self._repeating[head.same_as] = recorded
             else:
-                self.found[uid] = Recorded(decode(value, Decision), self._partition, offset, value)
+                self.found[uid] = recorded
         return bool(self._repeating) or (bool(self._wanted) and time_ms >= self._since_ms)

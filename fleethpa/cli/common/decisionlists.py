@@ -38,7 +38,7 @@ Test = Callable[[Recorded], bool]
 
 def newest(everything: Iterable[Recorded], matches: Test, limit: int | None) -> list[Recorded]:
     """The newest `limit` (None: all) that match, oldest first."""
-    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.decision.seq))
+    found = sorted(filter(matches, everything), key=lambda each: (each.time_ms, each.partition, each.head.seq))
     return found[-limit:] if limit else found
 
 
@@ -80,7 +80,7 @@ async def listed(past: Past, wanted: Filter, last: int | None) -> tuple[list[Rec
     limit = last or (None if wanted.since_ms is not None else DEFAULT_LAST)
     everything = await read_back(past, wanted, limit)
     await check_known(past, wanted.selection, (each.hpa for each in everything))
-    endings = {each.decision.completes: each for each in everything if each.decision.completes}
+    endings = {each.head.completes: each for each in everything if each.head.completes}
     return newest(everything, wanted.matches, limit), endings
 
 
@@ -129,7 +129,7 @@ async def last_of(past: Past, views: Sequence[HpaView]) -> dict[HpaId, list[Reco
 
 def with_newest(view: HpaView, last: Sequence[Recorded]) -> HpaView:
     """The view with the newest evaluation among its last decisions."""
-    evaluations = (each for each in reversed(last) if each.decision.kind == "evaluation")
+    evaluations = (each for each in reversed(last) if each.head.kind == "evaluation")
     return replace(view, decision=next(evaluations, None))
 
 

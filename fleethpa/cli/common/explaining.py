@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -68,7 +68,7 @@ def _whole(found: Recorded, inputs: EvaluationInputs) -> Recorded:
     ]
     made += [again.brake] if again.brake is not None else []
     metrics = [decisionrecords.metric_decision(metric) for metric in evaluation.metrics]
-    return replace(found, decision=structs.replace(found.decision, steps=made, metrics=metrics))
+    return found.explained_by(structs.replace(found.decision, steps=made, metrics=metrics))
 
 
 def document(again: Again) -> dict[str, Any]:

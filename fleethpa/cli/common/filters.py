@@ -46,12 +46,11 @@ class Filter:
         return after and (self.until_ms is None or time_ms < self.until_ms)
 
     def _fits(self, recorded: Recorded) -> bool:
-        decision = recorded.decision
-        if self.changes and decision.kind == "evaluation" and decision.direction == "None":
+        if self.changes and recorded.head.kind == "evaluation" and recorded.outline.direction == "None":
             return False
-        if self.limit and self.limit not in decision.constraints_applied:
+        if self.limit and self.limit not in recorded.outline.constraints_applied:
             return False
-        if self.direction and decision.direction != DIRECTIONS[self.direction]:
+        if self.direction and recorded.outline.direction != DIRECTIONS[self.direction]:
             return False
         return not self.reason or any(fnmatchcase(text, self.reason) for text in reasons(recorded))
 

@@ -205,12 +205,11 @@ async def find_decision(
         return hpa.name == ref.name and hpa.namespace == scope and ref.cluster in (None, hpa.cluster)
 
     def fits(recorded: Recorded) -> bool:
-        decision = recorded.decision
-        if not is_named(recorded.hpa) or decision.kind != "evaluation":
+        if not is_named(recorded.hpa) or recorded.head.kind != "evaluation":
             return False
         if at_ms is not None and recorded.time_ms > at_ms:
             return False
-        return not change or decision.final_desired_replicas != decision.current_replicas
+        return not change or recorded.outline.final_desired_replicas != recorded.outline.current_replicas
 
     count = await past.partitions()
     state = await read_state(past, [partition_for(f"{ref.cluster}/{scope}", count)] if ref.cluster else None)
@@ -232,7 +231,7 @@ async def find_decision(
     if len(named) > 1:
         cause = f"They are {', '.join(named[:5])}."
         raise usage(f"{what} matches {len(named)} HPAs", cause=cause, next_step=f"fleethpa explain {named[0]}")
-    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.decision.seq))
+    found = max(fitting, key=lambda recorded: (recorded.time_ms, recorded.head.seq))
     return found, _ending(found, everything)
 
 
@@ -243,14 +242,14 @@ def _reaching(fits: Callable[[Recorded], bool]) -> Callable[[int, list[Recorded]
 async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]:
     def enough(_: int, decisions: list[Recorded]) -> bool:
         reached = bool(decisions) and decisions[0].decision.input.offset < asked.offset
-        return reached or any(recorded.decision.id == asked.text for recorded in decisions)
+        return reached or any(recorded.head.id == asked.text for recorded in decisions)
 
     if asked.partition >= await past.partitions():
         raise not_found(f"no decision {asked.text}", cause=f"There is no partition {asked.partition}.")
     tail = (await past.tail(enough, [asked.partition]))[asked.partition]
-    id_ = only(asked, (recorded.decision.id for recorded in tail))
+    id_ = only(asked, (recorded.head.id for recorded in tail))
     for recorded in tail:
-        if recorded.decision.id == id_:
+        if recorded.head.id == id_:
             return recorded, _ending(recorded, tail)
     raise not_found(
         f"no decision {asked.text}",
@@ -260,7 +259,7 @@ async def _by_id(past: Past, asked: AskedId) -> tuple[Recorded, Recorded | None]
 
 
 def _ending(found: Recorded, all_: Iterable[Recorded]) -> Recorded | None:
-    return next((recorded for recorded in all_ if recorded.decision.completes == found.decision.id), None)
+    return next((recorded for recorded in all_ if recorded.head.completes == found.head.id), None)
 
 
 def _none_fits(ref: Ref, scope: str, at_ms: int | None, change: bool, *, unrecorded: bool) -> CommandError:

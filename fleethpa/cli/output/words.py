@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.output.amounts import alike
 from fleethpa.cli.output.errortexts import cause
-from schemas.decisions import Decision, MetricDecision
+from schemas.decisions import Decision, DecisionOutline, MetricDecision, MetricOutline
 
 if TYPE_CHECKING:
     from streams.state.moves import Fight
@@ -50,12 +50,12 @@ NOTES: Final = {
 """Rules of upstream that keep a metric's count."""
 
 
-def scale_is_known(decision: Decision) -> bool:
+def scale_is_known(decision: Decision | DecisionOutline) -> bool:
     """Whether the replicas of a decision are numbers: a scale that could not be read has none."""
     return decision.reason != "FailedGetScale" or "specReplicas" in decision.observed
 
 
-def change(decision: Decision) -> str:
+def change(decision: Decision | DecisionOutline) -> str:
     """`4 → 8`, or the count that stays; `-` where it is not known."""
     if not scale_is_known(decision):
         return "-"
@@ -63,7 +63,7 @@ def change(decision: Decision) -> str:
     return f"{before} → {after}" if before != after else str(after)
 
 
-def short_name(metric: MetricDecision) -> str:
+def short_name(metric: MetricDecision | MetricOutline) -> str:
     """A metric as the tables name it: `cpu`, `http_requests_per_second`."""
     return short(metric.name) or metric.type
 
