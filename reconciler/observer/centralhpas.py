@@ -134,12 +134,13 @@ async def follow_central(
 ) -> None:
     """Tell every change of a central HPA, until `until` is set (None: for ever); keep their records alive. `caught_up`
     is called once everything was passed on that the topic held at the start. `commanded`: takes cluster, namespace and
-    each command about HPAs and namespaces.
+    each command about HPAs and namespaces. A change is told up to half a second late: most of the topic is what
+    observers themselves tell, and each record of it would be a fetch.
 
     Reading begins at the marks of `group`, else at the beginning of the topic, most of which is about other HPAs.
     """
     async with (
-        kafkaclients.topic_reader(settings, AUTOSCALERS, patient=True) as consumer,
+        kafkaclients.topic_reader(settings, AUTOSCALERS, patient=True, unhurried=True) as consumer,
         kafkaclients.marks(settings, group, consumer.assignment()) as marks,
     ):
         for partition in consumer.assignment():
