@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Raw
 
 from schemas.codec import encode
 from schemas.entries import VERSION, WHOLE_PARTITION_KEY, Body, PublicRecord
@@ -32,16 +34,17 @@ class Publisher:
         self._partitions: dict[str, int] = {}
 
     async def send(
-        self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body], time_ms: int
+        self, topic: str, cluster: str, namespace: str, bodies: Sequence[Body | Raw], time_ms: int
     ) -> RecordMetadata:
         """Write one record and await its acknowledgement; gives its partition and offset.
 
-        No namespace: settings, under the key of whole partitions.
+        A `Raw` body is encoded already. No namespace: settings, under the key of whole partitions.
 
         Raises:
             KafkaTimeoutError: the driver's queue stayed full, and this publisher does not wait for room.
         """
-        record = PublicRecord(v=VERSION, entries=list(bodies), time=time_ms, cluster=cluster, namespace=namespace)
+        entries = cast("list[Body]", bodies)
+        record = PublicRecord(v=VERSION, entries=entries, time=time_ms, cluster=cluster, namespace=namespace)
         key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
         partition = partition_for(key, await self._count(topic))
         queued = await self._queued(topic, encode(record), key.encode(), partition)

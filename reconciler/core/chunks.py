@@ -23,7 +23,10 @@ _SURELY_FITS = 50
 
 def answer_records(found: Iterable[MetricAnswer], answer_id: str) -> list[list[MetricAnswer]]:
     """Answers in lists that each fit into a record; one that is too large is divided into parts with `answer_id`."""
-    return list(split(part for answer in found for part in _parts(answer, answer_id)))
+    answers = list(found)
+    if len(encode(answers)) <= CHUNK_BYTES:  # nearly always, and cheaper to see of all than of each
+        return [answers]
+    return list(split(part for answer in answers for part in _parts(answer, answer_id)))
 
 
 def _parts(answer: MetricAnswer, answer_id: str) -> list[MetricAnswer]:

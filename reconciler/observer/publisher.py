@@ -3,10 +3,13 @@
 import asyncio
 from typing import Protocol
 
+from msgspec import Raw
+
 from reconciler.core.chunks import split
 from reconciler.observer.observermetrics import ObserverMetrics
 from runtime.publicrecords import Publisher
 from runtime.wallclock import Clock
+from schemas.codec import encode
 from schemas.entries import Body
 
 LINGER_S = 0.02
@@ -68,7 +71,7 @@ class RecordPublisher:
 
     async def _write(self, destination: Destination, bodies: list[Body]) -> None:
         topic, cluster, namespace = destination
-        for part in split(bodies):
+        for part in split([Raw(encode(body)) for body in bodies]):  # encoded once, measured and written as it is
             async with self._slots:
                 await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
             self._metrics.records.labels(topic).inc()
