@@ -13,7 +13,8 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -35,6 +36,7 @@ from schemas.wholenumbers import whole_number
 __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resource_of"]
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FIELD_MANAGER = "fleethpa"
 REQUEST_TIMEOUT_S = 5.0
@@ -76,10 +78,22 @@ class ClusterClient:
         Source: client-go rest/with_retry.go `IsNextRetry`: 429 and 5xx with a Retry-After header, for every client of
         upstream's controllers; a server that only throttles gives them no error.
         """
+        return await self._patiently(path, _object, timeout_s)
+
+    async def get_as(self, form: type[T], path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> T:
+        """The same, read straight into a type: what that does not name never becomes an object.
+
+        Raises:
+            ValueError: the answer is a JSON object, but not of this form.
+        """
+        return await self._patiently(path, partial(_read, form), timeout_s)
+
+    async def _patiently(self, path: str, read: Callable[[bytes, str], T], timeout_s: float) -> T:
         ends = time.monotonic() + timeout_s
         while True:
             try:
-                return await self.get(path, timeout_s=max(0.1, ends - time.monotonic()))
+                data = await self._answered("GET", path, timeout_s=max(0.1, ends - time.monotonic()))
+                return read(data, f"GET {path}")
             except ApiError as error:
                 pause_s = (error.retry_after_ms or 0) / 1000
                 is_asked = pause_s > 0 and (error.status == 429 or error.status >= 500)
@@ -126,6 +140,19 @@ class ClusterClient:
             UnreachableError: no whole answer within `timeout_s`.
             ConfigError: there are no credentials to ask with.
         """
+        data = await self._answered(method, path, body=body, content_type=content_type, timeout_s=timeout_s)
+        return _object(data, f"{method} {path}")
+
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float,
+    ) -> bytes:
+        """Ask, and return the body of a success as it came."""
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         response = await self._send(method, path, body, content_type, timeout)
         data = await self._whole(response, method, path, timeout_s)
@@ -133,13 +160,7 @@ class ClusterClient:
             self.on_answer()
         if not 200 <= response.status < 300:
             raise await self._refused(response, data, method, path)
-        try:
-            decoded = _decoded(data)
-        except ValueError as error:
-            raise UnreachableError(f"{method} {path}: the answer is not JSON: {error}") from error
-        if not isinstance(decoded, dict):
-            raise UnreachableError(f"{method} {path}: the answer is not a JSON object")
-        return decoded
+        return data
 
     async def watch(
         self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
@@ -311,6 +332,34 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield b"".join([*rest, line])
             rest.clear()
         rest.append(last)
+
+
+def _object(data: bytes, asked: str) -> dict[str, Any]:
+    """Read the body of an answer.
+
+    Raises:
+        UnreachableError: it is no JSON object: something else answered.
+    """
+    try:
+        decoded = _decoded(data)
+    except ValueError as error:
+        raise UnreachableError(f"{asked}: the answer is not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise UnreachableError(f"{asked}: the answer is not a JSON object")
+    return decoded
+
+
+def _read(form: type[T], data: bytes, asked: str) -> T:
+    """Read the body of an answer as a type.
+
+    Raises:
+        UnreachableError: it is no JSON object.
+        ValueError: it is not of this form.
+    """
+    try:
+        return msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(_object(data, asked), form)
 
 
 def _decoded(data: bytes) -> Any:

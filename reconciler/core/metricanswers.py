@@ -4,10 +4,11 @@ Source: k8s.io/metrics clients and pkg/controller/podautoscaler/metrics/client.g
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from msgspec import structs
+from msgspec import UNSET, Struct, UnsetType, convert, structs
 
 from reconciler.core.objectbodies import target_of, time_ms
 from schemas.kubernetes.gotimes import parse_duration_ms
@@ -90,18 +91,48 @@ def failed(query: Query, error: str) -> MetricAnswer:
     return structs.replace(query, error=error)
 
 
-def has_labels(items: Sequence[JsonView]) -> bool:
+class PodMetricsMetadata(Struct, frozen=True, gc=False):
+    """Whose metrics they are; `labels` are unset where the API does not give any."""
+
+    name: str
+    labels: dict[str, str] | UnsetType | None = UNSET
+
+
+class ContainerMetrics(Struct, frozen=True, gc=False):
+    """What a container uses: quantities, as texts or numbers."""
+
+    name: str
+    usage: dict[str, Any] | None = None
+
+
+class PodMetrics(Struct, frozen=True, gc=False):
+    """What is read of one item of a PodMetricsList: half of what is sent need not become objects."""
+
+    metadata: PodMetricsMetadata
+    timestamp: str | None = None
+    window: str | None = None
+    containers: list[ContainerMetrics] | None = None
+
+
+class PodMetricsList(Struct, frozen=True, gc=False):
+    """Metrics of pods as metrics.k8s.io gives them."""
+
+    items: list[PodMetrics] | None = None
+
+
+def has_labels(found: PodMetricsList) -> bool:
     """Whether PodMetrics carry their pods' labels, so that one list can be split by selectors."""
-    return all("labels" in (item.get("metadata") or {}) for item in items)
+    return all(item.metadata.labels is not UNSET for item in found.items or ())
 
 
-def split_usages(asked: Sequence[Query], items: Sequence[JsonView]) -> list[MetricAnswer]:
+def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAnswer]:
     """Answer several `resource` questions from one list of a namespace, by the labels of its items."""
-    usages = [pod_usage(item) for item in items]
+    items = found.items or []
+    usages = list(map(_pod_usage, items))
     # The pods of a workload have the same labels, which need be looked at only once.
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for number, item in enumerate(items):
-        groups.setdefault(tuple((item["metadata"].get("labels") or {}).items()), []).append(number)
+        groups.setdefault(tuple((item.metadata.labels or {}).items()), []).append(number)
     by_labels = [(dict(labels), numbers) for labels, numbers in groups.items()]
     return [_select(query, usages, by_labels) for query in asked]
 
@@ -127,7 +158,7 @@ def fill(query: Query, body: JsonView) -> MetricAnswer:
     items = body.get("items") or ()
     match query.api:
         case "resource":
-            return structs.replace(query, usages=[pod_usage(item) for item in items])
+            return fill_usages(query, convert(body, PodMetricsList))
         case "pods":
             return structs.replace(query, values=[_pod_value(item) for item in items])
         case "object":
@@ -143,21 +174,24 @@ def _object_answer(query: Query, body: JsonView) -> MetricAnswer:
             query, f"the custom metrics API server returned {len(items)} results when we asked for exactly one"
         )
     value = items[0]
-    return structs.replace(query, milli=json_milli(value["value"]), time=_time_ms(value))
+    return structs.replace(query, milli=json_milli(value["value"]), time=_time_ms(value.get("timestamp")))
 
 
-def pod_usage(item: JsonView) -> PodUsage:
-    """One PodMetrics item."""
+def fill_usages(query: Query, found: PodMetricsList) -> MetricAnswer:
+    """The answer to one `resource` question.
+
+    Raises:
+        ValueError: a quantity, time or window cannot be read.
+    """
+    return structs.replace(query, usages=list(map(_pod_usage, found.items or ())))
+
+
+def _pod_usage(item: PodMetrics) -> PodUsage:
     containers = [
-        (each["name"], {name: json_milli(value) for name, value in (each.get("usage") or {}).items()})
-        for each in item.get("containers") or ()
+        (each.name, {name: json_milli(value) for name, value in each.usage.items()} if each.usage else {})
+        for each in item.containers or ()
     ]
-    return PodUsage(
-        pod=item["metadata"]["name"],
-        time=_time_ms(item),
-        window_ms=parse_duration_ms(item.get("window") or "0s"),
-        containers=containers,
-    )
+    return PodUsage(item.metadata.name, _time_ms(item.timestamp), parse_duration_ms(item.window or "0s"), containers)
 
 
 def _pod_value(item: JsonView) -> PodValue:
@@ -167,15 +201,16 @@ def _pod_value(item: JsonView) -> PodValue:
     return PodValue(
         pod=item["describedObject"]["name"],
         milli=json_milli(item["value"]),
-        time=_time_ms(item),
+        time=_time_ms(item.get("timestamp")),
         window_ms=_DEFAULT_WINDOW_MS if seconds is None else window_of_seconds_ms(int(seconds)),
     )
 
 
-def _time_ms(item: JsonView) -> int:
+@lru_cache(maxsize=256)  # the metrics of a node have the same time
+def _time_ms(timestamp: str | None) -> int:
     """Give the time of a value; 0 if the API gave none, or one before 1970."""
-    return max(time_ms(item.get("timestamp")) or 0, 0)
+    return max(time_ms(timestamp) or 0, 0)
 
 
 def _series(item: JsonView) -> tuple[int, int]:
-    return json_milli(item["value"]), _time_ms(item)
+    return json_milli(item["value"]), _time_ms(item.get("timestamp"))

@@ -11,6 +11,7 @@ from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
+from reconciler.core.metricanswers import PodMetricsList
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import ReadProblem, Troubles, problem_of
 from schemas.metricqueries import Query
@@ -72,10 +73,10 @@ class MetricsPoller:
             return []
         try:
             if len(asked) > 1:
-                items = (await self._get(metricanswers.resource_path(namespace))).get("items") or []
+                found = await self._pod_metrics(metricanswers.resource_path(namespace))
                 heard.answered("resource")
-                if metricanswers.has_labels(items):
-                    return metricanswers.split_usages(asked, items)
+                if metricanswers.has_labels(found):
+                    return metricanswers.split_usages(asked, found)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             heard.failed(asked[0], error)
             return [metricanswers.failed(query, _text(error)) for query in asked]
@@ -83,7 +84,11 @@ class MetricsPoller:
 
     async def _one(self, namespace: str, query: Query, heard: "_Heard") -> list[MetricAnswer]:
         try:
-            answer = metricanswers.fill(query, await self._get(await self._path(namespace, query)))
+            path = await self._path(namespace, query)
+            if query.api == "resource":
+                answer = metricanswers.fill_usages(query, await self._pod_metrics(path))
+            else:
+                answer = metricanswers.fill(query, await self._get(path))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
             heard.failed(query, error)
             return [metricanswers.failed(query, _text(error))]
@@ -114,6 +119,10 @@ class MetricsPoller:
         if not version:
             raise ClusterError(NO_CUSTOM_API)
         return version
+
+    async def _pod_metrics(self, path: str) -> PodMetricsList:
+        async with self._slots:
+            return await self._client.get_as(PodMetricsList, path, timeout_s=self._timeout_s)
 
     async def _get(self, path: str) -> dict[str, Any]:
         async with self._slots:

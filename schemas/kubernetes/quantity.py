@@ -37,6 +37,8 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 
 _NANO_DIGITS = 9
 _I64_DIGITS = 18
+_SURELY_I64_LENGTH = 12
+"""Of a text whose value fits 64 bits, whatever it is counted in."""
 _DECIMAL_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIXES = {0: "", 10: "Ki", 20: "Mi", 30: "Gi", 40: "Ti", 50: "Pi", 60: "Ei"}
 _SUFFIXES: dict[str, tuple[int, Format]] = {
@@ -234,13 +236,23 @@ def format_milli(milli: int, fmt: Format = "DecimalSI") -> str:
     return f"{units}{_DECIMAL_SUFFIXES[exponent]}"
 
 
-@lru_cache(maxsize=65_536)
 def parse_milli(text: str) -> int:
     """Parse a quantity and give its ``MilliValue()``.
 
     Raises:
         QuantityError: as ``parse_quantity``.
     """
+    # What metrics.k8s.io gives, whole nano cores and KiB, is another text each time, so that no cache helps.
+    if len(text) <= _SURELY_I64_LENGTH and text.isascii():
+        if text[-1:] == "n" and text[:-1].isdigit():
+            return -(-int(text[:-1]) // 1_000_000)
+        if text[-2:] == "Ki" and text[:-2].isdigit():
+            return int(text[:-2]) * 1_024_000
+    return _parse_milli(text)
+
+
+@lru_cache(maxsize=65_536)
+def _parse_milli(text: str) -> int:
     return parse_quantity(text).milli_value()
 
 

@@ -295,7 +295,7 @@ def json_milli(value: Any) -> int:
     Raises:
         QuantityError: it is neither, or a text that is not a quantity.
     """
-    text = _quantity_text(value)
+    text = value.strip() if isinstance(value, str) else _quantity_text(value)
     if text is None:
         raise QuantityError(f"expected a quantity, got {_describe(value)}")
     return parse_milli(text)

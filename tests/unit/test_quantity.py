@@ -2,10 +2,11 @@
 
 import math
 import time
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.kubernetes import quantity
@@ -320,6 +321,20 @@ def test_milli_is_the_value_times_1000_rounded_away_from_zero(text: str) -> None
     away = -(-abs(milli).numerator // abs(milli).denominator)
 
     assert parse_milli(text) == wrap_i64(away if milli >= 0 else -away)
+
+
+@given(st.text("0123456789", max_size=14), st.sampled_from(["n", "Ki"]))
+@example("", "n")
+@example("99999999999", "Ki")
+@example("٣", "n")
+def test_usages_are_read_as_every_quantity_is(digits: str, suffix: str) -> None:
+    def outcome(read: Callable[[str], int]) -> int | str:
+        try:
+            return read(digits + suffix)
+        except QuantityError as error:
+            return str(error)
+
+    assert outcome(parse_milli) == outcome(lambda text: parse_quantity(text).milli_value())
 
 
 @given(texts, texts)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,9 +102,13 @@ def usage(pod: str, **labels: str) -> dict[str, Any]:
     return {"metadata": metadata, "timestamp": "2026-11-21T12:00:00Z", "window": "15.5s", "containers": containers}
 
 
+def pod_metrics(*items: dict[str, Any]) -> metricanswers.PodMetricsList:
+    return msgspec.convert({"items": items}, metricanswers.PodMetricsList)
+
+
 def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("app=a", "app in (a,b)", "app=c")]
-    found = metricanswers.split_usages(asked, [usage("p1", app="a"), usage("p2", app="b")])
+    found = metricanswers.split_usages(asked, pod_metrics(usage("p1", app="a"), usage("p2", app="b")))
     assert [[each.pod for each in answer.usages] for answer in found] == [["p1"], ["p1", "p2"], []]
     assert all(answer.error is None for answer in found)
     first = found[0].usages[0]
@@ -115,15 +120,15 @@ def test_one_list_is_split_by_labels_and_no_match_is_an_empty_answer() -> None:
 def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]]) -> None:
     asked = [MetricAnswer(api="resource", selector=text) for text in ("a=x", "a in (x,y)", "!a", "b!=z,a")]
     items = [usage(f"p{number}", **each) for number, each in enumerate(labels)]
-    found = metricanswers.split_usages(asked, items)
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
     for query, answer in zip(asked, found, strict=True):
         matches = parse_selector(query.selector).matches
         assert [each.pod for each in answer.usages] == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
 
 
 def test_items_without_labels_cannot_be_split() -> None:
-    assert metricanswers.has_labels([usage("p")])
-    assert not metricanswers.has_labels([{"metadata": {"name": "p"}}])
+    assert metricanswers.has_labels(pod_metrics(usage("p")))
+    assert not metricanswers.has_labels(pod_metrics({"metadata": {"name": "p"}}))
 
 
 @pytest.mark.parametrize(
