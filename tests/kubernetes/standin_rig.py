@@ -268,7 +268,8 @@ class Rig:
 
 
 def _is_done_by_a_hand(event: Json) -> bool:
-    is_hand = event["user"]["username"] == USER or "horizontal-pod-autoscaler" in event.get("userAgent", "")
+    # A request whose client went away before it was authenticated has no user name.
+    is_hand = event["user"].get("username") == USER or "horizontal-pod-autoscaler" in event.get("userAgent", "")
     is_done = event.get("responseStatus", {}).get("code", 500) < 300
     return is_hand and is_done and event["stage"] == "ResponseComplete"
 
