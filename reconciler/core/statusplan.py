@@ -61,6 +61,8 @@ def without_managed_fields(live: dict[str, Any]) -> dict[str, Any]:
 
 def same_status(left: Any, right: Any) -> bool:
     """Whether two statuses mean the same: an absent, null and empty field are one, quantities equal by value."""
+    if left == right:  # as most parts of most statuses are, from one write to the next
+        return True
     if isinstance(left, Mapping) or isinstance(right, Mapping):
         a, b = _fields(left), _fields(right)
         return a.keys() == b.keys() and all(_same_field(key, a[key], b[key]) for key in a)
@@ -68,7 +70,7 @@ def same_status(left: Any, right: Any) -> bool:
         a_items, b_items = left or [], right or []
         pairs = zip(a_items, b_items, strict=False)
         return len(a_items) == len(b_items) and all(same_status(a, b) for a, b in pairs)
-    return bool(left == right)
+    return False
 
 
 def _fields(value: Any) -> dict[str, Any]:
