@@ -116,12 +116,14 @@ class ScaleWatcher:
             await self._tell(namespace, scale)
 
     async def check(self, namespace: str) -> None:
-        """Read the scales that no watch keeps fresh: unknown, failed, or of parents that cannot be watched here."""
+        """Read the scales that no watch keeps fresh: unknown, failed, or of parents that cannot be watched here; and
+        those that could not be read, although their parents show them: the trouble ends with the next read that can.
+        """
         scales = self._state.namespace(namespace).scales
         for target in self._referenced.get(namespace, ()):
-            known = scales.get(target)
-            is_unread = (namespace, target) in self._unread
-            if known is None or known.error is not None or is_unread or not self._state.is_watched(target, namespace):
+            known, wanted = scales.get(target), (namespace, target)
+            is_troubled = wanted in self._unread or wanted in self._refused
+            if known is None or known.error is not None or is_troubled or not self._state.is_watched(target, namespace):
                 _, not_before = self._refused.get((namespace, target), (0, 0.0))
                 if self._sight.is_blind or time.monotonic() >= not_before:
                     self.read(namespace, target)

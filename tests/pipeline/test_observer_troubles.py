@@ -70,6 +70,19 @@ async def test_a_scale_that_its_deployment_shows_is_no_trouble_although_a_read_o
             await until_all_is_well(made)
 
 
+@pytest.mark.slow
+async def test_a_scale_that_was_forbidden_once_is_read_again_although_its_deployment_shows_it(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim = made.sims["east"]
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        sim.deny([Denial(resource="deployments/scale")])
+        async with observed(made):
+            await made.topics.until(lambda: "scaleReads/Deployment.apps" in troubles(made), "a read that was refused")
+            sim.deny([])
+            await until_all_is_well(made)
+
+
 async def test_an_observer_that_crashed_is_superseded_by_its_next_start_which_sends_full_lists(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         made.sims["east"].apply(deployment("web", 2))
