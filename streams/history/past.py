@@ -264,9 +264,9 @@ class Past(ABC):
         return dict(zip(numbers, found, strict=True))
 
     async def _tail(self, number: int, enough: Enough, upto_ms: int | None) -> list[Recorded]:
-        def reached(partition: int, decisions: list[Recorded]) -> bool:
+        def reached(_: Expander, decisions: list[Recorded]) -> bool:
             kept = _until(decisions, upto_ms)
-            return bool(kept or not decisions) and enough(partition, kept)
+            return bool(kept or not decisions) and enough(number, kept)
 
         beyond = None if upto_ms is None else upto_ms + BEYOND_MS
         _, decisions = await self._read_back(number, reached, beyond)
@@ -295,8 +295,13 @@ class Past(ABC):
                 break
         return search.found
 
-    async def _read_back(self, number: int, enough: Enough, upto_ms: int | None) -> tuple[Expander, list[Recorded]]:
-        """Read decisions backwards until they are enough and all of them can be expanded."""
+    async def _read_back(
+        self, number: int, enough: Callable[[Expander, list[Recorded]], bool], upto_ms: int | None
+    ) -> tuple[Expander, list[Recorded]]:
+        """Read decisions backwards until they are enough, or to the oldest kept.
+
+        `enough` is asked of the stretch that ends with the newest and in which no decision is missing.
+        """
         parts: list[list[ArchivedRecord]] = []
         due = 1
         async with aclosing(self.backwards(DECISIONS, number, upto_ms)) as stretches:
@@ -305,8 +310,9 @@ class Past(ABC):
                 # Looked at whenever there is twice as much: a long past is not expanded once for each stretch.
                 if sum(map(len, parts)) >= due:
                     expander, decisions = _expanded(number, parts)
-                    if not expander.lacking and enough(number, decisions):
-                        return expander, decisions
+                    whole = [each for each in decisions if each.offset >= expander.whole_from]
+                    if (whole or not expander.lacking) and enough(expander, whole):
+                        return expander, whole
                     due = 2 * sum(map(len, parts))
         return _expanded(number, parts)
 
@@ -342,7 +348,7 @@ class Past(ABC):
         expanders: dict[int, Expander] = {}
         for number in range(await self.partitions()):
             # Short decisions repeat earlier full ones.
-            expanders[number], _ = await self._read_back(number, lambda *_: True, None)
+            expanders[number], _ = await self._read_back(number, lambda expander, _: expander.can_go_on, None)
         positions = {number: expander.position for number, expander in expanders.items()}
         async with aclosing(self.arriving(positions)) as records:
             async for number, record in records:

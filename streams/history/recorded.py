@@ -164,6 +164,14 @@ class Expander:
         """Offset after the last record that was taken; 0: none was."""
         self.lacking: list[str] = []
         """Ids of full records that short ones repeat and that lie before the part read so far."""
+        self.whole_from = 0
+        """Offset from which on everything could be expanded so far."""
+        self._unknown: set[str] = set()
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether later records that repeat one of before can be expanded: of each HPA its newest full one is known."""
+        return not self._unknown
 
     def take(self, partition: int, offset: int, value: bytes, head: RecordHead | None = None) -> Recorded | None:
         """Return the decision of a record, or None for a repeated or (see `lacking`) not yet expandable one.
@@ -187,6 +195,8 @@ class Expander:
         full = self._full.get(head.same_as)
         if full is None:
             self.lacking.append(head.same_as)
+            self.whole_from = offset + 1
+            self._unknown.add(uid)
             return None
         return Recorded(head, partition, offset, value, full)
 
@@ -201,6 +211,7 @@ class Expander:
         return False
 
     def _remember(self, full: Recorded, uid: str) -> None:
+        self._unknown.discard(uid)
         ids = self._of_uid.setdefault(uid, [])
         ids.append(full.head.id)
         self._full[full.head.id] = full

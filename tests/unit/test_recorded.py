@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from functools import cache
 
 import pytest
@@ -14,11 +15,14 @@ from schemas.codec import WireError, encode
 from schemas.decisions import DecisionOutline, MetricOutline
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
+from streams.archive.layout import DECISIONS, LOG
+from streams.archive.segments import ArchivedRecord
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
 from tests.archive_kit import ENFORCING
 from tests.generated_log import Fleet, partition_log
+from tests.memorypast import MemoryPast
 from tests.partition_kit import disturbed_log
 
 SEEDS = range(4)
@@ -99,3 +103,40 @@ def test_a_damaged_record_is_named_when_it_is_looked_at() -> None:
         _ = found.decision
     with pytest.raises(WireError, match=r"^decision at 3@7: .*metrics"):
         _ = found.outline
+
+
+class StretchesPast(MemoryPast):
+    """Its decisions are read backwards in stretches of some length, as from an archive's segments."""
+
+    def __init__(self, length: int) -> None:
+        records = [ArchivedRecord(each.offset, 0, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
+        super().__init__({(LOG, 0): [], (DECISIONS, 0): records})
+        self.length, self.read = length, 0
+
+    async def backwards(
+        self, topic: str, partition: int, upto_ms: int | None = None
+    ) -> AsyncGenerator[list[ArchivedRecord], None]:
+        records = self.made[topic, partition]
+        for end in range(len(records), 0, -self.length):
+            stretch = records[max(0, end - self.length) : end]
+            self.read += len(stretch)
+            yield stretch
+
+
+@given(st.integers(5, 200), st.integers(1, 400))
+async def test_the_newest_decisions_are_read_no_further_back_than_asked(length: int, asked: int) -> None:
+    """A stretch begins with short records whose full ones are in the stretch before: that is no reason to read all."""
+    past, everything = StretchesPast(length), recorded_of(SEEDS[-1])
+    found = (await past.tail(lambda _, decisions: len(decisions) >= asked))[0]
+    assert [each.offset for each in found] == list(range(len(everything)))[len(everything) - len(found) :]
+    assert len(found) >= min(asked, len(everything))
+    repeated = max(each.offset - each.full.offset for each in everything if each.full is not None)
+    assert past.read <= 2 * (asked + repeated) + 2 * length
+
+
+async def test_who_follows_reads_back_until_every_hpa_can_be_expanded() -> None:
+    past = StretchesPast(20)
+    assert [each async for each in past.follow()] == []
+    newest = {each.hpa: each.full or each for each in recorded_of(SEEDS[-1])}
+    needed = len(recorded_of(SEEDS[-1])) - min(each.offset for each in newest.values())
+    assert needed <= past.read < len(recorded_of(SEEDS[-1])) / 2
