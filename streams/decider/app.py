@@ -138,7 +138,6 @@ class Decider:
             self.crash_point,
             producer=self.producer,
             generation=lambda: int(app.consumer_generation_id),
-            store=lambda: table.data.data,
         )
 
     def attach(self, log_topic: Any) -> None:
@@ -154,7 +153,7 @@ class Decider:
         )
         app.agent(log_topic, name="decide")(self.decide)
         app.on_partitions_revoked.connect(self.leave, weak=False)
-        app.on_before_shutdown.connect(self.leave, weak=False)
+        app.on_before_shutdown.connect(self.leave_for_good, weak=False)
         app.from_start.append(self.watch)
         if self.config.web_port is not None:
             app.from_start.append(self.serve)
@@ -178,9 +177,14 @@ class Decider:
                 await self.takes.take(events)
 
     async def leave(self, *_: Any, **__: Any) -> None:
-        """Before a rebalance and before the end: finish the current take, checkpoint, and give up all partitions."""
+        """Before a rebalance: finish the current take, checkpoint, and give up all partitions."""
         with ending_on_error():
             await self.assignment.leave(self.takes.checkpoint)
+
+    async def leave_for_good(self, *_: Any, **__: Any) -> None:
+        """Do the same before the end, when nobody asks for the rows any more."""
+        with ending_on_error():
+            await self.assignment.leave(self.takes.checkpoint, for_good=True)
 
     async def watch(self) -> None:
         """The watchdogs."""

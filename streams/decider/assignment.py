@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
 from runtime.kafkaclients import OffsetBounds
-from streams.decider.checkpoint import decisions_offset_of, split_rows
+from streams.decider.checkpoint import decisions_offset_of, split_rows, written_rows
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.exits import Exit, die
 from streams.decider.fence import Fence
@@ -15,7 +15,7 @@ from streams.decider.recordedtail import StandingError, TailHead
 from streams.decider.tail import TailReader
 from streams.state.logerrors import StateError
 from streams.state.partition import Partition
-from streams.state.rowcopies import rows_by_partition
+from streams.state.rowcopies import row_partition, rows_by_partition
 
 log = logging.getLogger("fleethpa.decider")
 
@@ -25,10 +25,14 @@ class Assignment:
 
     `epoch` rises whenever ownership changes; whoever awaited something compares it before acting on what it held.
     `lock` is held for the length of a take and of a hand-over, so a hand-over waits for the take that is under way.
+
+    Args:
+        rows: gives the rows that Faust's table holds. Those of an owned partition are taken out of it, since its state
+            says the same, and put back when it is given up: Faust does not read a partition again that stays here.
     """
 
     def __init__(
-        self, config: DeciderConfig, partitions: int, fence: Fence, rows: Callable[[], Mapping[bytes, bytes]]
+        self, config: DeciderConfig, partitions: int, fence: Fence, rows: Callable[[], MutableMapping[bytes, bytes]]
     ) -> None:
         self.epoch = 0
         self.lock = asyncio.Lock()
@@ -46,7 +50,10 @@ class Assignment:
 
         Ends the process if state and topics are inconsistent. None: another assignment has arrived meanwhile.
         """
-        self._disown()
+        async with self.lock:  # the rows are not back before the hand-over has ended
+            if self.owned:
+                die(Exit.STALLED, "log partitions were assigned anew before the ones before were given up")
+            self._disown()
         epoch = self.epoch
         self._fence.start()
         await self._close_reader()
@@ -66,15 +73,34 @@ class Assignment:
         epoch, owned = self._loaded
         if epoch == self.epoch:
             self.owned = owned
+            self._take_rows_out()
             self._caught_up = False
             log.info("owning log partitions %s", sorted(owned))
 
-    async def leave(self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]]) -> None:
-        """Give up the partitions: let the current take finish, checkpoint, own nothing."""
+    async def leave(
+        self, checkpoint_all: Callable[[Iterable[OwnedPartition]], Awaitable[None]], *, for_good: bool = False
+    ) -> None:
+        """Give up the partitions: let the current take finish, checkpoint, own nothing.
+
+        `for_good`: no partition will be loaded again.
+        """
         async with self.lock:
             self._fence.check()
             await checkpoint_all(list(self.owned.values()))
+            if not for_good:
+                await self._put_rows_back()
             self._disown()
+
+    def _take_rows_out(self) -> None:
+        rows = self._rows()
+        for key in [key for key in rows if row_partition(key) in self.owned]:
+            del rows[key]
+
+    async def _put_rows_back(self) -> None:
+        rows = self._rows()
+        for owned in list(self.owned.values()):
+            rows.update(written_rows(owned))
+            await asyncio.sleep(0)  # thousands of HPAs take a while; the loop turns
 
     def check_partitions(self) -> None:
         """End the process where an entry of the log records another partition count than the log has."""

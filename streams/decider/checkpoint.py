@@ -4,7 +4,7 @@ Besides the core's rows is one of the adapter, `b"<partition>|d"`: the offset of
 It is written last, so one that is missing or old only makes the next owner read a little more.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 
 from streams.decider.crashpoints import CrashPoint, crash
 from streams.decider.owned import OwnedPartition
@@ -33,12 +33,18 @@ def own_row(number: int, applied_offset: int, decisions_offset: int) -> tuple[by
     return b"%d|%s" % (number, OWN_ROW), applied_prefix(applied_offset) + b"%d" % decisions_offset
 
 
+def written_rows(owned: OwnedPartition) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a partition as the checkpoints until now wrote them; right after one, while nothing has changed."""
+    if owned.partition.applied_offset >= 0:
+        yield from owned.partition.rows()
+        yield own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset)
+
+
 async def write_checkpoint(
     owned: OwnedPartition,
     *,
     producer: BatchSender,
     topic: str,
-    store: MutableMapping[bytes, bytes],
     still_ours: Callable[[], bool],
     faults: CrashPoint,
 ) -> int:
@@ -59,6 +65,4 @@ async def write_checkpoint(
     if still_ours():
         await writer.flush()
     await writer.written()
-    written = rows[: writer.queued]
-    store.update(written)
-    return sum(len(value) for _, value in written)
+    return sum(len(value) for _, value in rows[: writer.queued])

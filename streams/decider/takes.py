@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -42,7 +42,6 @@ class Takes:
         *,
         producer: Callable[[], AIOKafkaProducer],
         generation: Callable[[], int],
-        store: Callable[[], MutableMapping[bytes, bytes]],
     ) -> None:
         self._config = config
         self._assignment = assignment
@@ -51,7 +50,6 @@ class Takes:
         self._faults = faults
         self._producer = producer
         self._generation = generation
-        self._store = store
 
     async def take(self, events: Sequence[Any]) -> None:
         """Do one take of Faust events, which have been acknowledged before."""
@@ -79,7 +77,6 @@ class Takes:
                 owned,
                 producer=self._producer(),
                 topic=self._config.changelog_topic,
-                store=self._store(),
                 still_ours=lambda: epoch == self._assignment.epoch,
                 faults=self._faults,
             )

@@ -344,9 +344,9 @@ class Namespace:
         self.pod_lists = [self.pod_lists[-1]] * parts
         self.dirty = set(range(parts))
 
-    def rows(self) -> list[tuple[int, NamespaceRow]]:
-        """Make the rows of the changed parts: part 0 comes last, so that it is never ahead of another one."""
-        made = {part: self._empty_row(part) for part in self.dirty}
+    def rows(self, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
+        """Make the rows of these parts: part 0 comes last, so that it is never ahead of another one."""
+        made = {part: self._empty_row(part) for part in parts}
         if len(self.applied) <= SPLIT_PARTS:
             self._fill_few(made)
         else:

@@ -261,16 +261,40 @@ class Partition:
         may_split = max(namespace.applied) <= offset
         if len(namespace.applied) < SPLIT_PARTS and may_split:
             namespace.split(SPLIT_PARTS)
-        made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows()]
+        made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
             namespace.split(PARTS)
-            made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows()]
+            _forget_part_of_few(self.state.row, namespace)
+            made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
         for part, value in made:
             namespace.applied[part] = offset
-            stored = stored_part(part, len(namespace.applied))
-            yield rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored), value
+            yield _part_key(number, namespace, part), value
         namespace.dirty = set()
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Give all rows as the checkpoints until now wrote them; call it right after one, while nothing has changed."""
+        row = self.state.row
+        for hpa in self.state.hpas.values():
+            if hpa.applied != NOTHING_APPLIED:
+                yield hpa.key, rowcodec.encode_row(hpa.applied, hpa.row)
+        for namespace in self.state.namespaces.values():
+            applied = namespace.applied
+            written = [part for part, offset in enumerate(applied) if offset != NOTHING_APPLIED]
+            for part, its in namespace.rows(written):
+                yield _part_key(row.number, namespace, part), rowcodec.encode_row(applied[part], its)
+        yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
+
+
+def _forget_part_of_few(row: PartitionRow, namespace: Namespace) -> None:
+    """Take a row of a namespace that has many parts by now out of the manifest: nothing is read from it any more."""
+    few = stored_part(SPLIT_PARTS - 1, SPLIT_PARTS)
+    row.manifest.pop(rowcodec.namespace_row_key(row.number, namespace.cluster, namespace.name, few).decode(), None)
+
+
+def _part_key(number: int, namespace: Namespace, part: int) -> bytes:
+    stored = stored_part(part, len(namespace.applied))
+    return rowcodec.namespace_row_key(number, namespace.cluster, namespace.name, stored)
 
 
 def stored_anew(number: int, stored: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
@@ -328,7 +352,10 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
         if isinstance(row, NamespaceRow):
             found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
     for (cluster, name), parts in found.items():
-        state.namespace(cluster, name).load(parts)
+        namespace = state.namespace(cluster, name)
+        namespace.load(parts)
+        if len(namespace.applied) > SPLIT_PARTS:
+            _forget_part_of_few(state.row, namespace)
 
 
 def _load_hpas(state: State, stored: Mapping[bytes, bytes]) -> None:

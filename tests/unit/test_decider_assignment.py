@@ -8,10 +8,15 @@ import pytest
 from runtime.kafkaclients import OffsetBounds
 from schemas.connection import KafkaSettings
 from streams.decider import assignment
+from streams.decider.checkpoint import own_row
 from streams.decider.deciderconfig import DeciderConfig
+from streams.decider.exits import Exit
 from streams.decider.fence import Fence
+from streams.decider.owned import OwnedPartition
 from streams.decider.recordedtail import RecordedTail, TailHead
 from streams.decider.tail import TailReader
+from streams.state.partition import Partition
+from tests.generated_log import Fleet, partition_log
 
 CONFIG = DeciderConfig(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:9"))
 
@@ -54,3 +59,72 @@ async def test_a_take_while_partitions_are_loaded_leaves_their_reader_alone(monk
     owner.take_over()
     await owner.after_take()
     assert reader.stops == 1
+
+
+LOG_RECORDS = 25
+
+
+def stored_rows(number: int) -> dict[bytes, bytes]:
+    """The rows of a partition of a few HPAs, as a checkpoint left them."""
+    partition = Partition.empty(number)
+    for record in partition_log(Fleet(hpas=3, namespaces=2, minutes=1))[:LOG_RECORDS]:
+        partition.apply(*record)
+    return dict([*partition.checkpoint(), own_row(number, partition.applied_offset, 0)])
+
+
+async def nothing_to_write(_: Iterable[OwnedPartition]) -> None:
+    """A checkpoint of what has not changed since the one before."""
+
+
+class PromptReader(SlowReader):
+    """The same, without a delay, beside a log that goes on after the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on.set()
+
+    def log_bounds(self, number: int) -> OffsetBounds:
+        return OffsetBounds(0, LOG_RECORDS)
+
+
+async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    before, other = stored_rows(number=1), stored_rows(number=2)
+    table = {**before, **other}
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    assert await owner.load([1]) == {1: LOG_RECORDS}
+    assert table == {**before, **other}  # as long as another assignment may come before this one is taken over
+    owner.take_over()
+    assert table == other
+    await owner.leave(nothing_to_write)
+    assert table == {**before, **other}
+    assert not owner.owned
+    assert await owner.load([1]) == {1: LOG_RECORDS}
+
+
+async def test_rows_are_not_put_back_at_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    await owner.leave(nothing_to_write, for_good=True)
+    assert not table
+
+
+async def test_partitions_that_were_never_given_up_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EndedError(Exception):
+        pass
+
+    def die(code: Exit, reason: str) -> None:
+        assert code == Exit.STALLED
+        raise EndedError
+
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    monkeypatch.setattr(assignment, "die", die)
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    with pytest.raises(EndedError):
+        await owner.load([1])

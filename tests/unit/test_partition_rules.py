@@ -635,7 +635,7 @@ def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed
 def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoint() -> None:
     log = ready_log()
     namespace = log.partition.state.namespaces[KEY]
-    (_, row), *_ = namespace.rows()
+    (_, row), *_ = namespace.rows([0])
     assert (row.part, row.parts, sorted(row.pods)) == (0, 1, ["web-0", "web-1"])
     written = log.partition.checkpoint()
     assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#64", b"0|n/eu/shop#0"]
