@@ -1,6 +1,6 @@
 """When an HPA is visited: a heap by time, so that a record costs as much as the HPAs that are due."""
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from schemas.keys import HpaId
 from streams.state.hpastate import Hpa
@@ -13,12 +13,14 @@ NEVER = 2**62
 
 
 class Schedule:
-    """HPAs by the time of their next visit."""
+    """HPAs by the time of their next visit. The HPAs of a namespace mostly share theirs, so times are few."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_names", "_times")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, HpaId]] = []
+        self._names: dict[int, list[HpaId]] = {}
+        self._times: list[int] = []
+        """A heap of the times in `_names`."""
 
     def plan(self, hpa: Hpa) -> None:
         """Plan the visit of `hpa` at the time that its state gives."""
@@ -34,23 +36,30 @@ class Schedule:
         """Plan the visit of `hpa` at `time_ms`, not earlier."""
         if hpa.deadline != time_ms:
             hpa.deadline = time_ms
-            heappush(self._heap, (time_ms, hpa.id))
+            names = self._names.get(time_ms)
+            if names is None:
+                self._names[time_ms] = [hpa.id]
+                heappush(self._times, time_ms)
+            else:
+                names.append(hpa.id)
 
     def pop(self, now_ms: int, hpas: dict[HpaId, Hpa]) -> list[Hpa]:
         """Remove and give the HPAs that are due; the caller plans each again."""
-        due, heap = [], self._heap
-        while heap and heap[0][0] <= now_ms:
-            time_ms, name = heappop(heap)
-            hpa = hpas.get(name)
-            if hpa is not None and hpa.deadline == time_ms:
-                hpa.deadline = -1
-                due.append(hpa)
+        due, times = [], self._times
+        while times and times[0] <= now_ms:
+            time_ms = heappop(times)
+            for name in self._names.pop(time_ms):
+                hpa = hpas.get(name)
+                # One that was planned anew since has another deadline.
+                if hpa is not None and hpa.deadline == time_ms:
+                    hpa.deadline = -1
+                    due.append(hpa)
         return due
 
     def rebuild(self, hpas: dict[HpaId, Hpa]) -> None:
         """Plan all HPAs again, after a restore."""
-        self._heap.clear()
+        self._names.clear()
+        self._times.clear()
         for hpa in hpas.values():
             hpa.deadline = -1
             self.plan(hpa)
-        heapify(self._heap)
