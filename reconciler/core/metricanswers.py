@@ -10,12 +10,13 @@ from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Struct, UnsetType, convert, structs
 
-from reconciler.core.objectbodies import target_of, time_ms
+from reconciler.core.kepthpas import Asking
+from reconciler.core.objectbodies import time_ms
 from schemas.kubernetes.gotimes import parse_duration_ms
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError, parse_selector
 from schemas.kubernetes.shape import json_milli
-from schemas.metricqueries import Query, is_root_scoped, metric_query
+from schemas.metricqueries import Query, is_root_scoped
 from schemas.samples import MetricAnswer, PodUsage, PodValue, query_of, window_of_seconds_ms
 from schemas.scales import Target
 
@@ -25,29 +26,25 @@ _DEFAULT_WINDOW_MS = 60_000
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def queries(hpas: Iterable[JsonView], selectors: Mapping[Target, str], pushed: Collection[str] = ()) -> list[Query]:
+def queries(hpas: Iterable[Asking], selectors: Mapping[Target, str], pushed: Collection[str] = ()) -> list[Query]:
     """The questions of these HPAs, each once, in the order in which they first occur.
 
     `selectors`: status.selector of the targets whose scale is known. A question that needs an unknown or empty selector
-    is not asked, as upstream does not get that far; nor is one whose own selector cannot be read. `pushed`: metric
-    types of which samples are pushed; nothing is asked about them.
+    is not asked, as upstream does not get that far. `pushed`: metric types of which samples are pushed; nothing is
+    asked about them.
     """
     found: dict[Any, Query] = {}
     for hpa in hpas:
-        selector = selectors.get(target_of(hpa), "")
-        for metric in hpa["spec"].get("metrics") or ():
-            query = None if metric.get("type") in pushed else _query(metric, selector)
-            if query is not None:
-                found.setdefault(query_of(query), query)
+        selector = selectors.get(hpa.target, "")
+        for kind, query in hpa.metrics:
+            if kind in pushed:
+                continue
+            if query.api in ("resource", "pods"):
+                if not selector:
+                    continue
+                query = structs.replace(query, selector=selector)
+            found.setdefault(query_of(query), query)
     return list(found.values())
-
-
-def _query(metric: JsonView, selector: str) -> Query | None:
-    try:
-        query = metric_query(metric, selector)
-    except SelectorError:
-        return None
-    return None if query is None or (query.api in ("resource", "pods") and not selector) else query
 
 
 def resource_path(namespace: str, selector: str = "") -> str:

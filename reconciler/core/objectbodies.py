@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from schemas.decisions import REFUSAL_REASON
 from schemas.kubernetes.apiversions import group_of
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.kubernetes.jsontypes import JsonView
@@ -82,34 +81,6 @@ def is_own(hpa: JsonView) -> bool:
     """Whether this HPA is fleethpa's own, a canary or a stand-in's, which must not be evaluated."""
     labels = hpa["metadata"].get("labels") or {}
     return CANARY_LABEL in labels or STAND_IN_LABEL in labels
-
-
-def hpa_tells_the_same(before: JsonView | None, now: JsonView, *, own_status: bool) -> bool:
-    """Whether an HPA (`hpa_body`) differs from what was reported in nothing that a decision or a reader uses.
-
-    The resource version alone is not used. In a status that fleethpa wrote (`own_status`), new metric values are not
-    used either: they are those of its own decision, which has just been recorded. Everything else of a status is told
-    (counts, conditions, when it last scaled), since it tells of writes, and counts again once the HPA is no longer
-    enforced. A status that shows why enforcing is refused is told whole: the next evaluation starts from it.
-    """
-    if before is None or before["spec"] != now["spec"] or _metadata_told(before) != _metadata_told(now):
-        return False
-    old, new = before.get("status") or {}, now.get("status") or {}
-    if old == new:
-        return True
-    return own_status and not _shows_refusal(new) and _without_values(old) == _without_values(new)
-
-
-def _metadata_told(hpa: JsonView) -> dict[str, Any]:
-    return {key: value for key, value in hpa["metadata"].items() if key != "resourceVersion"}
-
-
-def _without_values(status: JsonView) -> dict[str, Any]:
-    return {key: value for key, value in status.items() if key != "currentMetrics"}
-
-
-def _shows_refusal(status: JsonView) -> bool:
-    return any(each.get("reason") == REFUSAL_REASON for each in status.get("conditions") or ())
 
 
 def is_status_of(hpa: JsonView, manager: str) -> bool:

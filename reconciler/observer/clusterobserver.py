@@ -10,7 +10,8 @@ from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
-from reconciler.core.objectbodies import hpa_body, hpa_tells_the_same, is_own, is_status_of, pod_body, spec_manager
+from reconciler.core.kepthpas import KeptHpa, asking_of, hpa_tells_the_same, kept_hpa, reported_hpa
+from reconciler.core.objectbodies import hpa_body, is_own, is_status_of, pod_body
 from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
@@ -114,7 +115,7 @@ class ClusterObserver:
 
     async def run(self) -> None:
         """Observe until cancelled; an unreachable cluster is retried without limit."""
-        hpas = WatchListener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem)
+        hpas = WatchListener("autoscalers", self._hpas_listed, self._hpa_changed, self._problem, self._hpa_listed)
         # A raw pod is ten times as large as what is needed of it, and a cluster may have a hundred thousand.
         pods = WatchListener("pods", self._pods_listed, self._pod_changed, self._problem, _pod_of)
         async with asyncio.TaskGroup() as group:
@@ -161,20 +162,23 @@ class ClusterObserver:
 
     async def central(self, namespace: str, name: str, hpa: Json | None) -> None:
         """A central HPA of this cluster was applied, or deleted (None)."""
-        self._state.set_central(namespace, name, hpa)
+        self._state.set_central(namespace, name, None if hpa is None else asking_of(hpa))
         native = self._state.namespace(namespace).hpas.get(name)
         if hpa is None and native is not None:
             # Behind a central one of its name it was known as a rival only: tell it whole.
-            body = self._set(namespace, native)
+            body = self._set(reported_hpa(native), native)
             await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
         await self._hpas_changed(namespace)
 
-    async def _hpas_listed(self, scope: str, items: list[Json]) -> None:
-        own = [item for item in items if not is_own(item)]
-        for item in own:
-            self._note_manager(item["metadata"])
-            self._native_wrote(native_status_write(item))
-        for namespace in sorted(self._state.replace_hpas(scope, map(hpa_body, own))):
+    def _hpa_listed(self, item: Json) -> tuple[str, str, KeptHpa] | None:
+        """What is kept of an item of a list; None: fleethpa's own."""
+        if is_own(item):
+            return None
+        self._native_wrote(native_status_write(item))
+        return item["metadata"]["namespace"], item["metadata"]["name"], kept_hpa(item)
+
+    async def _hpas_listed(self, scope: str, items: list[tuple[str, str, KeptHpa] | None]) -> None:
+        for namespace in sorted(self._state.replace_hpas(scope, filter(None, items))):
             await self._send_hpas(namespace)
             await self._hpas_changed(namespace)
 
@@ -182,23 +186,20 @@ class ClusterObserver:
         if is_own(item):
             return
         namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-        known, managers = self._state.namespace(namespace).hpas, self._state.namespace(namespace).managers
-        before, manager = known.get(name), managers.get(name)
+        known = self._state.namespace(namespace).hpas
+        before, now = known.get(name), None
         body: Body
         if kind == "DELETED":
             known.pop(name, None)
-            managers.pop(name, None)
             body = AutoscalerDeleted(name=name, uid=item["metadata"].get("uid", ""), session=self.session)
         else:
-            known[name] = hpa_body(item)
-            self._note_manager(item["metadata"])
+            now = known[name] = kept_hpa(item, before)
             self._native_wrote(native_status_write(item))
-            own_status = is_status_of(item, FIELD_MANAGER)
-            if managers[name] == manager and hpa_tells_the_same(before, known[name], own_status=own_status):
+            if hpa_tells_the_same(before, now, own_status=is_status_of(item, FIELD_MANAGER)):
                 return  # most often the status that fleethpa wrote itself, four times a minute
-            body = self._set(namespace, known[name])
+            body = self._set(hpa_body(item), now)
         await self._reports.put(AUTOSCALERS, self.name, namespace, [body])
-        if known.get(name, {}).get("spec") != (before or {}).get("spec"):
+        if (now and now.spec) != (before and before.spec):
             await self._hpas_changed(namespace)
             self._ask_soon(namespace)
 
@@ -207,12 +208,9 @@ class ClusterObserver:
             self.evidence = evidence
             self._native_news()
 
-    def _note_manager(self, metadata: Json) -> None:
-        self._state.namespace(metadata["namespace"]).managers[metadata["name"]] = spec_manager(metadata)
-
-    def _set(self, namespace: str, hpa: Json) -> AutoscalerSet:
-        manager, when = self._state.namespace(namespace).managers.get(hpa["metadata"]["name"], ("", 0))
-        return AutoscalerSet(hpa=hpa, session=self.session, manager=manager, manager_time=when)
+    def _set(self, body: Json, hpa: KeptHpa) -> AutoscalerSet:
+        manager, when = hpa.manager
+        return AutoscalerSet(hpa=body, session=self.session, manager=manager, manager_time=when)
 
     async def _hpas_changed(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
@@ -227,8 +225,13 @@ class ClusterObserver:
 
     async def _send_hpas(self, namespace: str) -> None:
         state = self._state.namespace(namespace)
+        managers = {name: hpa.manager for name, hpa in state.hpas.items()}
         lists = chunks.autoscaler_lists(
-            list(state.hpas.values()), list(state.rivals.values()), self._list_id(), self.session, state.managers
+            list(map(reported_hpa, state.hpas.values())),
+            list(state.rivals.values()),
+            self._list_id(),
+            self.session,
+            managers,
         )
         await self._reports.put(AUTOSCALERS, self.name, namespace, list(lists))
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reconciler.core.objectbodies import target_of, tells_the_same
+from reconciler.core.kepthpas import Asking, KeptHpa
+from reconciler.core.objectbodies import tells_the_same
 from reconciler.observer.troubles import API_SERVER, ReadProblem, Troubles
 from runtime.wallclock import wall_clock_ms
 from schemas.kubernetes.jsontypes import Json
@@ -17,21 +18,19 @@ WATCHES = ("pods", "autoscalers", "scales")
 class NamespaceState:
     """One namespace. `central` HPAs exist only in fleethpa; `scales` holds what was last reported."""
 
-    hpas: dict[str, Json] = field(default_factory=dict)
-    central: dict[str, Json] = field(default_factory=dict)
+    hpas: dict[str, KeptHpa] = field(default_factory=dict)
+    central: dict[str, Asking] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
     rivals: dict[str, Json] = field(default_factory=dict)
-    managers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """HPA → who last wrote its spec in the cluster, and when."""
 
     def targets(self) -> set[Target]:
         """What the HPAs of the namespace scale."""
-        return {target_of(hpa) for hpa in self.all_hpas()}
+        return {hpa.target for hpa in self.all_hpas()}
 
-    def all_hpas(self) -> list[Json]:
+    def all_hpas(self) -> list[Asking]:
         """HPAs of the cluster and central ones."""
-        return [*self.hpas.values(), *self.central.values()]
+        return [*(hpa.asking for hpa in self.hpas.values()), *self.central.values()]
 
     def selectors(self) -> dict[Target, str]:
         """Selectors of the targets whose scale is known."""
@@ -87,21 +86,19 @@ class ClusterState:
 
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 
-    def replace_hpas(self, scope: str, hpas: Iterable[Json]) -> set[str]:
-        """Take a full list in; returns the namespaces that have or had HPAs."""
-        found: dict[str, dict[str, Json]] = {}
+    def replace_hpas(self, scope: str, hpas: Iterable[tuple[str, str, KeptHpa]]) -> set[str]:
+        """Take a full list in, with namespaces and names; returns the namespaces that have or had HPAs."""
+        found: dict[str, dict[str, KeptHpa]] = {}
         for name in self.scope(scope):
             if self.namespaces.get(name, NamespaceState()).hpas or name == scope:
                 found[name] = {}
-        for hpa in hpas:
-            found.setdefault(hpa["metadata"]["namespace"], {})[hpa["metadata"]["name"]] = hpa
-        for name, listed in found.items():
-            state = self.namespace(name)
-            state.hpas = listed
-            state.managers = {hpa: manager for hpa, manager in state.managers.items() if hpa in listed}
+        for namespace, name, hpa in hpas:
+            found.setdefault(namespace, {})[name] = hpa
+        for namespace, listed in found.items():
+            self.namespace(namespace).hpas = listed
         return set(found)
 
-    def set_central(self, namespace: str, name: str, hpa: Json | None) -> None:
+    def set_central(self, namespace: str, name: str, hpa: Asking | None) -> None:
         """A central HPA was applied, or deleted (None)."""
         central = self.namespace(namespace).central
         if hpa is None:

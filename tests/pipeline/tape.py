@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+from msgspec import structs
 
 from reconciler.core import metricanswers as metric_answers
+from reconciler.core.kepthpas import kept_hpa
 from reconciler.core.objectbodies import DERIVED_KINDS, hpa_body, pod_body, scale_failure, scale_of_parent, target_of
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from schemas import topics
@@ -175,8 +177,8 @@ class _Observer:
                 AutoscalerDeleted(name=metadata["name"], uid=metadata["uid"], session=SESSION),
             )
             return
-        hpas[metadata["name"]] = hpa_body(item)
-        yield topics.AUTOSCALERS, AutoscalerSet(hpa=hpas[metadata["name"]], session=SESSION)
+        hpas[metadata["name"]] = kept_hpa(item)
+        yield topics.AUTOSCALERS, AutoscalerSet(hpa=hpa_body(item), session=SESSION)
         yield from self._scale(target_of(item))
 
     def _parent(self, plural: str, event: str, item: Json) -> Iterator[tuple[str, Body]]:
@@ -207,11 +209,11 @@ class _Observer:
         hpa = self._state.namespace(self._tape.namespace).hpas.get(sync["hpa"])
         if hpa is None or not sync["answers"]:
             return []
-        selectors = {target_of(hpa): sync["scale"]["selector"]}
+        selectors = {hpa.asking.target: sync["scale"]["selector"]}
         asked = [
             query
-            for metric in hpa["spec"].get("metrics") or ()
-            for query in metric_answers.queries([{"spec": hpa["spec"] | {"metrics": [metric]}}], selectors)
+            for metric in hpa.asking.metrics
+            for query in metric_answers.queries([structs.replace(hpa.asking, metrics=(metric,))], selectors)
         ]
         return [self._answer(query, each) for query, each in zip(asked, sync["answers"], strict=False)]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.kepthpas import Asking, KeptHpa, kept_hpa
 from reconciler.observer.clusterview import ClusterState, scales_watch
 from reconciler.observer.rivals import rival
 from reconciler.observer.takeover import SILENCE_MS, OtherSessions
@@ -23,9 +24,10 @@ def failing(text: str) -> ReadProblem:
     return ReadProblem("failing", text)
 
 
-def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> dict[str, Any]:
+def hpa(name: str, namespace: str = "shop", target: Target = WEB) -> tuple[str, str, KeptHpa]:
     reference = {"kind": target.kind, "name": target.name, "apiVersion": f"{target.group}/v1"}
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"scaleTargetRef": reference}}
+    item = {"metadata": {"name": name, "namespace": namespace}, "spec": {"scaleTargetRef": reference}}
+    return namespace, name, kept_hpa(item)
 
 
 def test_a_list_of_the_cluster_speaks_for_every_namespace_that_has_or_had_hpas() -> None:
@@ -43,21 +45,9 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     assert state.active() == ["other"]
 
 
-def test_who_wrote_an_hpa_is_forgotten_where_a_list_no_longer_names_it() -> None:
-    state = ClusterState()
-    state.replace_hpas("", [hpa("a"), hpa("b"), hpa("c", "other")])
-    for namespace, name in (("shop", "a"), ("shop", "b"), ("other", "c")):
-        state.namespace(namespace).managers[name] = ("kubectl-edit", 1_000)
-    state.replace_hpas("shop", [hpa("b")])
-    assert state.namespace("shop").managers == {"b": ("kubectl-edit", 1_000)}
-    assert state.namespace("other").managers == {"c": ("kubectl-edit", 1_000)}
-    state.replace_hpas("", [hpa("b")])
-    assert state.namespace("other").managers == {}
-
-
 def test_a_central_hpa_makes_a_namespace_active_and_survives_a_list() -> None:
     state = ClusterState()
-    state.set_central("shop", "c", hpa("c"))
+    state.set_central("shop", "c", Asking(WEB))
     state.replace_hpas("", [])
     assert state.active() == ["shop"]
     assert state.namespace("shop").targets() == {WEB}

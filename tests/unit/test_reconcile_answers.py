@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from reconciler.core import metricanswers
 from reconciler.core.apierrors import error_text
+from reconciler.core.kepthpas import Asking, asking_of
 from schemas.kubernetes.selectors import parse_selector
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
@@ -17,9 +18,9 @@ TARGET = Target(group="apps", kind="Deployment", name="web")
 CPU = {"type": "Resource", "resource": {"name": "cpu"}}
 
 
-def hpa(*metrics: dict[str, Any], name: str = "web") -> dict[str, Any]:
+def hpa(*metrics: dict[str, Any], name: str = "web") -> Asking:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-    return {"metadata": {"name": name}, "spec": {"scaleTargetRef": reference, "metrics": list(metrics)}}
+    return asking_of({"metadata": {"name": name}, "spec": {"scaleTargetRef": reference, "metrics": list(metrics)}})
 
 
 def external(name: str, selector: dict[str, Any] | None = None) -> dict[str, Any]:

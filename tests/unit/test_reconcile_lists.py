@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core import chunks
+from reconciler.core.kepthpas import hpa_tells_the_same, kept_hpa, reported_hpa
 from reconciler.core.objectbodies import (
     hpa_body,
-    hpa_tells_the_same,
     is_status_of,
     pod_body,
     replicas_manager,
@@ -110,7 +110,7 @@ def shown(metric: int = 40, version: int = 1, **changes: Any) -> dict[str, Any]:
     metadata = {"name": "h", "generation": 1, "resourceVersion": str(version)}
     return {
         "metadata": metadata | changes.pop("metadata", {}),
-        "spec": {"maxReplicas": changes.pop("high", 9)},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": changes.pop("high", 9)},
         "status": status | changes,
     }
 
@@ -133,16 +133,47 @@ def shown(metric: int = 40, version: int = 1, **changes: Any) -> dict[str, Any]:
 def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_told(
     now: dict[str, Any], own: bool, same: bool
 ) -> None:
-    assert hpa_tells_the_same(shown(), now, own_status=own) is same
+    before = kept_hpa(shown())
+    assert hpa_tells_the_same(before, kept_hpa(now, before), own_status=own) is same
 
 
 def test_a_status_that_shows_a_refusal_is_told_whole_since_the_next_evaluation_starts_from_it() -> None:
     refused = {"reason": REFUSAL_REASON}
-    assert not hpa_tells_the_same(shown(40, **refused), shown(41, **refused), own_status=True)
+    before, now = kept_hpa(shown(40, **refused)), kept_hpa(shown(41, **refused))
+    assert not hpa_tells_the_same(before, now, own_status=True)
+    assert hpa_tells_the_same(before, kept_hpa(shown(40, 2, **refused)), own_status=True)
 
 
 def test_an_hpa_that_was_not_reported_is_told() -> None:
-    assert not hpa_tells_the_same(None, shown(), own_status=True)
+    assert not hpa_tells_the_same(None, kept_hpa(shown()), own_status=True)
+
+
+def test_another_who_writes_the_spec_is_told_although_the_spec_is_the_same() -> None:
+    fields = {"manager": "kubectl", "time": "2026-11-21T12:00:00Z", "fieldsV1": {"f:spec": {"f:maxReplicas": {}}}}
+    now = kept_hpa(shown(metadata={"managedFields": [fields]}))
+    assert now.manager == ("kubectl", 1_795_262_400_000)
+    assert not hpa_tells_the_same(kept_hpa(shown()), now, own_status=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="all of it"),
+        pytest.param({"status": None}, id="no status"),
+        pytest.param({"status": {}}, id="an empty status"),
+        pytest.param({"status": {"currentMetrics": None}}, id="no metric values"),
+        pytest.param({"apiVersion": "autoscaling/v2beta2"}, id="another version"),
+        pytest.param({"metadata": {"name": "h"}}, id="no resource version"),
+        pytest.param({"metadata": {"resourceVersion": "5", "name": "h", "managedFields": []}}, id="managed fields"),
+    ],
+)
+def test_an_hpa_that_is_reported_again_is_the_one_that_was_seen(changes: dict[str, Any]) -> None:
+    seen = {name: value for name, value in (shown() | changes).items() if value is not None}
+    before = kept_hpa(seen)
+    again = kept_hpa(shown(metadata={"annotations": {}}) | {"status": {}}, before)
+    assert reported_hpa(before) == hpa_body(seen)
+    assert again.spec is before.spec
+    assert reported_hpa(again)["spec"] == seen["spec"]
 
 
 def status_entry(manager: str, second: int, subresource: str = "status") -> dict[str, Any]:
