@@ -125,6 +125,7 @@ class Decider:
     def __init__(self, app: DeciderApp, config: DeciderConfig, partitions: int, table: StateTable) -> None:
         self.app = app
         self.config = config
+        self.table = table
         self.metrics = Metrics()
         self.fence = Fence(config.fence_s)
         self.crash_point = crashpoints.armed()
@@ -147,6 +148,8 @@ class Decider:
             app.conf.broker_consumer,
             app,
             log_topic=self.config.log_topic,
+            changelog_topic=self.config.changelog_topic,
+            merge=self.table.data.merge,
             load=self.assignment.load,
             loaded=self.assignment.take_over,
             before_commit=lambda: self.crash_point.reach("before-commit"),

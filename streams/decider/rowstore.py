@@ -15,11 +15,13 @@ class RowStore(memory.Store):  # type: ignore[misc]
     """Faust's memory store, with the rule that the row which has applied more wins."""
 
     def apply_changelog_batch(self, batch: Iterable[Any], to_key: Any, to_value: Any) -> None:
-        """Merge recovered rows. Faust would log an error here and go on with wrong state, so any is the end."""
+        """Do nothing: the consumer has merged the rows when it fetched them."""
+
+    def merge(self, key: bytes, value: bytes) -> None:
+        """Merge a recovered row; a record that is none ends the process, since the state would be wrong."""
         try:
-            for event in batch:
-                merge_row(self.data, event.message.key, event.message.value)
-        except Exception as error:
+            merge_row(self.data, key, value)
+        except (TypeError, ValueError) as error:
             die(Exit.SOFTWARE, f"a changelog record is not a state row: {error!r}", error=error)
 
     async def on_recovery_completed(self, active_tps: set[TP], standby_tps: set[TP]) -> None:

@@ -33,10 +33,6 @@ def test_the_copy_that_has_applied_most_wins_in_any_order(copies: list[tuple[int
     assert rows == {b"0|p": applied_prefix(70_000) + b"e"}
 
 
-def changelog_event(key: bytes, value: bytes) -> Any:
-    return SimpleNamespace(message=SimpleNamespace(key=key, value=value))
-
-
 @pytest.fixture
 def store() -> RowStore:
     app = faust.App("test", broker="kafka://127.0.0.1:1", store="memory://", Table=StateTable, web_enabled=False)
@@ -45,8 +41,8 @@ def store() -> RowStore:
 
 async def test_recovery_merges_and_keeps_only_own_partitions(store: RowStore) -> None:
     old, new, other = applied_prefix(4) + b"old", applied_prefix(5) + b"new", applied_prefix(9) + b"x"
-    batch = [changelog_event(b"1|p", new), changelog_event(b"1|p", old), changelog_event(b"12|p", other)]
-    store.apply_changelog_batch(batch, None, None)
+    for key, value in ((b"1|p", new), (b"1|p", old), (b"12|p", other)):
+        store.merge(key, value)
     await store.on_recovery_completed({TP("changelog", 1)}, set())
     assert dict(store.data) == {b"1|p": new}
 
