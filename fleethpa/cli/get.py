@@ -109,7 +109,8 @@ def get_hpa(
     widths, left_out = Widths(), list[frozenset[str]]()
 
     def show(views: list[HpaView], headers: bool) -> str:
-        own, shared = by_cause(views) if problem and output == "table" else ({v.id: v.problems for v in views}, [])
+        alone = {view.id: list(view.problems) for view in views}
+        own, shared = by_cause(views) if problem and output == "table" else (alone, [])
         listed = [view for view in views if view.id in own]
         now_ms = session.now_ms()
 

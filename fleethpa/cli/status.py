@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -79,7 +80,7 @@ def _row(view: HpaView, own: list[Problem]) -> str:
     return _waits(view, own) or (f"ok ({texts})" if texts else "ok")
 
 
-def _waits(view: HpaView, problems: list[Problem]) -> str:
+def _waits(view: HpaView, problems: Sequence[Problem]) -> str:
     if waits := [problem for problem in problems if problem.waits]:
         return _texts(waits)
     status = view.status

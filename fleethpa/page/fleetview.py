@@ -26,7 +26,7 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
     """What the template shows; `number`: of the page of rows, from 1 on."""
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = sorted(state.hpas.values(), key=lambda view: (-_weight(view), view.id))
-    found = [view for view in order if wanted.fits(_words(view))]
+    found = [view for view in order if wanted.fits(_words(view))] if wanted.terms else order
     first = max(0, number - 1) * SHOWN
     rows = found[first : first + SHOWN]
     listing = hpa_listing(rows, now_ms, namespaces=True, left_out=LEFT_OUT, problems=_problems)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from fleethpa.cli.common.configuration import Config
@@ -15,6 +16,7 @@ from fleethpa.cli.common.failures import CommandError, unreachable
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.sources import archive_past, open_past
 from fleethpa.cli.common.views import FleetState
+from fleethpa.page.aside import Aside
 from schemas.codec import WireError
 from streams.archive.segments import ArchiveError
 from streams.history.past import LogGoneError, Past
@@ -27,8 +29,8 @@ EVERY_S: Final = 2.0
 SHARE: Final = 4.0
 """Reading the state takes at most one part in so many of the time."""
 RETRY_S: Final = 3.0
-STALE_S: Final = 5.0
-"""A state that is older is read again before it is shown."""
+STALE_S: Final = 15.0
+"""A state that is older is read again before it is shown. Of a younger one browsers are told when it is out of date."""
 STALL_S: Final = 60.0
 """A reading of the topics that takes longer has failed: the brokers are away."""
 KEPT: Final = 4
@@ -53,11 +55,11 @@ class LiveReader:
         """Browsers that wait for changes."""
         self._changed = asyncio.Condition()
         self._wanted = asyncio.Event()
-        self._one = asyncio.Lock()
         self._refreshing = asyncio.Lock()
-        self._read_at = 0.0
-        self._past: Past | None = None
-        self._exits = AsyncExitStack()
+        self._read_at = self._took_s = 0.0
+        self._questions = SharedPast(source, config)
+        self._aside, self._followed = Aside(), SharedPast(source, config)
+        """The state of a large fleet takes seconds to read: it is read in a thread, over a connection of its own."""
         self._earlier: OrderedDict[int, FleetState] = OrderedDict()
 
     @property
@@ -74,10 +76,8 @@ class LiveReader:
     async def run(self) -> None:
         """Keep the state fresh while browsers look; runs until it is cancelled."""
         while True:
-            began = time.monotonic()
             await self._refresh()
-            took_s = time.monotonic() - began
-            await asyncio.sleep(RETRY_S if self.problem else max(EVERY_S, SHARE * took_s))
+            await asyncio.sleep(RETRY_S if self.problem else max(EVERY_S, SHARE * self._took_s))
             if not self.is_live and not self.problem:
                 return
             if not self.watchers:
@@ -87,15 +87,21 @@ class LiveReader:
     async def _refresh(self, older_than_s: float = 0.0) -> None:
         """Read the state, unless that was done less than `older_than_s` ago by whoever had the turn before."""
         async with self._refreshing:
-            if self._read_at and time.monotonic() - self._read_at < older_than_s:
+            if self._age_s() < older_than_s:
                 return
+            began = time.monotonic()
             await self._read()
             self._read_at = time.monotonic()
+            self._took_s = self._read_at - began
+
+    def _age_s(self) -> float:
+        """How long ago the state was read last, or could not be."""
+        return time.monotonic() - self._read_at if self._read_at else math.inf
 
     async def _read(self) -> None:
         try:
-            async with asyncio.timeout(STALL_S), self.past() as past:
-                state = await read_state(past)
+            async with asyncio.timeout(STALL_S):
+                state = await self._aside.run(self._newest())
         except UNREADABLE as error:
             await self._failed(error)
             return
@@ -111,9 +117,12 @@ class LiveReader:
                 self.version += 1
                 self._changed.notify_all()
 
+    async def _newest(self) -> FleetState:
+        async with self._followed.at(None) as past:
+            return await read_state(past)
+
     async def _failed(self, error: Exception) -> None:
-        async with self._one:
-            await self._close()
+        await self._close()
         async with self._changed:
             if not self.problem:
                 self.since_ms = time.time_ns() // 1_000_000
@@ -126,7 +135,9 @@ class LiveReader:
         self._wanted.set()
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait_for(lambda: self.version != version), timeout_s)
+                # Not asyncio.wait_for: Python 3.11's loses a cancellation that comes together with the end of the wait.
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait_for(lambda: self.version != version)
             except TimeoutError:
                 return version
         return self.version
@@ -139,8 +150,10 @@ class LiveReader:
         """
         self._wanted.set()
         if at_ms is None:
-            if self.state is None or self.is_live:
-                await self._refresh(STALE_S)
+            # That of a large fleet is never younger while browsers look.
+            stale_s = max(STALE_S, 2 * (1 + SHARE) * self._took_s)
+            if self.state is None or (self._age_s() > stale_s and self.is_live):
+                await self._refresh(stale_s)
             if self.state is None:
                 raise unreachable(self.problem, next_step="fleethpa doctor")
             return self.state
@@ -154,15 +167,42 @@ class LiveReader:
             self._earlier.popitem(last=False)
         return found
 
+    def past(self, at_ms: int | None = None) -> AbstractAsyncContextManager[Past]:
+        """Open the past as of a moment, for one question at a time; entering it raises as `SharedPast.at`."""
+        return self._questions.at(at_ms)
+
+    async def _close(self) -> None:
+        await self._questions.close()
+        await self._aside.run(self._followed.close())
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._close()
+        await self._aside.close()
+        self._followed = SharedPast(self.source, self._config)
+
+
+class SharedPast:
+    """The past of one source. Topics are read over one connection, by one question at a time.
+
+    It belongs to the event loop in which it is opened first.
+    """
+
+    def __init__(self, source: str, config: Config) -> None:
+        self._source, self._config = source, config
+        self._one = asyncio.Lock()
+        self._past: Past | None = None
+        self._exits = AsyncExitStack()
+
     @asynccontextmanager
-    async def past(self, at_ms: int | None = None) -> AsyncIterator[Past]:
-        """Open the past as of a moment. Topics are read over one connection, by one question at a time.
+    async def at(self, at_ms: int | None) -> AsyncIterator[Past]:
+        """Open the past as of a moment; None: as of now.
 
         Raises:
             CommandError: it cannot be read.
         """
-        if self.source != KAFKA:
-            yield archive_past(self.source, at_ms)
+        if self._source != KAFKA:
+            yield archive_past(self._source, at_ms)
             return
         async with self._one:
             if self._past is None:

@@ -191,7 +191,8 @@ async def _end(run: Run) -> None:
     with suppress(ProcessLookupError):
         run.process.terminate()
     try:
-        await asyncio.wait_for(run.process.wait(), 5)
+        async with asyncio.timeout(5):
+            await run.process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):
             run.process.kill()

@@ -27,22 +27,30 @@ from playwright.sync_api import Browser, sync_playwright
 from fleethpa.cli.common.configuration import Config
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pageserver import PageServer
+from runtime.garbage import look_for_cycles_seldom
 from schemas.autoscalers import AutoscalerList
 from schemas.codec import decode, encode
 from schemas.decisions import Decision
 from schemas.entries import Body, Entry, LogRecord
 from schemas.outcomes import Outcome
+from schemas.settings import ClusterSettings
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
 from tests.archive_kit import Topics, as_record, write_archive
 from tests.generated_log import Fleet as GeneratedFleet
+from tests.generated_log import generate
 from tests.page.browsing import launched, serving
 from tests.unit.cli_kit import Fleet, hpa
 from tests.unit.page_kit import LOCAL, over
 
-REQUESTS = 60
+REQUESTS = 200
 PAINTS = 10
 STARTS = 5
+FIRST_PAINT = """async () => {
+    const painted = () => performance.getEntriesByName("first-contentful-paint")[0];
+    while (!painted()) await new Promise((resolve) => setTimeout(resolve, 5));
+    return painted().startTime;
+}"""
 
 
 class RecordedFleet(Fleet):
@@ -105,14 +113,34 @@ def week(folder: Path, decisions: int) -> Path:
     )
 
 
-def serve(hpas: int, grows: bool, pipe: Connection) -> None:
-    """Serve a generated fleet; it may grow while it is served."""
+def small_fleet(hpas: int) -> Fleet:
+    """One HPA that is evaluated, and others."""
     fleet = Fleet()
     fleet.settle(replicas=3, usage_milli=300)
     names = [f"app-{number:05}" for number in range(hpas - 1)]
     fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), *map(hpa, names)], session="s"))
+    return fleet
+
+
+def large_fleet(hpas: int) -> Fleet:
+    """Each HPA has five pods of its own, was evaluated and wants writes; 50 of them share a namespace."""
+    fleet = Fleet()
+    enforcing = ClusterSettings(default_mode="enforce", native_controller="absent")
+    made = GeneratedFleet(hpas=hpas, namespaces=max(1, hpas // 50), clusters=5, minutes=0.5, settings=enforcing)
+    for record in generate(made):
+        fleet.now_ms = record.timestamp_ms
+        fleet.log.append((record.offset, record.timestamp_ms, record.value))
+        decided = fleet.partition.apply(record.offset, record.timestamp_ms, record.value)
+        fleet.values += [each.value for each in decided]
+    return fleet
+
+
+def serve(hpas: int, grows: bool, pipe: Connection) -> None:
+    """Serve a generated fleet; it may grow while it is served."""
+    fleet = small_fleet(hpas) if grows else large_fleet(hpas)
     fleet.checkpoint()
     over(fleet, pytest.MonkeyPatch())
+    look_for_cycles_seldom()  # as the command does; the topics are none of the page's memory
 
     async def run() -> None:
         server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
@@ -179,8 +207,7 @@ def paints(browser: Browser, address: str) -> list[float]:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         page = context.new_page()
         page.goto(address)
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
-        found.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+        found.append(page.evaluate(FIRST_PAINT))
         context.close()
     return found
 

@@ -149,7 +149,7 @@ class FleetPast(MemoryPast):
     def __init__(self, fleet: Fleet, at_ms: int | None = None, *, live: bool = False) -> None:
         log = [ArchivedRecord(offset, time_ms, b"", (), value) for offset, time_ms, value in fleet.log]
         decisions = [ArchivedRecord(offset, 0, b"", (), value) for offset, value in enumerate(fleet.values)]
-        super().__init__({(LOG, 0): log, (DECISIONS, 0): decisions}, fleet.rows, at_ms=at_ms, live=live)
+        super().__init__({(LOG, 0): log, (DECISIONS, 0): decisions}, dict(fleet.rows), at_ms=at_ms, live=live)
 
     async def follow(self) -> AsyncGenerator[Recorded, None]:
         """As if all that was decided were new."""

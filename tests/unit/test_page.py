@@ -8,16 +8,21 @@ import hashlib
 import io
 import json
 import re
+import threading
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.fleetstate import read_state
+from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.guarding import HEADERS, Guard, names_of
+from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts
 from fleethpa.page.trying import trial
@@ -25,6 +30,7 @@ from schemas.autoscalers import AutoscalerList, Command
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
 from schemas.settings import Restart
+from streams.history.past import Past
 from tests.archive_kit import ENFORCING, topics_of
 from tests.generated_log import START_MS
 from tests.generated_log import Fleet as GeneratedFleet
@@ -507,6 +513,47 @@ async def test_a_source_that_is_away_is_said_and_comes_back(fleet: Fleet, monkey
             await reader.changed(reader.version, 5)
         assert "cannot be read since" not in await (await client.get("/")).text()
         events.close()
+
+
+async def test_a_view_does_not_wait_for_the_state_that_is_being_read(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the state of a large fleet takes seconds of computing."""
+    going_on, may_end = threading.Event(), threading.Event()
+
+    async def slow(past: Past) -> FleetState:
+        going_on.set()
+        assert may_end.wait(30)  # keeps its loop busy
+        return await read_state(past)
+
+    async with browsing() as client:
+        assert "checkout" in await (await client.get("/")).text()
+        assert client.app is not None
+        reader = client.app[READER]
+        monkeypatch.setattr("fleethpa.page.livereader.read_state", slow)
+        refreshing = asyncio.create_task(reader._refresh())
+        assert await asyncio.to_thread(going_on.wait, 30)
+        assert "checkout" in await (await client.get("/")).text()
+        assert not refreshing.done()
+        may_end.set()
+        await refreshing
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_browser_that_goes_at_the_moment_of_a_change_is_let_go(fleet: Fleet, turns: int) -> None:
+    reader = LiveReader("kafka", Config(brokers="memory:1"))
+    waiting = asyncio.create_task(reader.changed(0, 30))
+    for _ in range(10):  # into its wait
+        await asyncio.sleep(0)
+    async with reader._changed:
+        reader.version += 1
+        reader._changed.notify_all()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    is_done = waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=5)
+    assert waiting.cancelled() != is_done
 
 
 def test_a_chart_is_sent_again_until_its_end_has_moved_by_a_pixel() -> None:

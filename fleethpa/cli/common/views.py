@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fleethpa.cli.common.clustertroubles import ClusterTrouble, troubles_of
@@ -83,10 +84,10 @@ class HpaView:
         most, least = self.spec.get("maxReplicas", 0), self.spec.get("minReplicas", 1)
         return bool(most) and most != least and self.status.get("currentReplicas", 0) >= most
 
-    @property
-    def problems(self) -> list[Problem]:
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong with it; empty: nothing."""
-        return list(_problems(self))
+        return tuple(_problems(self))
 
     @property
     def spec(self) -> dict[str, Any]:
