@@ -188,7 +188,12 @@ def _pod_usage(item: PodMetrics) -> PodUsage:
         (each.name, {name: json_milli(value) for name, value in each.usage.items()} if each.usage else {})
         for each in item.containers or ()
     ]
-    return PodUsage(item.metadata.name, _time_ms(item.timestamp), parse_duration_ms(item.window or "0s"), containers)
+    return PodUsage(item.metadata.name, _time_ms(item.timestamp), _window_ms(item.window), containers)
+
+
+@lru_cache(maxsize=256)  # all pods of a cluster have the same
+def _window_ms(window: str | None) -> int:
+    return parse_duration_ms(window or "0s")
 
 
 def _pod_value(item: JsonView) -> PodValue:

@@ -80,7 +80,6 @@ def parse_duration_ns(text: str) -> int:
     return -total_ns if negative else total_ns
 
 
-@lru_cache(maxsize=256)  # all pods of a cluster have the same window of metrics
 def parse_duration_ms(text: str) -> int:
     """Read a Go duration as milliseconds; what is finer is cut off toward zero.
 

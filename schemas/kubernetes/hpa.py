@@ -52,7 +52,10 @@ def status_wire_form(status: Mapping[str, Any]) -> Json | None:
     """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong."""
     run = Decoding()
     decoded = STATUS.decode(status, "status", run)
-    return None if run.problems else STATUS.decode(decoded, "status", Decoding())
+    if run.problems:
+        return None
+    # A status that fleethpa wrote, and most others, stay as they are: then there is nothing to be found out again.
+    return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())
 
 
 def default_hpa(manifest: Mapping[str, Any]) -> Json:

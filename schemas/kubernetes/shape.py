@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 from schemas.kubernetes.fielderrors import go_quote
@@ -142,13 +143,22 @@ class Time(_Plain):
 
     def decode(self, value: Any, path: str, run: Decoding) -> str | None:
         try:
-            moment = parse_moment(value) if isinstance(value, str) else None
+            if isinstance(value, str):
+                return _short_time(value) if len(value) <= _SHORT else _time(value)
         except ValueError:
-            moment = None
-        if moment is None:
-            run.expected(path, "a time such as 2006-01-02T15:04:05Z", value)
-            return None
-        return None if moment == _ZERO_TIME else moment.isoformat().replace("+00:00", "Z")
+            pass
+        run.expected(path, "a time such as 2006-01-02T15:04:05Z", value)
+        return None
+
+
+def _time(text: str) -> str | None:
+    moment = parse_moment(text)
+    return None if moment == _ZERO_TIME else moment.isoformat().replace("+00:00", "Z")
+
+
+_SHORT = 32
+_short_time = lru_cache(maxsize=4096)(_time)
+"""The conditions of a status have the same times for hours. A long text would fill the memory."""
 
 
 class AnyJson(_Plain):
@@ -188,7 +198,7 @@ class ListOf:
         return None if self._nullable else []
 
     def decode(self, value: Any, path: str, run: Decoding) -> list[Any]:
-        if not isinstance(value, Sequence) or isinstance(value, str):
+        if not isinstance(value, list) and (not isinstance(value, Sequence) or isinstance(value, str)):
             run.expected(path, "a list", value)
             return []
         return [
@@ -224,25 +234,26 @@ class Struct:
     def __init__(self, *fields: Field) -> None:
         self.fields = fields
         self._names = frozenset(each.name for each in fields)
+        self._exact = tuple((each.name, each) for each in fields)
+        self._folded = tuple((each.name.lower(), each) for each in fields)
 
     def zero(self) -> dict[str, Any]:
         return {each.name: each.shape.zero() for each in self.fields if each.presence == ALWAYS}
 
     def decode(self, value: Any, path: str, run: Decoding) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict) and not isinstance(value, Mapping):
             run.expected(path, "an object", value)
             return self.zero()
         members = {str(key).lower(): each for key, each in value.items()} if run.fold else value
+        prefix = f"{path}." if path else ""
         if not run.fold and not self._names.issuperset(members):
-            prefix = f"{path}." if path else ""
             own = tuple(each.name for each in self.fields)
             run.unknown += [(f"{prefix}{name}", own) for name in members if name not in self._names]
         decoded: dict[str, Any] = {}
-        for each in self.fields:
-            given = members.get(each.name.lower() if run.fold else each.name)
+        for name, each in self._folded if run.fold else self._exact:
+            given = members.get(name)
             if given is not None:
-                where = f"{path}.{each.name}" if path else each.name
-                self._put(decoded, each, each.shape.decode(given, where, run))
+                self._put(decoded, each, each.shape.decode(given, prefix + each.name, run))
             elif each.presence == ALWAYS:
                 decoded[each.name] = each.shape.zero()
         return decoded

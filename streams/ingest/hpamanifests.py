@@ -1,5 +1,6 @@
 """HPA manifests of any served version, read into valid, defaulted autoscaling/v2 objects."""
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -115,7 +116,12 @@ def _name(hpa: dict[str, Any]) -> str:
 
 def _is_deeper(value: Any, left: int) -> bool:
     """Whether JSON is nested deeper than `left` levels."""
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return left == 0 or any(_is_deeper(each, left - 1) for each in inner)
+    level = [value] if isinstance(value, (dict, list)) else []
+    while level and left:
+        level = [each for outer in level for each in _members(outer) if isinstance(each, (dict, list))]
+        left -= 1
+    return bool(level)
+
+
+def _members(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
