@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import structs
 
 from reconciler.apply.actuate import Actuator
+from reconciler.apply.scalesfirst import ScalesFirst
 from reconciler.apply.statuswriter import StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
@@ -109,6 +110,7 @@ class ClusterWriters:
         self._inbox, self._full = Inbox(), FullRecords()
         self._workers: dict[str, _ClusterWorker] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._scales_first = ScalesFirst(lambda: [worker.writes for worker in self._workers.values()])
 
     @property
     def clusters(self) -> list[str]:
@@ -168,6 +170,7 @@ class ClusterWriters:
 
     def _writing_status(self, status_writer: StatusWriter, cluster: str) -> Callable[[StatusWrite], Awaitable[None]]:
         async def write(status_write: StatusWrite) -> None:
+            await self._scales_first.wait()
             if not self._forbids(cluster):
                 await status_writer.write(status_write)
             self._status_done(status_write)
@@ -238,6 +241,7 @@ class ClusterWriters:
         if wanted is not None:
             self._metrics.decisions.labels("write").inc()
             self._books.begin(position)
+            self._scales_first.begin()
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
