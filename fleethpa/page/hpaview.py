@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ SPANS: Final = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_SPAN: Final = "1h"
 LONGEST_FOLD_MS: Final = 6 * 3_600_000
 """How far back changes of the spec are read: that folds the log, of which a week takes long."""
+_APART: Final = re.compile(" {2,}")
+"""What the command line puts between the parts of a step's detail."""
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
 
@@ -140,7 +143,7 @@ def waterfall(decision: Decision) -> list[dict[str, Any]]:
         {
             "name": name,
             "value": value,
-            "detail": detail.replace("◀ winner", "").strip(),
+            "detail": _APART.sub("; ", detail.replace("◀ winner", "").strip()),
             "winner": "◀ winner" in detail,
             "bar": round(100 * int(value) / most) if value.isdigit() else 0,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,6 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId
+
+_HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"}
 
 
 def environment() -> Environment:
@@ -21,7 +23,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock}
+    made.filters |= {"plain": clean, "time": rfc3339, "clock": clock, "heading": heading}
     made.globals |= {"hpa_url": hpa_url, "decision_url": decision_url, "url": url}
     return made
 
@@ -29,6 +31,11 @@ def environment() -> Environment:
 def clock(time_ms: int) -> str:
     """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title."""
     return rfc3339(time_ms)[11:19]
+
+
+def heading(header: str) -> str:
+    """The header of a command's column as the page writes it."""
+    return _HEADINGS.get(header, header.capitalize())
 
 
 def hpa_url(hpa: HpaId, **query: Any) -> str:
