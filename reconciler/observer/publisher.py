@@ -18,8 +18,8 @@ AT_ONCE = 256
 large cluster, would only wait their turn there.
 """
 
-WAITING_LIMIT = 20_000
-"""Entries that may wait; beyond that the watches wait, too, until Kafka accepts records again."""
+WAITING_BYTES = 32 * 2**20
+"""What may wait; beyond that the watches wait, too, until Kafka accepts records again."""
 
 Destination = tuple[str, str, str]
 """Topic, cluster, namespace."""
@@ -29,7 +29,7 @@ class ReportPublisher(Protocol):
     """Publishes what the observer of a cluster saw."""
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_LIMIT entries are waiting already."""
+        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
 
 
 class RecordPublisher:
@@ -37,8 +37,8 @@ class RecordPublisher:
 
     def __init__(self, publisher: Publisher, metrics: ObserverMetrics, clock: Clock) -> None:
         self._publisher, self._metrics, self._clock = publisher, metrics, clock
-        self._batches: dict[Destination, list[Body]] = {}
-        self._waiting = 0
+        self._batches: dict[Destination, list[Raw]] = {}
+        self._waiting_bytes = 0
         self._newest_ms = 0
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
@@ -46,12 +46,13 @@ class RecordPublisher:
         self._drained.set()
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
-        """Take bodies to publish; waits while WAITING_LIMIT entries are waiting already."""
+        """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        encoded = [encode(body) for body in bodies]  # once, and a list of HPAs takes a quarter of the objects' memory
         await self._drained.wait()
-        self._batches.setdefault((topic, cluster, namespace), []).extend(bodies)
-        self._waiting += len(bodies)
+        self._batches.setdefault((topic, cluster, namespace), []).extend(map(Raw, encoded))
+        self._waiting_bytes += sum(map(len, encoded))
         self._arrived.set()
-        if self._waiting >= WAITING_LIMIT:
+        if self._waiting_bytes >= WAITING_BYTES:
             self._drained.clear()
 
     async def run(self) -> None:
@@ -64,14 +65,14 @@ class RecordPublisher:
 
     async def flush(self) -> None:
         """Write all that waits."""
-        batches, self._batches, self._waiting = self._batches, {}, 0
+        batches, self._batches, self._waiting_bytes = self._batches, {}, 0
         await asyncio.gather(*(self._write(destination, bodies) for destination, bodies in batches.items()))
-        if self._waiting < WAITING_LIMIT:
+        if self._waiting_bytes < WAITING_BYTES:
             self._drained.set()
 
-    async def _write(self, destination: Destination, bodies: list[Body]) -> None:
+    async def _write(self, destination: Destination, bodies: list[Raw]) -> None:
         topic, cluster, namespace = destination
-        for part in split([Raw(encode(body)) for body in bodies]):  # encoded once, measured and written as it is
+        for part in split(bodies):
             async with self._slots:
                 await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
             self._metrics.records.labels(topic).inc()
