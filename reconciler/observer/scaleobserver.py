@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError
@@ -26,6 +27,10 @@ Mirrored = Callable[[Callable[[str], str], Listener, Callable[[], set[str]]], Aw
 """Mirror a collection into a listener; where the whole cluster is forbidden, in the namespaces that are wanted."""
 
 READERS = 8
+LISTED_WITHIN_S = 10.0
+"""For so long no scale is read by itself that the first list of its parents will show: a cluster has thousands of them
+when an observer starts.
+"""
 BURST_S = 0.25
 """Changes of a custom resource that follow each other this closely are one read of its scale."""
 READS_WAITING = 50_000
@@ -79,8 +84,8 @@ class ScaleWatcher:
             self._refused.pop((namespace, target), None)
             self._note_unread(namespace, target, None)
         for target in sorted(targets - before, key=repr):
-            self._ensure_watch(target)
-            self.read(namespace, target)
+            if not self._watched(target).is_coming:
+                self.read(namespace, target)
 
     def references(self, namespace: str, target: Target) -> bool:
         """Whether some HPA scales it."""
@@ -122,6 +127,8 @@ class ScaleWatcher:
         scales = self._state.namespace(namespace).scales
         for target in self._referenced.get(namespace, ()):
             known, wanted = scales.get(target), (namespace, target)
+            if known is None and self._watched(target).is_coming:
+                continue
             is_troubled = wanted in self._unread or wanted in self._refused
             if known is None or known.error is not None or is_troubled or not self._state.is_watched(target, namespace):
                 _, not_before = self._refused.get((namespace, target), (0, 0.0))
@@ -135,12 +142,14 @@ class ScaleWatcher:
                 self.read(namespace, target)
             await self._tell(namespace, scale)
 
-    def _ensure_watch(self, target: Target) -> None:
+    def _watched(self, target: Target) -> "_Parents":
+        """The parents of a target's kind, watched from now on."""
         key = (target.group, target.kind)
         if key not in self._parents:
             self._parents[key] = _Parents(self, self._state, target.kind, target.group, self._session)
             if self._group is not None:
                 self._group.create_task(self._watch(self._parents[key]))
+        return self._parents[key]
 
     async def _watch(self, parents: "_Parents") -> None:
         resource = await self._resource(parents)
@@ -211,6 +220,16 @@ class ScaleWatcher:
         return None if parents is None else parents.seen.get((namespace, target.name))
 
 
+class _Parent(NamedTuple):
+    """What is needed of a parent, a tenth of the object: its scale where that follows from it, else its metadata."""
+
+    namespace: str
+    target: Target
+    evidence: Evidence | None
+    scale: ScaleSet | None
+    metadata: Json | None
+
+
 class _Parents:
     """Hears the watch of one kind of scale parents. `seen`: metadata of custom parents, for the field manager."""
 
@@ -219,14 +238,30 @@ class _Parents:
         self.seen: dict[tuple[str, str], Json] = {}
         self._watcher, self._state, self._session = watcher, state, session
         self._derived = (group, kind) in DERIVED_KINDS
+        self._listed_by_s = time.monotonic() + LISTED_WITHIN_S if self._derived else 0.0
 
-    def kept(self, item: Json) -> Json:
-        return item
+    @property
+    def is_coming(self) -> bool:
+        """Whether the first list, which shows all scales of the kind, is still to come soon."""
+        return time.monotonic() < self._listed_by_s
 
-    async def listed(self, namespace: str, items: list[Json]) -> None:
-        listed = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
+    def kept(self, item: Json) -> _Parent:
+        metadata = item["metadata"]
+        target = Target(kind=self.kind, name=metadata["name"], group=self.group)
+        return _Parent(
+            metadata["namespace"],
+            target,
+            native_scale_write(item, self.kind),
+            scale_of_parent(target, item, self._session) if self._derived else None,
+            None if self._derived else metadata,
+        )
+
+    async def listed(self, namespace: str, items: list[_Parent]) -> None:
+        self._listed_by_s = 0.0
+        listed = {(item.namespace, item.target.name) for item in items}
         for item in items:
-            await self.changed("ADDED", item)
+            if self._watcher.references(item.namespace, item.target):
+                await self._take(item)
         for where, target in self._watcher.referenced(self.kind, self.group):
             if namespace in ("", where) and (where, target.name) not in listed:
                 self._watcher.read(where, target)
@@ -238,16 +273,24 @@ class _Parents:
             self.seen.pop((namespace, name), None)
         if not self._watcher.references(namespace, target):
             return
-        if kind != "DELETED":
-            self._watcher.native_wrote(native_scale_write(item, self.kind))
         if kind == "DELETED":
             self._watcher.read(namespace, target)  # for the API server's own words
-        elif self._derived:
-            self._watcher.parent_seen(namespace, target)
-            await self._watcher.observed(namespace, scale_of_parent(target, item, self._session))
         else:
-            self.seen[namespace, name] = {"metadata": item["metadata"]}
+            await self._take(self.kept(item))
+
+    async def _take(self, parent: _Parent) -> None:
+        namespace, target = parent.namespace, parent.target
+        self._watcher.native_wrote(parent.evidence)
+        if parent.scale is not None:
+            self._watcher.parent_seen(namespace, target)
+            await self._watcher.observed(namespace, parent.scale)
+        else:
+            self.seen[namespace, target.name] = {"metadata": parent.metadata}
             self._watcher.read_after_burst(namespace, target)
 
     def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        if problem is not None and self.is_coming:
+            self._listed_by_s = 0.0
+            for where, target in self._watcher.referenced(self.kind, self.group):
+                self._watcher.read(where, target)
         self._state.problem(scales_watch(self.kind, self.group), namespace, problem)

@@ -22,7 +22,7 @@ from runtime.wallclock import wall_clock_ms
 from schemas.autoscalers import AutoscalerList
 from schemas.observersessions import supersedes
 from schemas.pods import PodList
-from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble
+from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, ScaleSet
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import SETTINGS
 from tests.pipeline.cluster_rig import NAMESPACE, Rig, deployment, hpa, rig, running, widget
@@ -70,15 +70,33 @@ async def test_a_scale_that_its_deployment_shows_is_no_trouble_although_a_read_o
             await until_all_is_well(made)
 
 
+async def test_at_the_start_scales_are_those_that_the_list_of_their_parents_shows_and_none_is_read(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as made:
+        made.sims["east"].apply(deployment("web", 2))
+        made.sims["east"].apply(hpa("web"))
+        made.sims["east"].deny([Denial(resource="deployments/scale")])
+        async with observed(made):
+            (told, *_) = await made.topics.until(lambda: made.topics.of(ScaleSet), "the scale")
+            known = len(reports(made))
+            await made.topics.until(lambda: len(reports(made)) > known, "the next report")
+            assert (told.spec_replicas, told.error) == (2, None)
+            assert "scaleReads/Deployment.apps" not in troubles(made)
+
+
 @pytest.mark.slow
 async def test_a_scale_that_was_forbidden_once_is_read_again_although_its_deployment_shows_it(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
         sim.apply(hpa("web"))
-        sim.deny([Denial(resource="deployments/scale")])
+        no_reads = Denial(resource="deployments/scale")
+        sim.deny([Denial(resource="deployments"), no_reads])
         async with observed(made):
             await made.topics.until(lambda: "scaleReads/Deployment.apps" in troubles(made), "a read that was refused")
+            sim.deny([no_reads])
+            await made.topics.until(lambda: "scales/Deployment.apps" not in troubles(made), "the deployments are seen")
             sim.deny([])
             await until_all_is_well(made)
 
