@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runtime import kafkaclients
@@ -24,6 +25,10 @@ STRETCH = 1_000
 """Decisions of a partition that are read first, from its end backwards; then twice as many, and so on."""
 ROWS = 256
 """Records of the changelog that are read first, from its end backwards; then twice as many, and so on."""
+
+
+_UNREAD: Final = msgspec.Raw(b"")
+"""Key and headers of a record of which only the value is wanted."""
 
 
 class Span(NamedTuple):
@@ -164,7 +169,10 @@ class KafkaPast(Past):
                 batches = kafkaclients.read_batches(consumer, part, max(span.first, first), span.end)
                 async with aclosing(batches):
                     async for batch in batches:
-                        yield [archived(record) for record in batch]
+                        yield [
+                            BareRecord(record.offset, record.timestamp, _UNREAD, _UNREAD, record.value or b"")
+                            for record in batch
+                        ]
             finally:
                 consumer.pause(part)
 
