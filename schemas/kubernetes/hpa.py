@@ -49,10 +49,12 @@ def hpa_from_manifest(manifest: Mapping[str, Any], *, namespace_default: str = "
 
 
 def status_wire_form(status: Mapping[str, Any]) -> Json | None:
-    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong."""
+    """Give an autoscaling/v2 status as `hpa_from_manifest` gives it within its object; None: some field is wrong, or is
+    none of a status, and has not been looked at.
+    """
     run = Decoding()
     decoded = STATUS.decode(status, "status", run)
-    if run.problems:
+    if run.problems or run.unknown:
         return None
     # A status that fleethpa wrote, and most others, stay as they are: then there is nothing to be found out again.
     return decoded if decoded == status else STATUS.decode(decoded, "status", Decoding())

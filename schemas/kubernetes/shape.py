@@ -79,7 +79,7 @@ class Text(_Plain):
 
     def decode(self, value: Any, path: str, run: Decoding) -> str:
         if isinstance(value, str):
-            return _well_formed(value)
+            return value if value.isascii() else _well_formed(value)
         run.expected(path, "a string", value)
         return ""
 
@@ -227,6 +227,12 @@ class Field:
     presence: str = OMIT
     keep_empty: bool = False
 
+    def shows(self, empty: Any) -> bool:
+        """Say whether a value is shown that is zero, empty or None."""
+        if self.presence == OMIT:
+            return self.keep_empty and empty == []
+        return self.presence == ALWAYS or empty is not None
+
 
 class Struct:
     """An object with known fields, in upstream's order."""
@@ -234,8 +240,8 @@ class Struct:
     def __init__(self, *fields: Field) -> None:
         self.fields = fields
         self._names = frozenset(each.name for each in fields)
-        self._exact = tuple((each.name, each) for each in fields)
-        self._folded = tuple((each.name.lower(), each) for each in fields)
+        self._exact = tuple((each.name, each, each.shape.decode) for each in fields)
+        self._folded = tuple((each.name.lower(), each, each.shape.decode) for each in fields)
 
     def zero(self) -> dict[str, Any]:
         return {each.name: each.shape.zero() for each in self.fields if each.presence == ALWAYS}
@@ -250,19 +256,15 @@ class Struct:
             own = tuple(each.name for each in self.fields)
             run.unknown += [(f"{prefix}{name}", own) for name in members if name not in self._names]
         decoded: dict[str, Any] = {}
-        for name, each in self._folded if run.fold else self._exact:
+        for name, each, decode in self._folded if run.fold else self._exact:
             given = members.get(name)
             if given is not None:
-                self._put(decoded, each, each.shape.decode(given, prefix + each.name, run))
+                found = decode(given, prefix + each.name, run)
+                if found or each.shows(found):
+                    decoded[each.name] = found
             elif each.presence == ALWAYS:
                 decoded[each.name] = each.shape.zero()
         return decoded
-
-    @staticmethod
-    def _put(decoded: dict[str, Any], each: Field, value: Any) -> None:
-        shown = each.presence != OMIT or value or (each.keep_empty and value == [])
-        if shown and not (value is None and each.presence == POINTER):
-            decoded[each.name] = value
 
     def equal(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
         for each in self.fields:

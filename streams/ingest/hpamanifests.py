@@ -60,8 +60,6 @@ def checked_hpa(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
         Refusal: `invalidManifest`.
     """
     name = _name(hpa)
-    if _is_deeper(hpa, _MAX_DEPTH):
-        raise Refusal("invalidManifest", f"{name}: nested more than {_MAX_DEPTH} deep")
     return _by_parts(hpa, namespace) or _as_whole(name, hpa, namespace)
 
 
@@ -79,7 +77,10 @@ def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
         return None
     rest = {name: value for name, value in hpa.items() if name != "status"}
     rest["metadata"] = metadata | {"resourceVersion": _ANY_VERSION}
-    key = sha256(encode((rest, namespace))).digest()
+    try:
+        key = sha256(encode((rest, namespace))).digest()
+    except RecursionError:
+        return None
     known = _known.get(key)
     if known is None:
         try:
@@ -93,6 +94,8 @@ def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
 
 
 def _as_whole(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
+    if _is_deeper(hpa, _MAX_DEPTH):
+        raise Refusal("invalidManifest", f"{name}: nested more than {_MAX_DEPTH} deep")
     manifest = hpa | {"metadata": {"namespace": namespace} | hpa["metadata"]}
     own = manifest["metadata"]["namespace"]
     if own != namespace:

@@ -612,6 +612,10 @@ def test_the_generation_rises_with_the_meaning_of_the_spec() -> None:
     assert generation_after_update(manifest(metrics=[resource(type="AverageValue", averageValue="501m")]), old) == 8
 
 
+def nested(levels: int) -> list[Any]:
+    return [nested(levels - 1)] if levels > 1 else []
+
+
 STATUSES = [
     pytest.param({}, id="empty"),
     pytest.param({"desiredReplicas": 3, "currentMetrics": None, "observedGeneration": 2}, id="no metrics"),
@@ -622,12 +626,14 @@ STATUSES = [
     ),
     pytest.param({"desiredReplicas": "x"}, id="a wrong type"),
     pytest.param({"conditions": 7}, id="no list"),
+    pytest.param({"desiredReplicas": 0, "currentMetrics": CURRENT_CPU}, id="as upstream shows it"),
+    pytest.param({"desiredReplicas": 3, "nosuch": nested(40)}, id="an unknown field that is too deep"),
     pytest.param(None, id="absent"),
 ]
 
 
 @pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("spec", [{}, {"minReplicas": 20}, {"metrics": 5}])
+@pytest.mark.parametrize("spec", [{}, {"minReplicas": 20}, {"metrics": 5}, {"metrics": nested(40)}])
 def test_an_hpa_of_which_only_the_status_changed_is_checked_as_the_whole_would_be(
     status: dict[str, Any] | None, spec: dict[str, Any]
 ) -> None:
@@ -639,6 +645,21 @@ def test_an_hpa_of_which_only_the_status_changed_is_checked_as_the_whole_would_b
         if isinstance(whole, dict):
             assert json.dumps(parts) == json.dumps(whole), "in the same order"
             assert whole["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("levels", "is_refused"), [pytest.param(30, False, id="within"), pytest.param(31, True, id="one more")]
+)
+def test_how_deep_an_hpa_may_be_nested(levels: int, is_refused: bool) -> None:
+    hpa = manifest() | {"status": {"nosuch": nested(levels)}}
+    hpa["metadata"]["resourceVersion"] = "7"
+    assert (_checked(hpa, checked_hpa) == "web: nested more than 32 deep") is is_refused
+
+
+def test_an_hpa_that_is_too_deep_for_the_encoder_is_refused() -> None:
+    hpa = manifest(metrics=nested(950)) | {"status": {}}
+    hpa["metadata"]["resourceVersion"] = "7"
+    assert _checked(hpa, checked_hpa) == "web: nested more than 32 deep"
 
 
 def _whole(hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
