@@ -16,7 +16,7 @@ from faust.types.auth import CredentialsT
 
 from runtime.garbage import look_for_cycles_seldom
 from runtime.healthserver import health_server
-from runtime.kafkaclients import ssl_context
+from runtime.kafkaclients import compress_quickly, ssl_context
 from schemas import topics
 from schemas.connection import KafkaSettings
 from streams.decider import crashpoints, deciderhealth
@@ -66,6 +66,7 @@ def create_app(config: DeciderConfig, partitions: int) -> DeciderApp:
     """The app for a log of so many partitions."""
     if faust_streams._CStreamIterator is None:  # the Python twin drops records after a rebalance
         raise StartError(Exit.NEEDS_OPERATOR, "Faust's compiled stream iterator is missing: unset NO_CYTHON, reinstall")
+    compress_quickly()
     app = DeciderApp(config.app_id, **_settings(config, partitions), Table=StateTable)
     log_topic = app.topic(
         config.log_topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
@@ -98,7 +99,7 @@ def _settings(config: DeciderConfig, partitions: int) -> dict[str, Any]:
         "producer_max_batch_size": 131_072,
         "producer_request_timeout": 30.0,
         "store": "memory://",
-        "stream_buffer_maxsize": 2048,
+        "stream_buffer_maxsize": 512,
         "stream_recovery_delay": 0.0,
         "stream_wait_empty": True,
         "table_standby_replicas": 0,

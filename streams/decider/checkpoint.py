@@ -53,7 +53,7 @@ async def write_checkpoint(
     """
     rows = owned.partition.checkpoint()
     rows.append(own_row(owned.number, owned.partition.applied_offset, owned.decisions_offset))
-    writer = BatchWriter(producer, topic, owned.number, compress=False)  # lz4 would take 22 µs per HPA and save 3 kB
+    writer = BatchWriter(producer, topic, owned.number)
     for number, (key, value) in enumerate(rows, start=1):
         if not still_ours():
             break

@@ -35,23 +35,18 @@ class BatchSender(Protocol):
     async def send_batch(self, batch: Any, topic: str, *, partition: int) -> "asyncio.Future[Any]": ...
 
 
-def new_batch(*, compress: bool) -> OpenBatch:
-    """An empty batch, compressed with lz4 when it is sent, or not."""
-    codec = DefaultRecordBatch.CODEC_LZ4 if compress else DefaultRecordBatch.CODEC_NONE
-    batch: OpenBatch = BatchBuilder(BATCH_BYTES, codec, is_transactional=False)
+def new_batch() -> OpenBatch:
+    """An empty batch, compressed with lz4 when it is sent."""
+    batch: OpenBatch = BatchBuilder(BATCH_BYTES, DefaultRecordBatch.CODEC_LZ4, is_transactional=False)
     return batch
 
 
 class BatchWriter:
-    """Writes records to one partition, in order.
+    """Writes records to one partition, in order."""
 
-    Args:
-        compress: with lz4; not what is compressed already.
-    """
-
-    def __init__(self, producer: BatchSender, topic: str, partition: int, *, compress: bool) -> None:
-        self._producer, self._topic, self._partition, self._compress = producer, topic, partition, compress
-        self._batch = new_batch(compress=compress)
+    def __init__(self, producer: BatchSender, topic: str, partition: int) -> None:
+        self._producer, self._topic, self._partition = producer, topic, partition
+        self._batch = new_batch()
         self._held = 0
         self._sent: list[tuple[int, asyncio.Future[Any]]] = []
         self.queued = 0
@@ -75,7 +70,7 @@ class BatchWriter:
         if not self._held:
             return
         batch, held = self._batch, self._held
-        self._batch, self._held = new_batch(compress=self._compress), 0
+        self._batch, self._held = new_batch(), 0
         batch.close()
         future = await patiently(
             lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),

@@ -114,7 +114,7 @@ class Takes:
 
     async def _publish_partition(self, pending: Sequence[tuple[OwnedPartition, DecisionRecord]]) -> None:
         owned = pending[0][0]
-        writer = BatchWriter(self._producer(), self._config.decisions_topic, owned.number, compress=True)
+        writer = BatchWriter(self._producer(), self._config.decisions_topic, owned.number)
         records = ((decision.value, decision.key.encode(), decision.headers) for _, decision in pending)
         last = await write_all(writer, records)
         if last is not None:

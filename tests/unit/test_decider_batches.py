@@ -5,13 +5,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.codec import lz4_decode, lz4_encode
 from aiokafka.errors import KafkaTimeoutError
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.decider.recordbatches import BATCH_BYTES, BatchWriter, write_all
+from runtime.kafkaclients import LZ4_LEVEL, compress_quickly
+from streams.decider.recordbatches import BATCH_BYTES, BatchWriter, new_batch, write_all
 
+HEADER_BYTES = 61
+"""Of a batch, before its records."""
 SIZES = st.lists(st.sampled_from([0, 1, 100, 20_000, BATCH_BYTES - 50, BATCH_BYTES + 1, 512 * 1024]), max_size=8)
 
 
@@ -36,10 +40,10 @@ class Broker:
         return future
 
 
-@given(SIZES, st.booleans())
-async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(sizes: list[int], lz4: bool) -> None:
+@given(SIZES)
+async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(sizes: list[int]) -> None:
     broker, values = Broker(), [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
-    writer = BatchWriter(broker, "topic", 3, compress=lz4)
+    writer = BatchWriter(broker, "topic", 3)
     last = await write_all(writer, ((value, b"key", [("h", b"v")]) for value in values))
     assert broker.values == values
     assert (last, writer.queued) == (len(values) - 1 if values else None, len(values))
@@ -47,13 +51,24 @@ async def test_records_of_any_size_arrive_in_order_and_the_last_offset_is_known(
 
 async def test_small_records_share_a_batch() -> None:
     broker = Broker()
-    await write_all(BatchWriter(broker, "topic", 0, compress=True), ((b"x" * 100, None, ()) for _ in range(500)))
+    await write_all(BatchWriter(broker, "topic", 0), ((b"x" * 100, None, ()) for _ in range(500)))
     assert (broker.batches, len(broker.values)) == (1, 500)
+
+
+async def test_batches_are_compressed_at_the_quick_level() -> None:
+    compress_quickly()
+    batch: Any = new_batch()
+    for number in range(1_000):
+        assert batch.append(timestamp=None, key=None, value=b'{"id":"%d","seq":%d}' % (number, number**3))
+    batch.close()
+    compressed = bytes(batch._build())[HEADER_BYTES:]
+    plain = lz4_decode(compressed)
+    assert compressed == lz4_encode(plain, level=LZ4_LEVEL) != lz4_encode(plain, level=9)
 
 
 async def test_a_batch_waits_for_room_and_is_sent_once() -> None:
     broker = Broker(times_full=3)
-    assert await write_all(BatchWriter(broker, "topic", 0, compress=False), [(b"one", None, ())]) == 0
+    assert await write_all(BatchWriter(broker, "topic", 0), [(b"one", None, ())]) == 0
     assert broker.values == [b"one"]
 
 
@@ -65,4 +80,4 @@ async def test_an_error_of_the_broker_is_raised() -> None:
             return future
 
     with pytest.raises(RuntimeError, match="refused"):
-        await write_all(BatchWriter(Failing(), "topic", 0, compress=False), [(b"one", None, ())])
+        await write_all(BatchWriter(Failing(), "topic", 0), [(b"one", None, ())])

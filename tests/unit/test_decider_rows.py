@@ -104,7 +104,7 @@ class FakeProducer:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordbatches, "new_batch", lambda *, compress: FakeBatch())
+    monkeypatch.setattr(recordbatches, "new_batch", FakeBatch)
 
 
 def owned_partition() -> OwnedPartition:
