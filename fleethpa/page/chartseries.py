@@ -76,7 +76,9 @@ def spec_marks(decisions: Sequence[Recorded]) -> list[Mark]:
     """Where another generation of the spec comes into force, and where a pause begins or ends to hold a change."""
     found = []
     for before, after in pairwise(evaluations(decisions)):
-        one, other = before.outline, after.outline
+        one, other = before.facts, after.facts
+        if one is other:
+            continue
         if (one.uid, one.generation, one.spec_hash) != (other.uid, other.generation, other.spec_hash):
             by = f" by {other.author}" if other.author else ""
             found.append(Mark(time=after.time_ms / 1000, kind="spec", text=f"revision {other.generation}{by}"))
@@ -91,7 +93,7 @@ def restart_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     return [
         Mark(time=each.time_ms / 1000, kind="restart", text=f"windows cleared: {why}")
         for each in decisions
-        if (why := each.outline.observed.get("restart"))
+        if (why := each.facts.observed.get("restart"))
     ]
 
 
@@ -99,7 +101,7 @@ def hand_marks(decisions: Iterable[Recorded]) -> list[Mark]:
     """Who wrote the replicas, as each evaluation saw it."""
     found = []
     for recorded in decisions:
-        if change := recorded.outline.observed.get("change"):
+        if change := recorded.facts.observed.get("change"):
             move = moved(recorded.time_ms, change)
             text = f"{move.before} → {move.after} by {move.writer}"
             found.append(
@@ -115,7 +117,7 @@ def thinned(found: Sequence[Recorded]) -> Sequence[Recorded]:
     every = -(-len(found) // MOST_POINTS)
     kept, before = [], None
     for number, recorded in enumerate(found):
-        decision = recorded.outline
+        decision = recorded.facts
         now = (decision.final_desired_replicas, decision.current_replicas, decision.min_replicas, decision.max_replicas)
         if now != before or number % every == 0 or number == len(found) - 1:
             kept.append(recorded)

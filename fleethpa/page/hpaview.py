@@ -171,9 +171,9 @@ def timeline(read: HpaPast) -> list[dict[str, Any]]:
 
 
 def _likeness(recorded: Recorded) -> tuple[Any, ...]:
-    decision = recorded.outline
+    decision = recorded.facts
     if decision.kind == "completion" or decision.direction != "None":
-        return (decision.id,)
+        return (recorded.head.id,)
     return (decision.final_desired_replicas, tuple(decision.constraints_applied), decision.reason, decision.error)
 
 
@@ -210,7 +210,7 @@ def to_marks(revisions: Sequence[Revision]) -> str:
 
 
 def _by_hand(recorded: Recorded) -> dict[str, Any] | None:
-    change = recorded.outline.observed.get("change")
+    change = recorded.facts.observed.get("change")
     if not change or change["by"] == "decision":
         return None
     move = moved(recorded.time_ms, change)

@@ -109,6 +109,11 @@ class Recorded:
             self._outline = self._outlined()
         return self._outline
 
+    @property
+    def facts(self) -> DecisionOutline:
+        """The outline but for `id` and `metrics`, which are those of the full record that a short one repeats."""
+        return self.outline if self.full is None else self.full.outline
+
     def _outlined(self) -> DecisionOutline:
         try:
             if self.full is None:
