@@ -81,6 +81,7 @@ class Results:
             registry=registry,
         )
         self._full: dict[bytes, EvaluationResult] = {}
+        self._results: dict[EvaluationResult, EvaluationResult] = {}
 
     def count(self, decision: DecisionRecord, now_s: float | None = None) -> str:
         """Count one published decision; gives its kind."""
@@ -88,7 +89,8 @@ class Results:
         subject = dict(decision.headers)["ce_subject"]
         result = self._full.get(subject, EvaluationResult()) if kind == "short" else _result(seen)
         if kind == "full":
-            self._full[subject] = result
+            # Results are few: each HPA's own texts of them would take a quarter of a kilobyte.
+            self._full[subject] = self._results.setdefault(result, result)
         self._decisions.labels(kind, result.action, result.reason, result.limited_by, result.mode).inc()
         if seen.outcome is not None:
             self._writes.labels(cluster_of(decision.headers), seen.outcome.result).inc()

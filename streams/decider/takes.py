@@ -8,6 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from runtime.freememory import FreeMemory
 from streams.decider.assignment import Assignment
 from streams.decider.checkpoint import write_checkpoint
 from streams.decider.crashpoints import CrashPoint
@@ -49,6 +50,7 @@ class Takes:
         self._metrics = metrics
         self._faults = faults
         self._producer = producer
+        self._free_memory = FreeMemory()
         self._generation = generation
 
     async def take(self, events: Sequence[Any]) -> None:
@@ -63,6 +65,8 @@ class Takes:
                 self._metrics.refolded(owned)
             due = [owned for owned in self._assignment.owned.values() if owned.partition.due_checkpoint]
             await self.checkpoint(due)
+            if due:
+                self._free_memory.give_back()
             await self._assignment.after_take()
 
     async def checkpoint(self, partitions: Iterable[OwnedPartition]) -> None:
