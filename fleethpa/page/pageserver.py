@@ -310,6 +310,7 @@ class PageServer:
                 "asked": request.query,
                 "at": request.query.get("at", "").strip(),
                 "at_ms": at_ms,
+                "as_of_ms": self._now_ms(at_ms),
                 "live": at_ms is None and self.reader.is_live,
                 "source": self.reader.source,
                 "clock_ms": state.clock_ms,

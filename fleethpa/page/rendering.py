@@ -28,9 +28,13 @@ def environment() -> Environment:
     return made
 
 
-def clock(time_ms: int) -> str:
-    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title."""
-    return rfc3339(time_ms)[11:19]
+def clock(time_ms: int, now_ms: int) -> str:
+    """The time of day (UTC) to the second, for narrow columns; the whole time is in the element's title.
+
+    Where it is of another day than `now_ms`, month and day come before it.
+    """
+    text = rfc3339(time_ms)
+    return text[11:19] if text[:10] == rfc3339(now_ms)[:10] else f"{text[5:10]} {text[11:19]}"
 
 
 def heading(header: str) -> str:

@@ -25,10 +25,12 @@ from fleethpa.page.guarding import HEADERS, Guard, names_of
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts
+from fleethpa.page.rendering import clock
 from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
 from schemas.entries import WHOLE_PARTITION_KEY
 from schemas.keys import HpaId
+from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import Restart
 from streams.history.past import Past
 from tests.archive_kit import ENFORCING, topics_of
@@ -427,6 +429,18 @@ def test_words_of_a_filter_combine_and_can_be_negated(text: str, fits: bool) -> 
 def test_a_filter_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(FilterTextError):
         read_filter(text, FLEET_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        pytest.param("2026-11-28T00:00:00Z", "00:00:00", id="this day"),
+        pytest.param("2026-11-27T23:59:59.999Z", "11-27 23:59:59", id="the day before"),
+        pytest.param("2026-11-29T00:00:01Z", "11-29 00:00:01", id="the day after"),
+    ],
+)
+def test_a_time_of_another_day_has_its_date(time: str, text: str) -> None:
+    assert clock(parse_time_ms(time), parse_time_ms("2026-11-28T12:00:00Z")) == text
 
 
 def test_a_gap_in_the_decisions_stays_a_gap(fleet: Fleet) -> None:
