@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runtime.workerpool import WorkerPool
 
-STRETCH_S: Final = 2.0
+STRETCH_S: Final = 5.0
 """Statuses wait no longer than this, however long scales keep coming or a cluster gives no answer."""
 
 
