@@ -1,6 +1,7 @@
 """Writes what the observer reports: batched per topic and namespace, in order, within the size limit of a record."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec import Raw
@@ -40,7 +41,6 @@ class RecordPublisher:
         self._batches: dict[Destination, list[Raw]] = {}
         self._waiting_bytes = 0
         self._newest_ms = 0
-        self._slots = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -66,16 +66,17 @@ class RecordPublisher:
     async def flush(self) -> None:
         """Write all that waits."""
         batches, self._batches, self._waiting_bytes = self._batches, {}, 0
-        await asyncio.gather(*(self._write(destination, bodies) for destination, bodies in batches.items()))
+        waiting = iter(batches.items())
+        await asyncio.gather(*(self._write_each(waiting) for _ in range(min(AT_ONCE, len(batches)))))
         if self._waiting_bytes < WAITING_BYTES:
             self._drained.set()
 
-    async def _write(self, destination: Destination, bodies: list[Raw]) -> None:
-        topic, cluster, namespace = destination
-        for part in split(bodies):
-            async with self._slots:
+    async def _write_each(self, waiting: Iterator[tuple[Destination, list[Raw]]]) -> None:
+        """Write what waits for one destination after the other, until others of this kind have taken the rest."""
+        for (topic, cluster, namespace), bodies in waiting:
+            for part in split(bodies):
                 await self._publisher.send(topic, cluster, namespace, part, self._now_ms())
-            self._metrics.records.labels(topic).inc()
+                self._metrics.records.labels(topic).inc()
 
     def _now_ms(self) -> int:
         """The time, never earlier than before: readers would treat an older record as late."""
