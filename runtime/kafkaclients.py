@@ -30,6 +30,10 @@ FETCH_MIN_BYTES = 524_288
 """A broker answers a fetch when it has this much, or after this time. With less it would answer for each record: a
 fetch names every partition, which costs both ends more than a record does.
 """
+FOLLOWED_BYTES = 4 * 2**20
+"""What a reader of a whole topic fetches at once; the driver's 50 MB of a topic that was written faster than it is read
+stay in the memory of the process.
+"""
 ANSWERED_MS = 10_000
 LOGGED_EVERY_S = 30.0
 """Brokers that stay slow are logged this often, not for each question that waits."""
@@ -248,6 +252,7 @@ async def topic_reader(
             auto_offset_reset=begin,
             fetch_max_wait_ms=UNHURRIED_MS,
             fetch_min_bytes=FETCH_MIN_BYTES if unhurried else 1,
+            fetch_max_bytes=FOLLOWED_BYTES,
             **aiokafka_kwargs(settings),
         )
 
