@@ -1,0 +1,38 @@
+"""`make bench` runs, and what it costs is compared with what is stored, loudly; noise never fails it."""
+
+import pytest
+
+from tests.bench import stored
+from tests.bench.__main__ import main
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_bench_of_the_core_runs_and_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--compare", "decide", "partition", "bytes", "memory", "replay"]) == 0
+    printed = capsys.readouterr().out
+    with capsys.disabled():
+        print(f"\n{printed}")
+    assert printed.count("\n") >= 10
+
+
+@pytest.mark.parametrize(
+    ("cost", "row", "told"),
+    [
+        pytest.param(6.0, 2_000, [], id="as stored"),
+        pytest.param(8.9, 2_190, [], id="noise"),
+        pytest.param(9.1, 2_000, ["partition"], id="slower in relation to the algorithm"),
+        pytest.param(6.0, 2_201, ["row"], id="more bytes"),
+    ],
+)
+def test_only_what_is_much_dearer_is_told(cost: float, row: int, told: list[str]) -> None:
+    then = {"partition": (6.0, "times"), "row": (2_000, "bytes")}
+    lines = stored.much_dearer({"partition": (cost, "times"), "row": (row, "bytes"), "new": (1.0, "times")}, then)
+    assert [line.partition(":")[0] for line in lines] == told
+
+
+def test_a_machine_that_is_slower_as_a_whole_costs_the_same() -> None:
+    figures = [(stored.YARDSTICK, 50_000.0, "evaluations/s"), ("partition", 8_000.0, "decisions/s")]
+    slower = [(what, value / 3, unit) for what, value, unit in figures]
+    assert stored.relative_costs(figures) == stored.relative_costs(slower)
+    assert stored.relative_costs([("partition", 8_000.0, "decisions/s"), ("p99", 3.0, "ms")]) == {}
