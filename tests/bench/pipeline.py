@@ -228,7 +228,7 @@ async def _steady() -> list[Line]:
     cuts = statistics.quantiles(rig.latencies_s, n=100)
     name, done = "pipeline, 5,000 HPAs at 15 s", rig.came - before
     return [
-        (f"{name}: decisions", done / PERIOD_S, "decisions/s"),
+        (f"{name}: decisions", done / PERIOD_S, "decisions/s of time"),
         (f"{name}: sample to decision, p50", 1000 * cuts[49], "ms"),
         (f"{name}: sample to decision, p99", 1000 * cuts[98], "ms"),
         (f"{name}: share of a core, ingest", 100 * used[0] / PERIOD_S, "%"),
@@ -260,7 +260,7 @@ async def _full_speed() -> list[Line]:
         used = [now - then for now, then in zip(rig.cpu_s(), spent, strict=True)]
     name = "pipeline, full speed"
     return [
-        (f"{name}: decisions", done / took_s, "decisions/s"),
+        (f"{name}: decisions", done / took_s, "decisions/s of time"),
         (f"{name}: of ingest's CPU time", done / used[0], "decisions/s/core"),
         (f"{name}: of the decider's CPU time", done / used[1], "decisions/s/core"),
         (f"{name}: samples in", rig.bytes_in / done, "bytes/decision"),

@@ -112,7 +112,7 @@ def replay_slice(
         cpu_s = _cpu_s() - before
     assert sum(report.identical for report in reports) == made
     speed = made / took_s
-    yield f"replay, {hpas} HPAs, {minutes:g} min, {jobs} processes", speed, "evaluations/s"
+    yield f"replay, {hpas} HPAs, {minutes:g} min, {jobs} processes", speed, "evaluations/s of time"
     yield f"replay, {hpas} HPAs, {minutes:g} min, per core", made / cpu_s, "evaluations/CPU s"
     yield "replay, times real time of 1,000 HPAs at 15 s", speed / (1_000 / 15), "x"
     used = resource.getrusage(resource.RUSAGE_CHILDREN if jobs > 1 else resource.RUSAGE_SELF).ru_maxrss / 1024

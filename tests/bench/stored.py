@@ -8,6 +8,7 @@ STORED: Final = Path(__file__).with_name("bench-baseline.json")
 YARDSTICK: Final = "decide, 5 pods, 1 metric(s)"
 """The speed that the others of a run are compared with: upstream's calculation alone."""
 SPEEDS: Final = ("evaluations/s", "decisions/s", "evaluations/CPU s", "decisions/s/core")
+"""Units by CPU time, or the best of many short runs; what is by wall-clock time depends on what else runs."""
 NOISE: Final = {"times": 1.5, "bytes": 1.1}
 """Speeds of one run differ by that much where other processes come and go; bytes by rounding and versions of Python."""
 
