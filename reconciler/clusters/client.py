@@ -8,7 +8,6 @@ exec plugins when their token ends, everything after a 401.
 """
 
 import asyncio
-import json
 import logging
 import socket
 import time
@@ -17,7 +16,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
-import msgspec
 from kubernetes.aio.client import ApiClient
 
 from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
@@ -29,6 +27,7 @@ from reconciler.clusters.credentials import (
     identity,
     proxy_of,
 )
+from reconciler.clusters.jsonbodies import encoded, read_as, read_object, watch_event
 from reconciler.core.apierrors import error_text, status_body
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from schemas.wholenumbers import whole_number
@@ -78,7 +77,7 @@ class ClusterClient:
         Source: client-go rest/with_retry.go `IsNextRetry`: 429 and 5xx with a Retry-After header, for every client of
         upstream's controllers; a server that only throttles gives them no error.
         """
-        return await self._patiently(path, _object, timeout_s)
+        return await self._patiently(path, read_object, timeout_s)
 
     async def get_as(self, form: type[T], path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> T:
         """The same, read straight into a type: what that does not name never becomes an object.
@@ -86,7 +85,7 @@ class ClusterClient:
         Raises:
             ValueError: the answer is a JSON object, but not of this form.
         """
-        return await self._patiently(path, partial(_read, form), timeout_s)
+        return await self._patiently(path, partial(read_as, form), timeout_s)
 
     async def _patiently(self, path: str, read: Callable[[bytes, str], T], timeout_s: float) -> T:
         ends = time.monotonic() + timeout_s
@@ -141,7 +140,7 @@ class ClusterClient:
             ConfigError: there are no credentials to ask with.
         """
         data = await self._answered(method, path, body=body, content_type=content_type, timeout_s=timeout_s)
-        return _object(data, f"{method} {path}")
+        return read_object(data, f"{method} {path}")
 
     async def _answered(
         self,
@@ -181,7 +180,7 @@ class ClusterClient:
             self.on_answer()
             opened()
             async for line in _lines(response):
-                yield _event(line)
+                yield watch_event(line)
         except _NO_ANSWER as error:
             raise UnreachableError(f"watch {path}: {_said(error, silence_s)}") from error
         finally:
@@ -209,7 +208,7 @@ class ClusterClient:
         if method != "GET":
             path = _for_writing(path, method)
         url = api.configuration.host.rstrip("/") + path
-        data = None if body is None else _encoded(body)
+        data = None if body is None else encoded(body)
         try:
             return await session.request(method, url, headers=headers, data=data, timeout=timeout, **self._route)
         except _NO_ANSWER as error:
@@ -332,68 +331,6 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield b"".join([*rest, line])
             rest.clear()
         rest.append(last)
-
-
-def _object(data: bytes, asked: str) -> dict[str, Any]:
-    """Read the body of an answer.
-
-    Raises:
-        UnreachableError: it is no JSON object: something else answered.
-    """
-    try:
-        decoded = _decoded(data)
-    except ValueError as error:
-        raise UnreachableError(f"{asked}: the answer is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise UnreachableError(f"{asked}: the answer is not a JSON object")
-    return decoded
-
-
-def _read(form: type[T], data: bytes, asked: str) -> T:
-    """Read the body of an answer as a type.
-
-    Raises:
-        UnreachableError: it is no JSON object.
-        ValueError: it is not of this form.
-    """
-    try:
-        return msgspec.json.decode(data, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.convert(_object(data, asked), form)
-
-
-def _decoded(data: bytes) -> Any:
-    """Read JSON as Python's own reader does, which is asked where the fast one refuses, for instance half a surrogate.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(data)
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    """Write JSON; half a surrogate, which was read as one, is escaped."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return json.dumps(body).encode()
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    try:
-        event = _decoded(line)
-        kind, found = event["type"], event["object"]
-        _ = found["metadata"] if kind != "ERROR" else found.keys()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
-    if kind == "ERROR":
-        raise ApiError(
-            int(found.get("code") or 500), str(found.get("message") or found), reason=found.get("reason") or ""
-        )
-    return dict(event)
 
 
 def _retry_after(response: aiohttp.ClientResponse, said: Mapping[str, Any]) -> int | None:

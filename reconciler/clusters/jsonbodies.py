@@ -1,0 +1,79 @@
+"""JSON bodies of requests to API servers and of their answers."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
+
+T = TypeVar("T")
+
+
+def read_object(data: bytes, asked: str) -> dict[str, Any]:
+    """Read the body of an answer.
+
+    Raises:
+        UnreachableError: it is not a JSON object: something else answered.
+    """
+    try:
+        found = decoded(data)
+    except ValueError as error:
+        raise UnreachableError(f"{asked}: the answer is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnreachableError(f"{asked}: the answer is not a JSON object")
+    return found
+
+
+def read_as(form: type[T], data: bytes, asked: str) -> T:
+    """Read the body of an answer as a type.
+
+    Raises:
+        UnreachableError: it is not a JSON object.
+        ValueError: it is not of this form.
+    """
+    try:
+        return msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(read_object(data, asked), form)
+
+
+def decoded(data: bytes) -> Any:
+    """Read JSON as Python's own reader does, which is asked where the fast one refuses, for instance half a surrogate.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Write JSON; half a surrogate, which was read as one, is escaped."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
+
+
+def watch_event(line: bytes) -> dict[str, Any]:
+    """Read an event of a watch.
+
+    Raises:
+        ApiError: it is an ERROR event.
+        UnreachableError: it is not an event.
+    """
+    try:
+        event = decoded(line)
+        kind, found = event["type"], event["object"]
+        _ = found["metadata"] if kind != "ERROR" else found.keys()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
+    if kind == "ERROR":
+        raise ApiError(
+            int(found.get("code") or 500), str(found.get("message") or found), reason=found.get("reason") or ""
+        )
+    return dict(event)
