@@ -22,6 +22,7 @@ from fleethpa.cli.output.words import counted
 from schemas.guardrails import Guardrails
 from streams.analysis.guardedpast import GuardedTask, guarded_events, read_guarded
 from streams.analysis.guardrailruns import GuardedEvent, Trip, run_guardrails
+from streams.archive.layout import DECISIONS
 from streams.history.parallel import ReplayPool
 
 
@@ -73,7 +74,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
 
 async def _events(session: Session, begin_ms: int, end_ms: int) -> tuple[list[GuardedEvent], int]:
     async with session.past() as past:
-        count, jobs = await past.partitions(), jobs_for(past)
+        count, jobs = await past.partitions(), jobs_for(past, DECISIONS)
         tasks = [GuardedTask(past, number, begin_ms, end_ms) for number in range(count)]
         if count == 1 or jobs == 1:
             parts = [await guarded_events(task) for task in tasks]

@@ -72,15 +72,18 @@ async def open_past(source: str, config: Config, at_ms: int | None = None) -> As
         yield past
 
 
-def jobs_for(past: Past) -> int:
-    """How many processes the work on a past is worth: starting one costs more than replaying a small archive."""
+def jobs_for(past: Past, topic: str = LOG) -> int:
+    """How many processes the work on a past is worth: starting one costs more than replaying a small archive.
+
+    `topic`: whose records the work reads.
+    """
     from streams.history.parallel import cores  # here: most verbs do without multiprocessing
 
     if not isinstance(past, ArchivePast):
         return cores()
     try:
         numbers = range(open_archive(past.root).partitions)
-        records = sum(m.records for n in numbers for m in PartitionReader(past.root, LOG, n).manifests())
+        records = sum(m.records for n in numbers for m in PartitionReader(past.root, topic, n).manifests())
     except ArchiveError:  # the work itself says what is wrong
         return 1
     return cores() if records > _SMALL_RECORDS else 1
