@@ -14,10 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 from fleethpa.simulator.loadcurve import ConstantLoad, LoadCurve, parse_load
 from fleethpa.simulator.model import PodProfile, with_profile
+from schemas.yamltext import YamlTextError, parse_yaml
 
 ANNOTATION: Final = "fleethpa.io/simulation"
 SIGNALS: Final = {"Pods": "share", "Object": "total", "External": "queue"}
@@ -52,8 +51,8 @@ def parse_simulation(text: str) -> Simulation:
         ValueError: Not YAML, or a field is unknown; the message names it.
     """
     try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        document = parse_yaml(text) or {}
+    except YamlTextError as error:
         raise ValueError(f"annotation {ANNOTATION} is not YAML: {error}") from error
     if not isinstance(document, dict) or not document.keys() <= {"load", "pod", "metrics"}:
         raise ValueError(f"annotation {ANNOTATION}: only load, pod and metrics are known")

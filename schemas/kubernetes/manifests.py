@@ -160,7 +160,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     text: str = node.value
     try:
         return _CONVERT.get(node.tag, str)(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ManifestSyntaxError(f"line {node.start_mark.line + 1}: {text[:80]!r} is no {node.tag}") from None
 
 

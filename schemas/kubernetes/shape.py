@@ -79,7 +79,7 @@ class Text(_Plain):
 
     def decode(self, value: Any, path: str, run: Decoding) -> str:
         if isinstance(value, str):
-            return value if value.isascii() else _well_formed(value)
+            return value if value.isascii() else well_formed(value)
         run.expected(path, "a string", value)
         return ""
 
@@ -182,7 +182,7 @@ class TextMap(_Plain):
             run.expected(path, "an object", value)
             return {}
         return {
-            _well_formed(key): "" if each is None else Text().decode(each, f"{path}.{key}", run)
+            well_formed(key): "" if each is None else Text().decode(each, f"{path}.{key}", run)
             for key, each in value.items()
         }
 
@@ -326,7 +326,7 @@ def go_number(number: int | float) -> str:
     return text.removesuffix(".0")
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """Replace halves of surrogate pairs, which no encoder takes, as Go's decoder does."""
     if text.isascii():
         return text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleethpa.cli.common.manifestfiles import read_input
 from fleethpa.cli.output.specdiff import sorted_spec
 from fleethpa.cli.output.words import counted
 from tests.published import fits
@@ -232,3 +233,25 @@ def test_metrics_stand_in_an_order_that_their_targets_do_not_change() -> None:
     changed = sorted_spec({"metrics": [described("b", "2"), described("a", "3")]})["metrics"]
     assert [each["object"]["metric"]["name"] for each in ordered] == ["a", "b"]
     assert [each["object"]["metric"]["name"] for each in changed] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(["replicas"], id="a list"),
+        pytest.param("replicas", id="a text"),
+        pytest.param({"template": 4}, id="a template that is a number"),
+        pytest.param({"template": {"spec": {"containers": 4, "initContainers": {}}}}, id="containers that are no list"),
+        pytest.param({"template": {"spec": {"containers": [1, {"name": "x", "resources": 5}]}}}, id="a container of 1"),
+        pytest.param(
+            {"template": {"spec": {"containers": [{"name": "x", "resources": {"requests": []}}]}}}, id="requests: []"
+        ),
+    ],
+)
+def test_a_target_of_the_wrong_form_ends_neither_lint_nor_apply(run: Cli, spec: Any) -> None:
+    target = deployment() | {"spec": spec}
+    path = written(manifest(), target)
+    result = run("lint", "-f", path)
+    assert result.exit_code == 0, result.output
+    assert "internal error" not in result.stderr
+    assert read_input((path,)).fixed_replicas("Deployment", "checkout", "shop") is None

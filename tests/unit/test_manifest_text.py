@@ -82,6 +82,7 @@ def bomb() -> str:
         pytest.param("kind: List\nitems: [x]", r"document 1 \(line 1\), items\[0\]: expected an object", id="an item"),
         pytest.param("? [a]\n: b", "line 1: a key must be text", id="a key that is a list"),
         pytest.param("kind: !!int x", "line 1: 'x' is no tag:yaml.org,2002:int", id="a wrong tag"),
+        pytest.param("k: 0x" + "f" * 300, "line 1: '0xf{78}' is no tag:yaml.org,2002:int", id="beyond a double"),
         pytest.param("k: \0", "character 0 at position 3 is not allowed", id="a control character"),
         pytest.param("a: &a [*a]", f"line 1: nested deeper than {MAX_DEPTH} levels", id="a loop"),
         pytest.param("[" * 1000, "nested too deep", id="nested without end"),

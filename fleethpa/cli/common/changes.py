@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
 _BEHAVIOR: Final = ("scaleUp", "scaleDown")
-_RELATIVE: Final = re.compile(r"([+-])([0-9]+(?:\.[0-9]+)?)%")
-_PERCENT: Final = re.compile(r"([0-9]+)%")
-_INTEGER: Final = re.compile(r"-?[0-9]+", re.ASCII)
+_RELATIVE: Final = re.compile(r"([+-])([0-9]{1,18}(?:\.[0-9]{1,18})?)%")
+_PERCENT: Final = re.compile(r"([0-9]{1,18})%")
+_LONG_PERCENT: Final = re.compile(r"[+-]?[0-9]{19,}%")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _MOST: Final = parse_quantity(f"{2**63 - 1}m")
 _LEAST: Final = parse_quantity(f"-{2**63 - 1}m")
 """What the controller can calculate with: 64-bit integers of thousandths."""
@@ -143,6 +144,8 @@ def _quantity(option: str, value: str) -> int:
     try:
         found = parse_quantity(value)
     except QuantityError as error:
+        if _LONG_PERCENT.fullmatch(value):
+            raise _out_of_range(f"{option}={value}") from error
         cause = "A quantity is a number with an optional suffix, such as 250m, 1.5, 3k or 2Gi."
         raise usage(f"{option}={value}: {value!r} is not a quantity", cause=cause) from error
     if found.cmp(_MOST) > 0 or found.cmp(_LEAST) < 0:

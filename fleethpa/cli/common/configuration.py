@@ -222,12 +222,12 @@ def _is_there(path: Path) -> bool:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    import yaml
+    from schemas.yamltext import YamlTextError, parse_yaml
 
     text = _read_text(str(path), "--config")
     try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        document = parse_yaml(text) or {}
+    except YamlTextError as error:
         raise usage(f"{path} is not YAML", cause=str(error)) from error
     if not isinstance(document, dict):
         raise usage(f"{path} must be a mapping of settings", cause=f"Known settings: {', '.join(KEYS)}.")

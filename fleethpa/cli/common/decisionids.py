@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from fleethpa.cli.common.failures import CommandError, usage
 
-_ID: Final = re.compile(r"(\d+)-(\d+)-([0-9a-zA-Z.:_-]+)")
+_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-zA-Z.:_-]+)")
 _KIND: Final = "decision/"
 _ENDING: Final = "-c"
 _SHOWN: Final = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from fleethpa.cli.common.failures import usage
 from schemas.guardrails import Guardrails, problems
+from schemas.yamltext import YamlTextError, parse_yaml
 
 
 def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
@@ -18,10 +18,10 @@ def read_guardrails(file: Path) -> tuple[Guardrails | None, list[str]]:
         CommandError: there is no such file, or it is not YAML (exit 2).
     """
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = parse_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{file} cannot be read", cause=str(error)) from error
-    except yaml.YAMLError as error:
+    except YamlTextError as error:
         raise usage(f"{file} is not YAML", cause=str(error)) from error
     try:
         rules = msgspec.convert(document, Guardrails)

@@ -143,13 +143,13 @@ def _target_rules(read: Input, body: Json, namespace: str) -> RuleMessages:
     target = next((each for each in read.others if _is(each, kind, name, namespace)), None)
     if target is None:
         return
-    spec = target.body.get("spec") or {}
+    spec = _part(target.body, "spec")
     if "replicas" in spec:
         yield (
             "fixed-replicas",
             f"{target.source}: {kind}/{name} sets spec.replicas, so every `kubectl apply` of it resets the count",
         )
-    pod = (spec.get("template") or {}).get("spec") or {}
+    pod = _part(_part(spec, "template"), "spec")
     for container, resource, wanted in _resources(body["spec"]):
         if "averageUtilization" not in wanted:
             continue
@@ -168,13 +168,24 @@ def _is(other: FileManifest, kind: str, name: str, namespace: str) -> bool:
 def _without_request(pod: Json, resource: str, container: str) -> Iterator[str]:
     if not container and resource in _requests(pod):
         return
-    sidecars = [each for each in pod.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
-    for each in [*sidecars, *(pod.get("containers") or [])]:
+    sidecars = [each for each in _objects(pod, "initContainers") if each.get("restartPolicy") == "Always"]
+    for each in [*sidecars, *_objects(pod, "containers")]:
         if container in ("", each.get("name")) and resource not in _requests(each):
             yield str(each.get("name"))
 
 
 def _requests(holder: Json) -> Json:
     """What is requested; the API server takes a limit for a request that is not given."""
-    resources = holder.get("resources") or {}
-    return (resources.get("limits") or {}) | (resources.get("requests") or {})
+    resources = _part(holder, "resources")
+    return _part(resources, "limits") | _part(resources, "requests")
+
+
+def _part(holder: Json, name: str) -> Json:
+    """An object in one that nobody has checked; empty if it is missing or none: kubectl will refuse that manifest."""
+    part = holder.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _objects(holder: Json, name: str) -> list[Json]:
+    part = holder.get(name)
+    return [each for each in part if isinstance(each, dict)] if isinstance(part, list) else []

@@ -63,7 +63,8 @@ class Input:
         """The target's own manifest, if it is in the input and sets spec.replicas."""
         for other in self.others:
             same = other.body.get("kind") == kind and other.name == name and other.namespace in ("", namespace)
-            if same and "replicas" in (other.body.get("spec") or {}):
+            spec = other.body.get("spec")
+            if same and isinstance(spec, dict) and "replicas" in spec:
                 return other
         return None
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from fleethpa.cli.common.failures import usage
+from schemas.yamltext import YamlTextError, parse_yaml
 
 
 def settings_in(file: Path) -> tuple[str, ...]:
@@ -16,8 +15,8 @@ def settings_in(file: Path) -> tuple[str, ...]:
         CommandError: it cannot be read, or is not a mapping of names to texts, numbers or booleans (exit 2).
     """
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = parse_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YamlTextError) as error:
         raise usage(f"{file} cannot be read", cause=str(error)) from error
     if not isinstance(document, dict):
         raise usage(f"{file} has no settings", cause="It must have a line NAME: VALUE for each setting.")
