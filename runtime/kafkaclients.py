@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
+from runtime.headernames import read_any_header_names
 from schemas import connection
 from schemas.connection import KafkaSettings
 
@@ -58,7 +59,8 @@ def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:
 
 
 def aiokafka_kwargs(settings: KafkaSettings) -> dict[str, Any]:
-    """Keyword arguments of every aiokafka client, the SSL context included."""
+    """Keyword arguments of every aiokafka client, the SSL context included; consumers read any header names."""
+    read_any_header_names()
     kwargs = connection.aiokafka_kwargs(settings)
     if (context := ssl_context(settings)) is not None:
         kwargs["ssl_context"] = context
@@ -121,7 +123,7 @@ async def start_patiently(make: Callable[[], AIOKafkaConsumer]) -> AIOKafkaConsu
                 raise
             _log_waiting("a connection", error)
             await asyncio.sleep(KNOWN_PAUSE_S)
-        except BaseException:
+        except BaseException:  # raised again; a cancellation leaves no connection behind, either
             await consumer.stop()
             raise
         else:

@@ -25,6 +25,8 @@ from schemas.topics import AUTOSCALERS, DECISIONS, OUTCOMES, PODS, SAMPLES, SCAL
 
 TOPICS = (SAMPLES, PODS, AUTOSCALERS, SCALES, SETTINGS, OUTCOMES, DECISIONS)
 NAMESPACE = "shop"
+FETCH_MS = 50
+"""The embedded broker answers a fetch that found nothing at the end of its wait, although a record has come."""
 Json = dict[str, Any]
 
 
@@ -185,7 +187,9 @@ async def rig(folder: Path, names: Iterable[str] = ("east",), *, history: int = 
             await cluster.start()
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
         public = [topic for topic in TOPICS if topic != DECISIONS]
-        consumer = AIOKafkaConsumer(*public, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(
+            *public, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=FETCH_MS
+        )
         await producer.start()
         await consumer.start()
         try:

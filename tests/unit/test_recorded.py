@@ -17,6 +17,7 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord
+from streams.history.past import BEYOND_MS
 from streams.history.recorded import Expander, Recorded, expanded, head_of
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
@@ -141,3 +142,32 @@ async def test_who_follows_reads_back_until_every_hpa_can_be_expanded() -> None:
     newest = {each.hpa: each.full or each for each in recorded_of(SEEDS[-1])}
     needed = len(recorded_of(SEEDS[-1])) - min(each.offset for each in newest.values())
     assert needed <= past.read < len(recorded_of(SEEDS[-1])) / 2
+
+
+class PlacedPast(MemoryPast):
+    """Its decisions are found by their log time, and it notes from where they are read."""
+
+    def __init__(self) -> None:
+        records = [ArchivedRecord(each.offset, each.time_ms, b"", (), each.value) for each in recorded_of(SEEDS[-1])]
+        super().__init__({(LOG, 0): [], (DECISIONS, 0): records})
+        self.firsts: list[int] = []
+
+    async def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        return sum(record.timestamp_ms < time_ms for record in self.made[topic, partition])
+
+    async def records(self, topic: str, partition: int, first: int = 0) -> AsyncGenerator[ArchivedRecord, None]:
+        self.firsts.append(first)
+        async for record in super().records(topic, partition, first):
+            yield record
+
+
+@pytest.mark.parametrize("name", [each.name for each in sorted({each.hpa for each in recorded_of(SEEDS[-1])})])
+async def test_the_newest_decisions_of_one_hpa_are_read_from_their_place_on(name: str) -> None:
+    """The stretch before begins with short records of all HPAs whose full ones lie further back."""
+    past, everything = PlacedPast(), recorded_of(SEEDS[-1])
+    since_ms = everything[-1].time_ms - 3 * 60_000
+    found = [each async for each in past.decisions(0, since_ms, None, lambda hpa: hpa.name == name)]
+    assert found == [each for each in everything if each.time_ms >= since_ms and each.hpa.name == name]
+    assert found
+    assert past.firsts == [await past.offset_at(DECISIONS, 0, since_ms - BEYOND_MS)]
+    assert past.firsts[0] > 0
