@@ -4,16 +4,16 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas.decisions import BRAKES_SINCE, Decision, ShortDecision, Step
+from schemas.decisions import BRAKES_SINCE, Step
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
 from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
 from streams.hpa.reconcile import decide
-from streams.hpa.statuses import new_status
 from streams.state import decisionrecords
 from streams.state.brakes import Brakes
 from streams.state.clustersettings import Effective
 from streams.state.decisionrecords import Facts
+from streams.state.evaluationrecords import full_record, short_record
 from streams.state.fallback import ANNOTATION as FALLBACK_ANNOTATION
 from streams.state.fallback import CONSTRAINT as FALLBACK
 from streams.state.fallback import Fallback, is_lost, parse_fallback, with_fallback
@@ -28,12 +28,12 @@ from streams.state.onsample import ratios_of
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, ProbeGuards
-from streams.state.refusals import show_refusal
+from streams.state.refusals import show_refusal, without_write
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
 from streams.state.selectoroverlap import register, sharing_pods
 from streams.state.shadow import attribute
-from streams.state.subject import compiled, labels, own_status, take_restart, target_of
+from streams.state.subject import compiled, labels, own_status, take_restart
 from streams.state.timing import as_of
 
 
@@ -243,7 +243,7 @@ class Evaluator:
                 raise StateError(f"HPA {self.hpa.id}: an evaluation gave neither a result nor a write")
             return None, self._with_refusal(evaluation.result, status)
         if self.standing.shown:
-            return None, self._with_refusal(self._kept(pending, status), status)
+            return None, self._with_refusal(without_write(pending, status, self.row.history), status)
         if self.standing.mode != "enforce":
             # In shadow mode nothing is written, and the record shows what upstream would have made of its own write.
             return None, complete(pending, status, self.row.history, ScaleApplied(), self.now_ms)
@@ -251,7 +251,7 @@ class Evaluator:
         if not self.held_because:
             pending = self._within_budget(self._within_step(pending))
         if self.held_because:
-            return None, self._kept(pending, status)
+            return None, without_write(pending, status, self.row.history)
         # What the write ends as is decided once, at its end (`end_write`), and the record of a wanted write holds no
         # status. The status of a write that succeeds is computed here all the same: the row's `full_digest` covers it,
         # and `verify` compares rows with archived snapshots byte for byte.
@@ -284,27 +284,6 @@ class Evaluator:
         if wrapped:
             self.constraints.append("Overflow")
             self.held_because = self.held_because or f"held: {wrapped}"
-
-    def _kept(self, pending: Pending, status: dict[str, Any]) -> ReconcileResult:
-        """Show the evaluation without its write: the replicas stay."""
-        current = pending.current_replicas
-        shown = new_status(
-            pending.generation,
-            status.get("lastScaleTime"),
-            current,
-            current,
-            pending.current_metrics,
-            pending.conditions,
-        )
-        return ReconcileResult(
-            status=shown,
-            before=None,
-            events=pending.events,
-            error=pending.error,
-            error_label=pending.error_label,
-            metric_results=pending.metric_results,
-            history=self.row.history,
-        )
 
     def _within_step(self, pending: Pending) -> Pending:
         """Limit the change to the cluster's `maxStep`."""
@@ -348,64 +327,26 @@ class Evaluator:
         )
         digest = decisionrecords.digest(shape)
         if wanted is None and self._repeats(digest):
-            return self._short(name, evaluation)
+            position = state.input_position([])
+            short = short_record(name, row.full_decision, evaluation, now_ms=self.now_ms, position=position)
+            return Draft(name, self.namespace.key, self.hpa.headers, short)
         row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         status = result.status if wanted is None else None
-        decision = self._full(
+        version = self.scale_row.resource_version if self.scale_row else ""
+        decision = full_record(
             name,
+            self.hpa,
+            self.autoscaler,
             evaluation,
             facts,
-            decisionrecords.with_version(observed, self.scale_row.resource_version if self.scale_row else ""),
-            status,
+            now_ms=self.now_ms,
+            position=state.input_position(self.sources),
+            steps=self._steps(evaluation, facts.final_desired_replicas),
+            observed=decisionrecords.with_version(observed, version),
+            status=status,
+            engine=state.row.engine,
         )
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
-
-    def _full(
-        self, name: str, evaluation: Evaluation, facts: Facts, observed: dict[str, Any], status: dict[str, Any] | None
-    ) -> Decision:
-        """Fill in a full record field by field: one made of dictionaries (`identity`) takes three times as long."""
-        row, state, autoscaler = self.row, self.state, self.autoscaler
-        return Decision(
-            id=name,
-            seq=0,
-            prev="",
-            cluster=row.cluster,
-            namespace=row.namespace,
-            name=row.name,
-            uid=row.uid,
-            time=decisionrecords.print_time(self.now_ms),
-            input=state.input_position(self.sources),
-            scale_target_ref=self.hpa.reference,
-            target=target_of(autoscaler),
-            mode=facts.mode,
-            origin=row.origin,
-            current_replicas=facts.current_replicas,
-            raw_desired_replicas=evaluation.proposal,
-            final_desired_replicas=facts.final_desired_replicas,
-            direction=facts.direction,
-            reason=facts.reason,
-            selected_metric=facts.selected_metric,
-            metrics=[decisionrecords.metric_decision(metric) for metric in evaluation.metrics],
-            steps=self._steps(evaluation, facts.final_desired_replicas),
-            constraints_applied=facts.constraints_applied,
-            wants=facts.wants,
-            expires=None if facts.wants is None else self.now_ms + WRITE_TTL_MS,
-            observed=observed,
-            status=status,
-            events=facts.events,
-            error=facts.error,
-            labels=facts.labels,
-            paused=facts.paused,
-            refused=facts.refused,
-            min_replicas=autoscaler.min_replicas,
-            max_replicas=autoscaler.max_replicas,
-            spec_hash=row.spec_hash,
-            generation=row.generation,
-            engine=state.row.engine,
-            author=row.author,
-            change_reason=row.change_reason,
-            shows_refusal=facts.shows_refusal,
-        )
 
     def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:
         made = decisionrecords.steps_to(evaluation, final, self.brake)
@@ -444,17 +385,3 @@ class Evaluator:
         if not row.full_decision or self.now_ms - row.full_ms >= decisionrecords.FULL_EVERY_MS:
             return False
         return row.full_digest == digest
-
-    def _short(self, name: str, evaluation: Evaluation) -> Draft:
-        short = ShortDecision(
-            id=name,
-            seq=0,
-            prev="",
-            same_as=self.row.full_decision,
-            time=decisionrecords.print_time(self.now_ms),
-            input=self.state.input_position([]),
-            m=[decisionrecords.values_of(metric) for metric in evaluation.metrics],
-            raw_desired_replicas=evaluation.proposal,
-            newest=[metric.newest_ms for metric in evaluation.metrics],
-        )
-        return Draft(name, self.namespace.key, self.hpa.headers, short)

@@ -1,10 +1,10 @@
-"""The state of one namespace while its partition is assigned, and how its rows are made and read.
+"""The state of one namespace while its partition is assigned. How its rows are made and read: `namespacerows`.
 
 Every change goes to a part of the namespace. A part that is ahead of the log (its row was written before a crash, later
 rows were not) ignores what it already has; `begin` tells it which record is being applied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from schemas.autoscalers import Mode
@@ -12,10 +12,9 @@ from schemas.keys import HpaId
 from schemas.pods import Pod, PodList
 from schemas.podsharing import shared
 from streams.state.answerparts import Slots, in_force, joined, with_part
-from streams.state.fewnames import with_name, without_name
-from streams.state.logrecords import asked
+from streams.state.fewnames import Names, with_name, without_name
 from streams.state.membership import Membership
-from streams.state.namespacekeys import query_key, spread_over, stored_part
+from streams.state.namespacekeys import spread_over
 from streams.state.rates import REMEMBERED_MS
 from streams.state.rows import (
     NOTHING_APPLIED,
@@ -26,7 +25,6 @@ from streams.state.rows import (
     DirectoryKey,
     ListProgress,
     MetricKey,
-    NamespaceRow,
     Pause,
     PodEntry,
     QueryKey,
@@ -36,7 +34,6 @@ from streams.state.rows import (
     TargetName,
     ViewRow,
     WatchRow,
-    answer_row,
     is_series,
 )
 
@@ -78,10 +75,10 @@ class Namespace:
         self.ignored: dict[str, int] = {}
         self.view = ViewRow()
         # Made from the rest:
-        self.by_target: dict[TargetName, tuple[DirectoryKey, ...]] = {}
-        self.watchers: dict[Any, tuple[HpaId, ...]] = {}
+        self.by_target: dict[TargetName, Names[DirectoryKey]] = {}
+        self.watchers: dict[Any, Names[HpaId]] = {}
         """Query or series -> HPAs one of whose metrics it is."""
-        self.registered: dict[str, tuple[str, ...]] = {}
+        self.registered: dict[str, Names[str]] = {}
         """Selector -> HPAs for which the overlap check has known it at some time."""
 
     # --- which part, and whether it has the record already ------------------------------------------------------------
@@ -92,6 +89,12 @@ class Namespace:
         self.ahead = max(self.applied) >= offset
         return not self.ahead or self.applied[0] < offset
 
+    def split(self, parts: int) -> None:
+        """Keep so many parts from now on; all of them are to be written."""
+        self.applied = [self.applied[0]] * parts
+        self.pod_lists = [self.pod_lists[-1]] * parts
+        self.dirty = set(range(parts))
+
     def part_of(self, pod: str) -> int:
         """Part in which a pod (or a series that is no pod's) and its pushed samples live."""
         parts = len(self.applied)
@@ -101,7 +104,7 @@ class Namespace:
         """Part in which the answers to a question live."""
         return 0 if len(self.applied) <= SPLIT_PARTS else spread_over("|".join(question))
 
-    def _part_of_arrival(self, key: MetricKey) -> int:
+    def part_of_arrival(self, key: MetricKey) -> int:
         """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
         parts = len(self.applied)
         return parts - 1 if is_series(key) and parts <= SPLIT_PARTS else self._part_of_question(key)
@@ -119,10 +122,11 @@ class Namespace:
 
     def open_view(self) -> bool:
         """Mark the part with the view as changed; False: it already has this record."""
-        return self._touch(self._view_part)
+        return self._touch(self.view_part)
 
     @property
-    def _view_part(self) -> int:
+    def view_part(self) -> int:
+        """Part in which `view` is kept."""
         return 0 if len(self.applied) == 1 else 1
 
     def count_ignored(self, why: str) -> None:
@@ -183,22 +187,23 @@ class Namespace:
 
     def put_answer(self, query: QueryKey, row: AnswerRow) -> None:
         """Take an answer, or a part of one; it replaces the answer before when all its parts have come."""
-        if not self._touch(self._part_of_answer(query, row.part)):
+        if not self._touch(self.part_of_answer(query, row.part)):
             return
         if row.parts == 1 and query not in self.answer_slots:
             self.answers[query] = row
             return
         self.answer_slots[query] = with_part(self._slots_of(query), row)
-        self._choose_answer(query)
+        self.choose_answer(query)
 
     def _slots_of(self, query: QueryKey) -> Slots:
         known = self.answers.get(query)
         return self.answer_slots.get(query, {} if known is None else {0: (known,)})
 
-    def _part_of_answer(self, query: QueryKey, part: int) -> int:
+    def part_of_answer(self, query: QueryKey, part: int) -> int:
+        """Part in which a part of an answer is kept."""
         return self._part_of_question((*query, str(part)) if part else query)
 
-    def _choose_answer(self, query: QueryKey) -> None:
+    def choose_answer(self, query: QueryKey) -> None:
         """Choose again the answer to a query that is in force."""
         parts = in_force(self.answer_slots[query])
         if not parts:
@@ -237,7 +242,7 @@ class Namespace:
 
     def put_arrival(self, key: MetricKey, arrival: Arrival) -> None:
         """Note when an answer or sample came."""
-        if self._touch(self._part_of_arrival(key)):
+        if self._touch(self.part_of_arrival(key)):
             self.arrivals[key] = arrival
 
     # --- autoscalers and scales -------------------------------------------------------------------------------------
@@ -259,7 +264,7 @@ class Namespace:
             return
         self._leave_target(key)
         self.directory[key] = entry
-        self._join_target(entry.target, key)
+        self.join_target(entry.target, key)
 
     def leave_hpa(self, key: DirectoryKey) -> None:
         """Remove an HPA from the directory."""
@@ -276,7 +281,8 @@ class Namespace:
             else:
                 del self.by_target[old.target]
 
-    def _join_target(self, target: TargetName, key: DirectoryKey) -> None:
+    def join_target(self, target: TargetName, key: DirectoryKey) -> None:
+        """Note that an HPA of the directory has this target."""
         self.by_target[target] = with_name(self.by_target.get(target, ()), key)
 
     def put_scale(self, target: TargetName, row: ScaleRow) -> None:
@@ -297,9 +303,7 @@ class Namespace:
 
     def register(self, selector: str, hpa: str) -> None:
         """Note that the overlap check knows a selector of an HPA."""
-        names = self.registered.get(selector, ())
-        if hpa not in names:
-            self.registered[selector] = with_name(names, hpa)
+        self.registered[selector] = with_name(self.registered.get(selector, ()), hpa)
 
     def tidy(self, now_ms: int) -> None:
         """Drop what no later evaluation can read. Every checkpoint does this, so it must not change a decision."""
@@ -332,140 +336,9 @@ class Namespace:
             for number, slot in self.answer_slots[query].items()
         }
         self.answer_slots[query] = {number: slot for number, slot in kept.items() if slot}
-        self._choose_answer(query)
+        self.choose_answer(query)
         if not self.answer_slots[query]:
             del self.answer_slots[query]
-
-    # --- rows -------------------------------------------------------------------------------------------------------
-
-    def split(self, parts: int) -> None:
-        """Keep so many parts from now on; all of them are to be written."""
-        self.applied = [self.applied[0]] * parts
-        self.pod_lists = [self.pod_lists[-1]] * parts
-        self.dirty = set(range(parts))
-
-    def rows(self, parts: Iterable[int]) -> list[tuple[int, NamespaceRow]]:
-        """Make the rows of these parts: part 0 comes last, so that it is never ahead of another one."""
-        made = {part: self._empty_row(part) for part in parts}
-        if len(self.applied) <= SPLIT_PARTS:
-            self._fill_few(made)
-        else:
-            self._fill_many(made)
-        if 0 in made:
-            self._fill_first(made[0])
-        if self._view_part in made and self.view != ViewRow():
-            made[self._view_part].view = self.view
-        return sorted(made.items(), key=lambda item: (item[0] == 0, item[0]))
-
-    def _fill_few(self, made: dict[int, NamespaceRow]) -> None:
-        """Fill the rows of a namespace whose pods and pushed samples are the last part, and the rest the first."""
-        if (row := made.get(len(self.applied) - 1)) is not None:
-            row.pods, row.samples = self.pods, list(self.series.items())
-        if (row := made.get(0)) is not None:
-            row.answers = [answer for _, _, answer in self._all_answers()]
-        for key, arrival in self.arrivals.items():
-            if (row := made.get(self._part_of_arrival(key))) is not None:
-                row.arrivals.append((key, arrival))
-
-    def _all_answers(self) -> Iterator[tuple[QueryKey, int, AnswerRow]]:
-        """Give the answers to store: query, number of the part, answer or part of one."""
-        for query, answer in self.answers.items():
-            if query not in self.answer_slots:
-                yield query, 0, answer
-        for query, slots in self.answer_slots.items():
-            for number, slot in slots.items():
-                for part in slot:
-                    yield query, number, part
-
-    def _fill_many(self, made: dict[int, NamespaceRow]) -> None:
-        for name, entry in self.pods.items():
-            if (row := made.get(self.part_of(name))) is not None:
-                row.pods[name] = entry
-        for query, number, answer in self._all_answers():
-            if (row := made.get(self._part_of_answer(query, number))) is not None:
-                row.answers.append(answer)
-        for key, samples in self.series.items():
-            self._spread(made, key, samples)
-        for question, arrival in self.arrivals.items():
-            if (row := made.get(self._part_of_arrival(question))) is not None:
-                row.arrivals.append((question, arrival))
-
-        for part, taken in self.taken.items():
-            if part in made:
-                made[part].taken = taken
-
-    def _spread(self, made: dict[int, NamespaceRow], key: SeriesKey, samples: dict[str, SampleRow]) -> None:
-        split: dict[int, dict[str, SampleRow]] = {}
-        for name, sample in samples.items():
-            split.setdefault(self.part_of(name), {})[name] = sample
-        for part, some in split.items():
-            if part in made:
-                made[part].samples.append((key, some))
-
-    def _empty_row(self, part: int) -> NamespaceRow:
-        return NamespaceRow(
-            cluster=self.cluster,
-            namespace=self.name,
-            part=part,
-            parts=len(self.applied),
-            pod_list=self.pod_lists[part],
-        )
-
-    def _fill_first(self, row: NamespaceRow) -> None:
-        row.autoscalers, row.hpa_list = list(self.directory.items()), self.hpa_list
-        row.rivals, row.rivals_coming = self.rivals, self.rivals_coming
-        row.scales, row.watches, row.listed = list(self.scales.items()), self.watches, self.listed
-        row.commands, row.ignored = self.commands, self.ignored
-
-    def load(self, rows: Mapping[int, tuple[int, NamespaceRow]]) -> None:
-        """Load stored rows: part -> (applied offset, row)."""
-        parts = rows[0][1].parts if 0 in rows else 1
-        stored = [rows.get(stored_part(part, parts)) for part in range(parts)]
-        self.applied = [NOTHING_APPLIED if each is None else each[0] for each in stored]
-        self.pod_lists = [ListProgress() if each is None else each[1].pod_list for each in stored]
-        for each in stored:
-            if each is not None:
-                self._load_part(each[1])
-        for query in list(self.answer_slots):
-            self._settle(query)
-
-    def _settle(self, query: QueryKey) -> None:
-        """Take a loaded answer that came whole out of the slots."""
-        slots = self.answer_slots[query]
-        if list(slots) == [0] and len(slots[0]) == 1 and slots[0][0].parts == 1:
-            self.answers[query] = slots[0][0]
-            del self.answer_slots[query]
-        else:
-            self._choose_answer(query)
-
-    def _load_part(self, row: NamespaceRow) -> None:
-        for name, entry in row.pods.items():
-            pod = shared(entry.pod)
-            self.pods[name] = PodEntry(pod, entry.mark)
-            self.membership.put(pod)
-        for stored in row.answers:
-            query = query_key(asked(stored))
-            answer = stored
-            if stored.stored is not None:
-                answer = answer_row(stored.stored, stored.time_ms, stored.source)
-            number = answer.part
-            slots = self.answer_slots.get(query, {})
-            self.answer_slots[query] = {**slots, number: (*slots.get(number, ()), answer)}
-        for key, samples in row.samples:
-            self.series.setdefault(key, {}).update(samples)
-        self.arrivals.update(row.arrivals)
-        if row.taken:
-            self.taken[row.part] = row.taken
-        if row.view is not None:
-            self.view = row.view
-        if row.part:
-            return
-        self.directory, self.hpa_list = row.all_autoscalers(), row.hpa_list
-        self.rivals, self.rivals_coming = row.rivals, row.rivals_coming
-        self.scales, self.watches, self.listed = dict(row.scales), row.watches, row.listed
-        self.commands, self.ignored = row.commands, row.ignored
-        for hpa, known in self.directory.items():
-            self._join_target(known.target, hpa)
 
 
 def advance(progress: ListProgress, list_id: str, chunk: int, place: str) -> ListProgress:

@@ -22,6 +22,7 @@ from streams.state.logerrors import LogError, StateError, UnknownEngineError
 from streams.state.logrecords import FoldedRecord, read_record
 from streams.state.namespace import Namespace
 from streams.state.namespacekeys import stored_part
+from streams.state.namespacerows import load_namespace, rows_of_namespace
 from streams.state.onsample import plan_sampled
 from streams.state.partitionrow import PartitionRow
 from streams.state.partitionstate import State
@@ -261,12 +262,13 @@ class Partition:
         may_split = max(namespace.applied) <= offset
         if len(namespace.applied) < SPLIT_PARTS and may_split:
             namespace.split(SPLIT_PARTS)
-        made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
+        made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows_of_namespace(namespace, namespace.dirty)]
         too_large = any(len(value) > MAX_ROW_BYTES for _, value in made)
         if len(namespace.applied) == SPLIT_PARTS and too_large and may_split:
             namespace.split(PARTS)
             _forget_part_of_few(self.state.row, namespace)
-            made = [(part, rowcodec.encode_row(offset, row)) for part, row in namespace.rows(namespace.dirty)]
+            rows = rows_of_namespace(namespace, namespace.dirty)
+            made = [(part, rowcodec.encode_row(offset, row)) for part, row in rows]
         for part, value in made:
             namespace.applied[part] = offset
             yield _part_key(number, namespace, part), value
@@ -281,7 +283,7 @@ class Partition:
         for namespace in self.state.namespaces.values():
             applied = namespace.applied
             written = [part for part, offset in enumerate(applied) if offset != NOTHING_APPLIED]
-            for part, its in namespace.rows(written):
+            for part, its in rows_of_namespace(namespace, written):
                 yield _part_key(row.number, namespace, part), rowcodec.encode_row(applied[part], its)
         yield rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)
 
@@ -353,7 +355,7 @@ def _load_namespaces(state: State, stored: Mapping[bytes, bytes]) -> None:
             found.setdefault((cluster, name), {})[part] = (applied_offset(stored[key]), row)
     for (cluster, name), parts in found.items():
         namespace = state.namespace(cluster, name)
-        namespace.load(parts)
+        load_namespace(namespace, parts)
         if len(namespace.applied) > SPLIT_PARTS:
             _forget_part_of_few(state.row, namespace)
 

@@ -1,4 +1,7 @@
-"""How an HPA's own status and Events say that enforcing it is refused. Upstream has no such condition."""
+"""The results of evaluations whose write is not made: held, or refused.
+
+A refusal is shown in the HPA's own status and Events. Upstream has no such condition.
+"""
 
 from typing import Any
 
@@ -6,7 +9,8 @@ from msgspec import structs
 
 from schemas.decisions import REFUSAL_REASON
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import ReconcileResult
+from streams.hpa.evaluation import History, Pending, ReconcileResult
+from streams.hpa.statuses import new_status
 
 
 def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int) -> ReconcileResult:
@@ -24,4 +28,26 @@ def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now
         status={**result.status, "conditions": conditions.items},
         before=None,
         events=(*result.events, ("Warning", REFUSAL_REASON, text)),
+    )
+
+
+def without_write(pending: Pending, status: dict[str, Any], history: History) -> ReconcileResult:
+    """Show an evaluation without the write that it wants: the replicas stay. `status`: so far; `history`: to keep."""
+    current = pending.current_replicas
+    shown = new_status(
+        pending.generation,
+        status.get("lastScaleTime"),
+        current,
+        current,
+        pending.current_metrics,
+        pending.conditions,
+    )
+    return ReconcileResult(
+        status=shown,
+        before=None,
+        events=pending.events,
+        error=pending.error,
+        error_label=pending.error_label,
+        metric_results=pending.metric_results,
+        history=history,
     )

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from reconciler.core.fullrecords import FullRecords
-from reconciler.core.statusplan import status_update, wants_status
+from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_update, wants_status
+from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Body
 from schemas.kubernetes.hpa import semantically_equal_status
@@ -51,9 +52,12 @@ class ShownScenario(LoggedScenario):
             self.known.take(decision, 0, self.now_ms)
         if decision is None or decision.name != self.name or not wants_status(decision):
             return
-        body = status_update(decision, self.live)
-        if body is not None:
-            self.live, self.writes = body, self.writes + 1
+        if status_update(decision, self._kept()) is not None:
+            self.live, self.writes = self.live | {"status": decision.status}, self.writes + 1
+
+    def _kept(self) -> LiveHpa:
+        live = self.live | {"metadata": self.live["metadata"] | {"resourceVersion": "1"}}
+        return live_hpa(msgspec.json.decode(encode(live), type=HpaAnswer))
 
 
 @pytest.mark.parametrize("name", ["controller-boundary", "controller-random", "controller-trace"])

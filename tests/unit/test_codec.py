@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import WireError, decode, encode
+from schemas.codec import WireError, decode, encode, encode_to_keep
 from schemas.entries import PublicRecord
 from schemas.scales import Heartbeat
 
@@ -15,6 +15,12 @@ RECORD = PublicRecord(v=1, cluster="east", namespace="shop", time=5, entries=[He
 
 def test_a_record_reads_back() -> None:
     assert decode(encode(RECORD), PublicRecord) == RECORD
+
+
+@pytest.mark.parametrize("length", [0, 1, 500, 600, 2_000, 100_000])
+def test_what_is_kept_is_the_same_bytes(length: int) -> None:
+    texts = ["x" * 10] * (length // 13)
+    assert encode_to_keep(texts) == encode(texts)
 
 
 @pytest.mark.parametrize(

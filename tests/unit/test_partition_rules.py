@@ -16,6 +16,7 @@ from schemas.scales import ClusterReport, Heartbeat, ObserverTrouble, Serving
 from schemas.settings import ClusterSettings, EngineSet, Restart, SettingsSet, WatermarkReset
 from streams.state.fold import REPORT_KEPT_MS
 from streams.state.logerrors import LogError, StateError, UnknownEngineError
+from streams.state.namespacerows import rows_of_namespace
 from streams.state.partition import Partition
 from streams.state.partitionrow import PartitionRow, ReportRow
 from streams.state.rowcodec import decode_row
@@ -635,7 +636,7 @@ def test_the_row_of_the_pods_is_written_only_if_a_pod_or_a_pushed_sample_changed
 def test_a_namespace_that_was_stored_as_one_row_becomes_two_at_the_next_checkpoint() -> None:
     log = ready_log()
     namespace = log.partition.state.namespaces[KEY]
-    (_, row), *_ = namespace.rows([0])
+    (_, row), *_ = rows_of_namespace(namespace, [0])
     assert (row.part, row.parts, sorted(row.pods)) == (0, 1, ["web-0", "web-1"])
     written = log.partition.checkpoint()
     assert [key for key, _ in written if b"|n/" in key] == [b"0|n/eu/shop#64", b"0|n/eu/shop#0"]
