@@ -2,6 +2,7 @@
 
 import gc
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -31,6 +32,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+    items[:] = _waiting_beside_computing(items)
+
+
+def _waiting_beside_computing(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Spread the files that mostly wait (for processes, brokers, clusters) among those that compute.
+
+    Several workers take files in this order. One kind after the other, they would all wait first, then compete.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path in files if path.parent.name == "pipeline"]
+    computing = [path for path in files if path.parent.name != "pipeline"]
+    # None of them comes late: the last would run on alone.
+    between = max(1, len(computing) * 3 // 4 // max(1, len(waiting)))
+    order = list(computing)
+    for number, path in reversed(list(enumerate(waiting))):
+        order.insert(number * between, path)
+    return [item for path in order for item in files[path]]
 
 
 def pytest_collection_finish() -> None:

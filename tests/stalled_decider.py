@@ -66,9 +66,9 @@ def after_takes(stop: Callable[[], None], takes: int = TAKES) -> None:
     """Do this at the end of the last of the first takes."""
     take, left = Takes.take, takes
 
-    async def counted(self: Takes, events: Sequence[Any]) -> None:
+    async def counted(self: Takes, records: Sequence[Any], generation: int) -> None:
         nonlocal left
-        await take(self, events)
+        await take(self, records, generation)
         left -= 1
         if left == 0:
             stop()

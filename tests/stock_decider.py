@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
 
 from fleethpa.cli.main import main
 from streams.decider import strict
@@ -21,6 +22,12 @@ class StockConsumer(driver.Consumer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._seek_lock = asyncio.Lock()
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        """A message of one log record, in the form in which the agent expects log records."""
+        if tp.topic == self.transport.log_topic:
+            return strict.LogRecords([record], self.app.consumer_generation_id)
+        return super()._to_message(tp, record)
 
     async def perform_seek(self) -> None:
         """Seek as Faust does, then to the state; Faust calls this from two places, at times at once."""

@@ -173,12 +173,13 @@ class Decider:
         return not self.app.tables.recovery.completed.is_set() or self.app.in_recovery or self.app.rebalancing
 
     async def decide(self, stream: Any) -> None:
-        """Process every take of the log, one after another."""
+        """Process every take of the log, one after another: the log records of one fetch."""
         with ending_on_error():
-            async for events in stream.noack_take(self.config.take_records, within=self.config.take_within_s):
-                for event in events:  # at once: the position is in the state rows, the committed offset means nothing
-                    await stream.ack(event)
-                await self.takes.take(events)
+            async for event in stream.noack().events():
+                # At once: the position is in the state rows, the committed offset means nothing. And a rebalance, which
+                # waits for what is not acknowledged, would look for reference cycles meanwhile.
+                await stream.ack(event)
+                await self.takes.take(event.message.records, event.message.generation_id)
 
     async def leave(self, *_: Any, **__: Any) -> None:
         """Before a rebalance: finish the current take, checkpoint, and give up all partitions."""

@@ -132,6 +132,7 @@ class Assignment:
     def _disown(self) -> None:
         self.epoch += 1
         self.owned = {}
+        self._loaded = (0, {})  # the same states, or those of an assignment that was superseded: hundreds of megabytes
 
     async def _close_reader(self) -> None:
         if self._reader is not None:

@@ -30,8 +30,6 @@ class DeciderConfig:
     session_timeout_s: float = 15.0
     stall_s: float = 90.0
     recovery_s: float = 300.0
-    take_records: int = 500
-    take_within_s: float = 0.02
     app_id: str = topics.DECIDER_APP_ID
     log_topic: str = topics.LOG
     decisions_topic: str = topics.DECISIONS

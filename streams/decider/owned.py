@@ -10,7 +10,10 @@ from streams.state.partition import Partition
 
 
 class LogRecordLike(Protocol):
-    """What is used of a record of the log."""
+    """What is used of a record of the log; the timestamp is in Unix milliseconds."""
+
+    @property
+    def partition(self) -> int: ...
 
     @property
     def offset(self) -> int: ...
@@ -19,7 +22,7 @@ class LogRecordLike(Protocol):
     def value(self) -> bytes: ...
 
     @property
-    def timestamp(self) -> float: ...
+    def timestamp(self) -> int: ...
 
 
 class OwnedPartition:
@@ -73,6 +76,6 @@ class OwnedPartition:
         return self.reread - reread, self.suppressed - suppressed
 
     def _time(self, record: LogRecordLike) -> int:
-        self.log_time_ms = round(record.timestamp * 1000)  # Faust holds seconds
+        self.log_time_ms = record.timestamp
         self.newest_log_time_ms = max(self.newest_log_time_ms, self.log_time_ms)
         return self.log_time_ms

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
@@ -15,7 +14,7 @@ from streams.decider.crashpoints import CrashPoint
 from streams.decider.deciderconfig import DeciderConfig
 from streams.decider.decidermetrics import Metrics
 from streams.decider.fence import Fence
-from streams.decider.owned import OwnedPartition
+from streams.decider.owned import LogRecordLike, OwnedPartition
 from streams.decider.recordbatches import BatchWriter, write_all
 from streams.state.ledger import DecisionRecord
 
@@ -53,11 +52,13 @@ class Takes:
         self._free_memory = FreeMemory()
         self._generation = generation
 
-    async def take(self, events: Sequence[Any]) -> None:
-        """Do one take of Faust events, which have been acknowledged before."""
+    async def take(self, records: Sequence[LogRecordLike], generation: int) -> None:
+        """Do one take of log records that were fetched under this generation."""
         async with self._assignment.lock:
             epoch = self._assignment.epoch
-            pending = await self._fold(events)
+            if generation != self._generation():
+                return
+            pending = await self._fold(records)
             if epoch != self._assignment.epoch:
                 return
             await self._publish(pending)
@@ -86,20 +87,18 @@ class Takes:
             )
             self._metrics.checkpointed(time.monotonic() - started, written)
 
-    async def _fold(self, events: Sequence[Any]) -> list[tuple[OwnedPartition, DecisionRecord]]:
-        generation = self._generation()
+    async def _fold(self, records: Sequence[LogRecordLike]) -> list[tuple[OwnedPartition, DecisionRecord]]:
         pending: list[tuple[OwnedPartition, DecisionRecord]] = []
         yielded = time.monotonic()
-        for event in events:
-            message = event.message
-            owned = self._assignment.owned.get(message.partition)
-            if owned is None or message.generation_id != generation:
+        for record in records:
+            owned = self._assignment.owned.get(record.partition)
+            if owned is None:
                 continue
-            pending.extend((owned, decision) for decision in await owned.fold(message))
+            pending.extend((owned, decision) for decision in await owned.fold(record))
             if time.monotonic() - yielded > YIELD_S:
                 await asyncio.sleep(0)
                 yielded = time.monotonic()
-        self._metrics.took(len(events))
+        self._metrics.took(len(records))
         self._assignment.check_partitions()
         return pending
 

@@ -1,6 +1,8 @@
 """Taking partitions over while takes of what was fetched before are still under way."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -100,6 +102,18 @@ async def test_rows_of_owned_partitions_are_not_held_twice(monkeypatch: pytest.M
     assert table == {**before, **other}
     assert not owner.owned
     assert await owner.load([1]) == {1: LOG_RECORDS}
+
+
+async def test_nothing_holds_the_state_of_a_partition_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TailReader", lambda *_: PromptReader())
+    table = stored_rows(number=1)
+    owner = assignment.Assignment(CONFIG, 3, Fence(60.0), rows=lambda: table)
+    await owner.load([1])
+    owner.take_over()
+    state = weakref.ref(owner.owned[1].partition)
+    await owner.leave(nothing_to_write)
+    gc.collect()
+    assert state() is None
 
 
 async def test_rows_are_not_put_back_at_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

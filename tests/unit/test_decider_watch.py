@@ -60,7 +60,7 @@ def partition(applied_offset: int = 9) -> OwnedPartition:
 
 
 def record(offset: int, timestamp_ms: int = 1_000) -> Any:
-    return SimpleNamespace(offset=offset, value=b"x", timestamp=timestamp_ms / 1000)
+    return SimpleNamespace(offset=offset, value=b"x", timestamp=timestamp_ms)
 
 
 async def test_a_record_already_applied_is_skipped_and_the_next_one_applied_with_its_exact_time() -> None:
