@@ -4,7 +4,7 @@ Records bear no sender: all that a broker vouches for is who may write a topic. 
 own cluster and no other, about what is observed there and nothing else, and the shared topics do not speak for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -129,8 +129,7 @@ class _Admission:
             return self._report(body)
         if isinstance(body, Serving):
             check_range(len(body.clusters), "length of clusters", 0, 1)
-            for text in body.problems.values():
-                check_range(len(text), "length of problems", 0, MAX_PROBLEM_CHARACTERS)
+            body = structs.replace(body, problems=_shortened(body.problems))
         else:
             check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
         kind = str(body.__struct_config__.tag)
@@ -172,8 +171,7 @@ class _Admission:
             case Outcome():
                 self._outcome(body)
             case Heartbeat():
-                for text in body.problems.values():
-                    check_range(len(text), "length of problems", 0, MAX_PROBLEM_CHARACTERS)
+                return structs.replace(body, problems=_shortened(body.problems))
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
@@ -378,3 +376,8 @@ def _without_agents(body: Serving, registry: AgentRegistry) -> Serving:
         clusters=[name for name in body.clusters if not registry.present(name)],
         problems={name: text for name, text in body.problems.items() if not registry.present(name)},
     )
+
+
+def _shortened(problems: Mapping[str, str]) -> dict[str, str]:
+    """Problems may hold the page of a proxy; without the rest of it, a sign of life is still one."""
+    return {name: text[:MAX_PROBLEM_CHARACTERS] for name, text in problems.items()}

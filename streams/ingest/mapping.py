@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import yaml
 from msgspec import Struct, field
 
 from schemas.samples import MetricType, Point
+from schemas.yamltext import YamlTextError, parse_yaml
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text, is_cluster
 from streams.ingest.pieces import Refusal
 from streams.ingest.points import to_milli
@@ -124,8 +124,8 @@ def load_mapping(text: str, name: str) -> Mapping:
         MappingError: naming the file, and the field where one is at fault.
     """
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+        document = parse_yaml(text)
+    except YamlTextError as error:
         raise MappingError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     try:
         mapping = msgspec.convert({} if document is None else document, Mapping)

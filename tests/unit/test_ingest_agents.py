@@ -138,9 +138,6 @@ def test_without_a_registration_of_the_topic_nothing_counts(body: Body) -> None:
         ),
         pytest.param(Serving(session="r", clusters=["east"] * 2), "", "outOfRange", id="serving at length"),
         pytest.param(
-            Serving(session="r", clusters=["east"], problems={"east": "x" * 1_001}), "", "outOfRange", id="problems"
-        ),
-        pytest.param(
             ClusterReport(cluster="west", session=SESSION, instance="agent-east"), "", "otherCluster", id="report"
         ),
         pytest.param(
@@ -179,6 +176,18 @@ def test_its_own_report_and_what_it_serves_are_taken() -> None:
     serving = Serving(session=SESSION, clusters=["east"], problems={"east": "no"})
     found = reported(report, serving, cluster="", namespace="")
     assert [piece.body for piece in found.pieces] == [report, serving]
+
+
+def test_a_sign_of_life_with_the_page_of_a_proxy_as_its_problem_is_still_one() -> None:
+    page = "<html>" + "x" * 2_000
+    beat = Heartbeat(session=SESSION, watches=["pods"], problems={"autoscalers": page})
+    assert [piece.body for piece in reported(beat).pieces] == [
+        structs.replace(beat, problems={"autoscalers": page[:1_000]})
+    ]
+    serving = Serving(session=SESSION, clusters=["east"], problems={"east": page})
+    assert [piece.body for piece in reported(serving, cluster="", namespace="").pieces] == [
+        structs.replace(serving, problems={"east": page[:1_000]})
+    ]
 
 
 def test_the_good_part_of_a_record_is_taken() -> None:
