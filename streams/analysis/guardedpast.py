@@ -43,10 +43,10 @@ async def guarded_events(task: GuardedTask) -> tuple[list[GuardedEvent], int]:
                 if record.timestamp_ms > latest_ms:
                     return events, read
                 read += 1
-                event = reader.take(record.value)
-                if event is not None and event.time_ms < task.end_ms:
-                    removed = event.removed if event.time_ms >= task.begin_ms else 0
-                    events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
+                for event in reader.take(record.value):
+                    if event.time_ms < task.end_ms:
+                        removed = event.removed if event.time_ms >= task.begin_ms else 0
+                        events.append(event._replace(time_ms=max(task.begin_ms, event.time_ms), removed=removed))
             if read - counted >= _BREATH:
                 told(0, read - counted)
                 counted = read

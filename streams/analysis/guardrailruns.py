@@ -21,6 +21,10 @@ TRIPS_UNTIL_A_PERSON = 3
 _HOUR_MS = 3_600_000
 _NEVER_MS = 2**62
 _PERCENT = 100
+GONE_MS = 1_800_000
+"""An HPA is gone if no full record of it came for this long: while it is evaluated, one comes every 10 minutes."""
+_LOOKED_CHARACTERS = len("2026-01-01T00:0")
+"""HPAs that are gone are looked for in each ten minutes."""
 
 
 class GuardedEvent(NamedTuple):
@@ -73,24 +77,43 @@ class EventReader:
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
+        self._seen: dict[str, str] = {}
+        """HPA -> time of its newest full record, of those that are enforced."""
+        self._looked = "never"
+        """Beginning of the time at which HPAs that are gone were looked for."""
         self.engine = 1
         """The engine of the newest full evaluation."""
 
-    def take(self, value: bytes) -> GuardedEvent | None:
-        """Read a decision record; None: nothing has changed with it. A short one changes nothing."""
+    def take(self, value: bytes) -> Sequence[GuardedEvent]:
+        """Read a decision record: what has changed with it, and which HPAs are gone by then. A short one changes
+        nothing.
+        """
         if value.find(b'"sameAs":', 0, _HEAD_BYTES) >= 0:
-            return None
+            return ()
         seen = _DECISION.decode(value)
         if seen.kind != "evaluation":
-            return None
+            return ()
         self.engine = seen.engine
+        gone = () if seen.time.startswith(self._looked) else self._gone(seen.time)
         hpa = f"{seen.cluster}/{seen.namespace}/{seen.name}"
         size = seen.current_replicas if seen.mode == "enforce" else 0
         removed = max(0, size - seen.wants) if seen.wants is not None else 0
+        if size:
+            self._seen[hpa] = seen.time
+        else:
+            self._seen.pop(hpa, None)
         if not removed and self._sizes.get(hpa, 0) == size:
-            return None
+            return gone
         self._sizes[hpa] = size
-        return GuardedEvent(parse_time_ms(seen.time), seen.cluster, hpa, size, removed)
+        return (*gone, GuardedEvent(parse_time_ms(seen.time), seen.cluster, hpa, size, removed))
+
+    def _gone(self, now: str) -> Sequence[GuardedEvent]:
+        """Forget the HPAs that are gone; their replicas are no longer part of their cluster."""
+        self._looked, now_ms = now[:_LOOKED_CHARACTERS], parse_time_ms(now)
+        gone = [hpa for hpa, at in self._seen.items() if now_ms - parse_time_ms(at) > GONE_MS]
+        for hpa in gone:
+            del self._seen[hpa], self._sizes[hpa]
+        return tuple(GuardedEvent(now_ms, hpa.partition("/")[0], hpa, 0, 0) for hpa in gone)
 
 
 class _Window:
@@ -201,9 +224,15 @@ class GuardrailRun:
         return removed
 
     def began(self, body: BreakerCommand, time_ms: int) -> None:
-        """Another run paused a cluster: an earlier one of this process, or one beside it."""
+        """A record of this time paused a cluster: of an earlier run of this process, of one beside it, or of this run.
+
+        Its own trips, and those that another run saw in the same decisions, are known by the end of their pause: the
+        record may be written much later, and by another clock, than the decision that tripped.
+        """
         known = self._trips.setdefault((body.guardrail, body.cluster), [])
-        if any(abs(time_ms - at_ms) < SHORTEST_MS for at_ms in known):
+        pause_ms = next((length_ms for rule, _, length_ms in self._lengths if rule.name == body.guardrail), 0)
+        tripped_ms = body.until - pause_ms
+        if any(abs(moment_ms - at_ms) < SHORTEST_MS for at_ms in known for moment_ms in (time_ms, tripped_ms)):
             return
         known.append(time_ms)
         if time_ms <= self._resumed_ms.get(body.cluster, 0):

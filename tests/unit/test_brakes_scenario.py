@@ -30,7 +30,7 @@ def ten_minutes(world: World) -> None:
 
 def events_of(world: World, cluster: str) -> list[GuardedEvent]:
     reader = EventReader()
-    seen = [event for made in world.log.decisions if (event := reader.take(made.value)) is not None]
+    seen = [event for made in world.log.decisions for event in reader.take(made.value)]
     return [event._replace(cluster=cluster, hpa=f"{cluster}/{event.hpa}") for event in seen]
 
 
@@ -73,7 +73,7 @@ def an_hour(world: World, *, guarded: bool) -> tuple[list[int], list[int | None]
     for minute in range(60):
         world.period(0)
         new, seen = world.log.decisions[seen:], len(world.log.decisions)
-        trips = [trip for made in new if (event := reader.take(made.value)) is not None for trip in run.take(event)]
+        trips = [trip for made in new for event in reader.take(made.value) for trip in run.take(event)]
         world.log.now_ms += PAUSE_AFTER_MS
         for trip in trips if guarded else []:
             pause = BreakerCommand(command="pause", cluster="eu", guardrail="wave", until=trip.until or 0)

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from fleethpa.cli.common.breakerpart import Breaker, BreakerConfig
 from fleethpa.cli.common.configuration import Config
+from schemas.codec import encode
 from schemas.entries import Body
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.guardrails import Guardrail, Guardrails, problems
@@ -20,6 +21,7 @@ from schemas.settings import ClusterSettings, SettingsSet
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip, run_guardrails
 from streams.archive.layout import DECISIONS
 from streams.archive.segments import ArchivedRecord
+from streams.state.decisionrecords import print_time
 from tests.brakes_kit import World
 from tests.memorypast import MemoryPast
 from tests.published import fits
@@ -100,11 +102,37 @@ def test_shadow_and_short_records_change_nothing() -> None:
     world = World("web")
     world.poll(0)
     reader = EventReader()
-    events = [event for made in world.log.decisions if (event := reader.take(made.value)) is not None]
+    events = [event for made in world.log.decisions for event in reader.take(made.value)]
     assert [(event.replicas, event.removed) for event in events] == [(10, 0), (10, 9)]
     shadow = World("web", default_mode="shadow")
     shadow.poll(0)
-    assert all(EventReader().take(made.value) is None for made in shadow.log.decisions)
+    assert not any(EventReader().take(made.value) for made in shadow.log.decisions)
+
+
+def _full_record(name: str, minute: int, replicas: int) -> bytes:
+    where = {"cluster": "east", "namespace": "shop", "name": name, "time": print_time(minute * MINUTE)}
+    return encode(where | {"mode": "enforce", "currentReplicas": replicas})
+
+
+def test_the_replicas_of_hpas_that_are_gone_are_no_longer_counted() -> None:
+    reader, run = EventReader(), GuardrailRun([CLUSTER])
+    found: list[GuardedEvent] = []
+    for minute in range(0, 80, 10):  # deciders write a full record every ten minutes
+        records = [_full_record("web", minute, 20)]
+        if minute < 20:
+            records += [_full_record(f"preview-{number}", minute, 50) for number in range(10)]
+        for value in records:
+            for event in reader.take(value):
+                found.append(event)
+                run.watch(event)
+    assert {(event.hpa, event.replicas) for event in found if event.time_ms == 50 * MINUTE} == {
+        (f"east/shop/preview-{number}", 0) for number in range(10)
+    }
+    assert [event for event in found if event.hpa == "east/shop/web"] == [
+        GuardedEvent(0, "east", "east/shop/web", 20, 0)
+    ]
+    # 16 of 30 is above the rule; of 530, if those that are gone still counted, it would be far below.
+    assert [trip.cluster for trip in run.take(removal(80 * MINUTE, "east", 0, 16))] == ["east"]
 
 
 def test_the_order_in_which_partitions_are_read_does_not_matter() -> None:
@@ -365,3 +393,27 @@ def test_what_was_removed_before_a_person_resumed_counts_no_more() -> None:
     run.resumed("eu", MINUTE + 20)
     assert run.take(removal(MINUTE + 30, "eu", 4, 8)) == []
     assert [trip.removed for trip in run.take(removal(MINUTE + 40, "eu", 5, 20))] == [28]
+
+
+@pytest.mark.parametrize("late_ms", [0, 5 * MINUTE, -5 * MINUTE])
+def test_a_pause_of_this_breaker_counts_once_whenever_its_record_was_written(late_ms: int) -> None:
+    """It was behind, or its clock is not that of the log: the second trip must not wait for a person."""
+    run, found = GuardrailRun([structs.replace(ACTS, removed_percent=25)], Guardrail.acts_at), list[Trip]()
+    for event in [*sizes("eu", 10), *wave("eu", 4, 7), *wave("eu", 4, 7, at_ms=30 * MINUTE)]:
+        for trip in run.take(event):
+            found.append(trip)
+            body = BreakerCommand(command="pause", cluster="eu", guardrail="wave", until=trip.until or 0)
+            run.began(body, trip.time + late_ms)
+    assert [trip.until is not None for trip in found] == [True, True]
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[]", b'{"time": 5}', b'{"time": "soon", "mode": "enforce"}'])
+def test_a_decision_that_cannot_be_read_does_not_end_the_breaker(value: bytes) -> None:
+    world = World("api", "web")
+    world.poll(0)
+    values = [value, *(made.value for made in world.log.decisions), value]
+    for known in (0, 1):
+        breaker = Breaker(BreakerConfig(config=Config(), rules=[ACTS], clock=lambda: world.log.now_ms))
+        asyncio.run(breaker.follow(_Arriving(values, known)))
+        trips = {"rule": "wave", "cluster": "eu"}
+        assert breaker.health.registry.get_sample_value("fleethpa_breaker_trips_total", trips) == 1.0

@@ -34,7 +34,7 @@ from schemas.settings import ClusterSettings, SettingsSet, take_settings
 from schemas.topics import BREAKER
 from streams.analysis.guardrailruns import EventReader, GuardedEvent, GuardrailRun, Trip
 from streams.archive.layout import DECISIONS
-from streams.archive.segments import ArchiveError
+from streams.archive.segments import ArchivedRecord, ArchiveError
 from streams.history.past import Past
 from streams.state.clustersettings import effective
 
@@ -179,7 +179,7 @@ class Breaker:
             for task in tasks:
                 if task.done():
                     task.result()
-        except BaseException:
+        except BaseException:  # raised again; a cancellation ends the tasks, too
             for task in tasks:
                 task.cancel()
             raise
@@ -255,8 +255,7 @@ class Breaker:
             async with aclosing(past.records(DECISIONS, number, first)) as records:
                 async for record in records:
                     positions[number] = record.offset + 1
-                    if (event := readers[number].take(record.value)) is not None:
-                        events.append(event)
+                    events += _events(readers[number], number, record)
         self._catch_up(events)
         self._look_for_budgets()
         await self._end_what_no_rule_pauses(publish)
@@ -264,7 +263,7 @@ class Breaker:
         self.health.note("brokers", None)
         async with aclosing(past.arriving(positions)) as arriving:
             async for number, record in arriving:
-                if (event := readers[number].take(record.value)) is not None:
+                for event in _events(readers[number], number, record):
                     self._metrics.newest.set(event.time_ms / 1000)
                     known = self._run.knows(event.cluster)
                     trips = self._run.take(event)
@@ -324,6 +323,15 @@ class Breaker:
             )
             until = "until a person resumes" if trip.until is None else f"until {rfc3339_seconds(trip.until)}"
             log.warning("%s; scale-downs there are paused %s", what, until)
+
+
+def _events(reader: EventReader, number: int, record: ArchivedRecord) -> Sequence[GuardedEvent]:
+    """What a decision changes. One that cannot be read is passed over: it must not keep the others from being seen."""
+    try:
+        return reader.take(record.value)
+    except ValueError as error:
+        log.error("not a decision record", extra={"position": f"{number}@{record.offset}", "error": str(error)})
+        return ()
 
 
 async def run_breaker(
