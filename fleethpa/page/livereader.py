@@ -92,7 +92,8 @@ class LiveReader:
             began = time.monotonic()
             await self._read()
             self._read_at = time.monotonic()
-            self._took_s = self._read_at - began
+            if not self.problem:  # what failed says nothing of how long a state takes
+                self._took_s = self._read_at - began
 
     def _age_s(self) -> float:
         """How long ago the state was read last, or could not be."""
@@ -212,7 +213,7 @@ class SharedPast:
                 yield self._past
             except (LogGoneError, CommandError):
                 raise  # an answer, not a fault of the connection
-            except BaseException:
+            except BaseException:  # raised again; whatever it was, the next reader connects anew
                 await self._close()
                 raise
 

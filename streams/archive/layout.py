@@ -23,6 +23,8 @@ from streams.archive.segments import ArchiveError, reading
 VERSION = 1
 LOG = "log"
 DECISIONS = "decisions"
+MOST_PARTITIONS = 10_000
+"""Ingest takes no log with more. A damaged number would have every reader look for as many folders."""
 
 
 class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,6 +65,6 @@ def open_archive(root: Path) -> ArchiveInfo:
     info = read_struct(path, ArchiveInfo)
     if info.v != VERSION:
         raise ArchiveError(f"{path}: version {info.v}; this program reads version {VERSION}")
-    if info.partitions < 1:
-        raise ArchiveError(f"{path}: {info.partitions} partitions; an archive has one at least")
+    if not 1 <= info.partitions <= MOST_PARTITIONS:
+        raise ArchiveError(f"{path}: {info.partitions} partitions; an archive has 1 to {MOST_PARTITIONS:,}")
     return info

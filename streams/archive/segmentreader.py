@@ -174,7 +174,7 @@ class PartitionReader:
             if upto_ms is not None and manifest.first_timestamp_ms > upto_ms:
                 continue
             records = list(self.segment(manifest))
-            if not last or records[0].offset < last[0].offset:
+            if records and (not last or records[0].offset < last[0].offset):
                 yield records
 
     def _opened_after(self, time_ms: int, listed: list[SegmentManifest]) -> bool:
@@ -200,7 +200,9 @@ class PartitionReader:
 
     def first_seq(self, manifest: SegmentManifest) -> int:
         """The number of the first decision of a closed segment of decisions; only its first frame is read."""
-        record = next(self.segment(manifest))
+        record = next(self.segment(manifest), None)
+        if record is None:
+            raise ArchiveError(f"{self.folder / manifest.file} has no records")
         try:
             return seq_of(record.value)
         except BAD_JSON as error:

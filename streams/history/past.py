@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from schemas.keys import HpaId
 from streams.archive.layout import DECISIONS, LOG
 from streams.archive.segments import ArchivedRecord, ArchiveError, BareRecord
-from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded, head_of
+from streams.history.decisionwindow import DecisionWindow
+from streams.history.recorded import Expander, NewestEvaluations, Recorded, expanded
 from streams.state.decisionrecords import print_time
 from streams.state.partition import Partition
 
@@ -333,7 +334,7 @@ class Past(ABC):
             # the topic's times are behind the log's, everything is read.
             firsts = [await self.offset_at(DECISIONS, number, since_ms - BEYOND_MS), 0]
         for first in firsts:
-            window = _Window(number, first, since_ms or 0, until_ms, Expander(wanted))
+            window = DecisionWindow(number, first, since_ms or 0, until_ms, Expander(wanted))
             async with aclosing(self.bare_records(DECISIONS, number, first)) as stretches:
                 async for stretch in stretches:
                     for recorded in window.take(stretch):
@@ -355,40 +356,6 @@ class Past(ABC):
                 taken = expanders[number].take(number, record.offset, record.value)
                 if taken is not None:
                     yield taken
-
-
-class _Window:
-    """Decisions of a log partition from log time `since_ms` to before `until_ms`, read from an offset on, in order."""
-
-    def __init__(self, number: int, first: int, since_ms: int, until_ms: int | None, expander: Expander) -> None:
-        self.expander = expander
-        self.is_over = False
-        """Whether the rest is too late to be asked for."""
-        self.begins_late = False
-        """Whether what is asked for may begin before offset `first`; nothing has been given then."""
-        self._number, self._first, self._since_ms, self._until_ms = number, first, since_ms, until_ms
-        self._may_begin_late = first > 0
-
-    def take(self, stretch: Iterable[ArchivedRecord | BareRecord]) -> list[Recorded]:
-        """Return those of the next records; what comes after `is_over` or `begins_late` is not to be taken."""
-        found: list[Recorded] = []
-        for record in stretch:
-            head = head_of(self._number, record.offset, record.value)
-            time_ms = head.time_ms
-            if self._until_ms is not None and time_ms >= self._until_ms:
-                self.is_over = True
-                break
-            is_first = not self.expander.position
-            taken = self.expander.take(self._number, record.offset, record.value, head)
-            if time_ms < self._since_ms:
-                continue
-            if self._may_begin_late and (is_first or (taken is None and self.expander.lacking)):
-                self.begins_late = True
-                break
-            if taken is not None:
-                self._may_begin_late = False
-                found.append(taken)
-        return found
 
 
 def _expanded(number: int, newest_first: list[list[ArchivedRecord]]) -> tuple[Expander, list[Recorded]]:

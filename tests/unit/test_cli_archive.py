@@ -80,7 +80,7 @@ def test_machine_output_of_read_verbs_fits_the_published_schemas(
 @pytest.mark.parametrize("verb", [("get", "hpa", "-A"), ("get", "clusters"), ("describe", "c0/ns0/app0")], ids=" ".join)
 def test_a_time_after_the_end_of_an_archive_is_named(run: Cli, root: Path, verb: tuple[str, ...]) -> None:
     after = run(*verb, "--from", str(root), "--at", "2026-01-01T00:05:00Z")
-    assert re.search(r"ends at 2026-01-01T00:03:00\.\d+Z, before --at 2026-01-01T00:05:00\.000Z", after.stderr)
+    assert re.search(r"ends at 2026-01-01T00:03:00\.\d+Z, before 2026-01-01T00:05:00\.000Z", after.stderr)
     assert after.stdout == run(*verb, "--from", str(root)).stdout or verb[0] != "get"
     within = run(*verb, "--from", str(root), "--at", "2026-01-01T00:02:00Z")
     assert "ends at" not in within.stderr

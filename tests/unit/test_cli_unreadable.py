@@ -88,12 +88,21 @@ def test_a_verification_tells_an_archive_that_cannot_be_read_as_a_fault(run: Cli
     assert not result.stderr
 
 
-@pytest.mark.parametrize("partitions", [0, -3])
-def test_an_archive_has_at_least_one_partition(run: Cli, root: Path, partitions: int) -> None:
+@pytest.mark.parametrize("partitions", [0, -3, 10_001, 4_000_000_000])
+def test_an_archive_has_a_possible_number_of_partitions(run: Cli, root: Path, partitions: int) -> None:
     (root / "archive.json").write_text(f'{{"v":1,"partitions":{partitions}}}')
     result = run("get", "hpa", "-A", "--from", str(root))
     assert result.exit_code == 2
     assert f"{partitions} partitions" in result.stderr
+
+
+def test_a_segment_that_was_emptied_is_named(run: Cli, root: Path) -> None:
+    for segment in (root / "decisions/0").glob("0*.seg"):
+        segment.write_bytes(b"")
+    result = run("replay", "--jobs", "1", "--from", str(root))
+    assert result.exit_code == 2
+    assert str(root / "decisions/0") in result.stderr
+    assert "Next: fleethpa audit verify" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["snapshots/0/9abc.rows", "snapshots/0/7.rows.bak"])
