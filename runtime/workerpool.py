@@ -38,12 +38,15 @@ class WorkerPool(Generic[K, V]):
 
     def take_back(self, key: K) -> V | None:
         """Remove an item that has not been begun; None: it is not waiting."""
-        return self._queue.pop(key, None)
+        item = self._queue.pop(key, None)
+        self._ended.set()
+        return item
 
     def take_all(self) -> list[V]:
         """Remove everything that has not been begun."""
         items = list(self._queue.values())
         self._queue.clear()
+        self._ended.set()
         return items
 
     async def idle(self) -> None:

@@ -32,10 +32,11 @@ class ScalesFirst:
 
     async def wait(self) -> None:
         """Wait until no scale is to be written, or until scales have been written for `STRETCH_S`."""
+        busy = [pool for pool in self._writes() if len(pool)]
         left_s = self._since_s + STRETCH_S - self._clock_s()
-        if left_s <= 0:
+        if not busy or left_s <= 0:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
-                for pool in [pool for pool in self._writes() if len(pool)]:
+                for pool in busy:
                     await pool.idle()

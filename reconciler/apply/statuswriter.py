@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
@@ -18,7 +18,7 @@ from reconciler.core import statusplan
 from reconciler.core.eventcorrelator import EventCorrelator
 from reconciler.core.inbox import Position, TargetKey, target_key
 from reconciler.core.plan import Retry, after_trouble
-from reconciler.core.statusplan import EventBudget, EventWrite
+from reconciler.core.statusplan import EventBudget, EventWrite, HpaAnswer, LiveHpa
 from runtime.wallclock import Clock
 from schemas.decisions import Decision
 
@@ -76,8 +76,8 @@ class StatusWriter:
         self._metrics, self._clock = metrics, clock
         self._budget, self._tidied_ms, self._down_ms = EventBudget(), 0, -DOWN_FOR_MS
         self._correlator = EventCorrelator(self._budget)
-        self._written: dict[ObjectKey, dict[str, Any]] = {}
-        """The HPA objects as the API server answered the last write of their status."""
+        self._written: dict[ObjectKey, LiveHpa] = {}
+        """The HPAs as the API server answered the last write of their status."""
         self._written_ms: dict[ObjectKey, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
 
@@ -144,16 +144,17 @@ class StatusWriter:
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
         live = self._written.pop(key, None)
-        is_known = live is not None and live["metadata"].get("uid") == decision.uid
+        is_known = live is not None and live.uid == decision.uid
         if live is None or not is_known:
-            live = await self._client.get_object(path)
+            live = await _live(self._client.get_as(HpaAnswer, path))
         body = statusplan.status_update(decision, live)
         if body is None and has_news and is_known:
             # Nothing differs from what was written last, but others may have changed that since.
-            live = await self._client.get_object(path)
+            live = await _live(self._client.get_as(HpaAnswer, path))
             body = statusplan.status_update(decision, live)
-        shown = live if body is None else await self._client.put(f"{path}/status", body)
-        self._written[key] = statusplan.without_managed_fields(shown)
+        if body is not None:
+            live = await _live(self._client.put_as(HpaAnswer, f"{path}/status", body))
+        self._written[key] = live
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
         target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""
@@ -203,3 +204,10 @@ class StatusWriter:
             await self._client.merge_patch(path, patch)
         count = (patch or standing).get("count") or 1
         self._correlator.stands(event, count, standing.get("firstTimestamp") or event.time)
+
+
+async def _live(answer: Awaitable[HpaAnswer]) -> LiveHpa:
+    try:
+        return statusplan.live_hpa(await answer)
+    except ValueError as error:
+        raise UnreachableError(f"the answer is not an HPA: {error}") from error

@@ -119,6 +119,15 @@ class ClusterClient:
         """PUT."""
         return await self.request("PUT", path, body=body, timeout_s=timeout_s)
 
+    async def put_as(self, form: type[T], path: str, body: Mapping[str, Any]) -> T:
+        """PUT whose answer is read straight into a type: what that does not name never becomes an object.
+
+        Raises:
+            ValueError: the answer is a JSON object, but not of this form.
+        """
+        data = await self._answered("PUT", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
+        return read_as(form, data, f"PUT {path}")
+
     async def merge_patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """PATCH with a JSON merge patch."""
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
@@ -230,7 +239,7 @@ class ClusterClient:
             response.status,
             error_text(response.status, data, verb, resource_of(path)),
             reason=str(said.get("reason") or ""),
-            retry_after_ms=_retry_after(response, said),
+            retry_after_ms=retry_after_ms(response.headers, said),
         )
 
     # --- credentials --------------------------------------------------------------------------------------------------
@@ -333,11 +342,13 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest.append(last)
 
 
-def _retry_after(response: aiohttp.ClientResponse, said: Mapping[str, Any]) -> int | None:
-    seconds = whole_number(response.headers.get("Retry-After", ""))
-    if seconds is None:
-        seconds = (said.get("details") or {}).get("retryAfterSeconds")
-    return None if seconds is None else int(seconds) * 1000
+def retry_after_ms(headers: Mapping[str, str], said: Mapping[str, Any]) -> int | None:
+    """How long the server asks to wait (ms), by its header or its Status; None: it names no whole number of seconds."""
+    seconds = whole_number(headers.get("Retry-After", ""))
+    details = said.get("details")
+    if seconds is None and isinstance(details, dict):
+        seconds = whole_number(str(details.get("retryAfterSeconds")))
+    return None if seconds is None else seconds * 1000
 
 
 def _said(error: BaseException, timeout_s: float | None) -> str:

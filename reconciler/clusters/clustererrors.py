@@ -3,10 +3,16 @@
 ClusterError
 ├── ApiError            the API server answered, and said no
 ├── UnreachableError    no answer: refused, hung, dropped, or not HTTP
+├── UnreadableError     an answer of a shape that no API server gives
 └── ConfigError         the cluster cannot even be asked: kubeconfig or credentials
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from reconciler.core.plan import Trouble
+
+_ODD_SHAPE = (LookupError, TypeError, AttributeError, ValueError)
 
 
 class ClusterError(Exception):
@@ -32,5 +38,22 @@ class UnreachableError(ClusterError):
     """No answer came, or not a whole one."""
 
 
+class UnreadableError(ClusterError):
+    """An answer came, and an object in it is not what an API server gives."""
+
+
 class ConfigError(ClusterError):
     """The kubeconfig or the credentials of a cluster cannot be used."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Read objects that a cluster gave. One of an odd shape is a trouble of its cluster and concerns no other.
+
+    Raises:
+        UnreadableError: a field is missing or of another type; the text begins with `what`.
+    """
+    try:
+        yield
+    except _ODD_SHAPE as error:
+        raise UnreadableError(f"{what} cannot be read: {type(error).__name__}: {error}") from error

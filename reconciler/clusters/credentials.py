@@ -22,6 +22,7 @@ from kubernetes.aio.config.kube_config import KubeConfigMerger
 from reconciler.clusters.clustererrors import ConfigError
 from reconciler.clusters.execplugin import PluginLoader
 from schemas.kubernetes.jsontypes import JsonView
+from schemas.yamltext import YamlTextError, parse_yaml
 
 IN_CLUSTER = ""
 """The context name that means the pod's own service account."""
@@ -40,6 +41,7 @@ _FAULTS = (
     TypeError,  # a kubeconfig whose parts are not what they should be
     AttributeError,
     yaml.YAMLError,
+    RecursionError,  # a kubeconfig that is nested without end
     aiohttp.ClientError,  # OIDC and Google ask a server
 )
 
@@ -66,7 +68,7 @@ def clusters_of(
         ConfigError: the file cannot be read, or has no such context.
     """
     files = [_kubeconfig(path) for path in kubeconfig.split(os.pathsep) if path]
-    known = list(dict.fromkeys(each.get("name", "") for file in files for each in file.get("contexts") or ()))
+    known = list(dict.fromkeys(each["name"] for file in files for each in file.get("contexts") or ()))
     if missing := [context for context in contexts if context not in known]:
         raise ConfigError(f"{kubeconfig} has no context {missing[0]!r}; it has {', '.join(known) or 'none'}")
     found = [ClusterConfig((names or {}).get(c, c), kubeconfig, c) for c in contexts or known]
@@ -79,12 +81,19 @@ def clusters_of(
 
 def _kubeconfig(path: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = parse_yaml(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YamlTextError) as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"kubeconfig {path} is not a mapping")
+    contexts = document.get("contexts") or []
+    if not isinstance(contexts, list) or not all(map(_has_name, contexts)):
+        raise ConfigError(f"kubeconfig {path}: `contexts` must be a list of contexts, each with a name")
     return document
+
+
+def _has_name(context: Any) -> bool:
+    return isinstance(context, dict) and isinstance(context.get("name"), str)
 
 
 class Credentials:

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.clusters.clustererrors import ApiError, reading
 from reconciler.core.objectbodies import no_match
 
 KNOWN_FOR_S = 300.0
@@ -81,20 +81,23 @@ class Discovery:
             if error.status == 404:
                 return []
             raise
-        names = [each["version"] for each in found.get("versions") or ()]
-        preferred = (found.get("preferredVersion") or {}).get("version")
+        with reading(f"the answer to /apis/{group}"):
+            names = [str(each["version"]) for each in found.get("versions") or ()]
+            preferred = (found.get("preferredVersion") or {}).get("version")
         return sorted(names, key=lambda name: name != preferred)
 
     async def _discover(self, group: str) -> dict[str, Resource]:
         kinds: dict[str, Resource] = {}
         for version in await self.versions(group) if group else ["v1"]:
             base = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            listed = (await self._client.get(base)).get("resources") or ()
-            scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
-            for each in listed:
-                found = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
-                if "/" not in each["name"] and each.get("namespaced") and _better(found, kinds.get(each["kind"])):
-                    kinds[each["kind"]] = found
+            answer = await self._client.get(base)
+            with reading(f"the answer to {base}"):
+                listed = answer.get("resources") or ()
+                scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
+                for each in listed:
+                    found = Resource(group, version, each["name"], each["kind"], each["name"] in scaled)
+                    if "/" not in each["name"] and each.get("namespaced") and _better(found, kinds.get(each["kind"])):
+                        kinds[each["kind"]] = found
         return kinds
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.core.jsonreading import read_json
+from schemas.wholenumbers import whole_number
 
 T = TypeVar("T")
 
@@ -18,7 +20,7 @@ def read_object(data: bytes, asked: str) -> dict[str, Any]:
         UnreachableError: it is not a JSON object: something else answered.
     """
     try:
-        found = decoded(data)
+        found = read_json(data)
     except ValueError as error:
         raise UnreachableError(f"{asked}: the answer is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -35,24 +37,12 @@ def read_as(form: type[T], data: bytes, asked: str) -> T:
     """
     try:
         return msgspec.json.decode(data, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.convert(read_object(data, asked), form)
 
 
-def decoded(data: bytes) -> Any:
-    """Read JSON as Python's own reader does, which is asked where the fast one refuses, for instance half a surrogate.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(data)
-
-
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """Write JSON; half a surrogate, which was read as one, is escaped."""
+    """Write JSON; half a surrogate pair is escaped."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
@@ -67,13 +57,12 @@ def watch_event(line: bytes) -> dict[str, Any]:
         UnreachableError: it is not an event.
     """
     try:
-        event = decoded(line)
+        event = read_json(line)
         kind, found = event["type"], event["object"]
-        _ = found["metadata"] if kind != "ERROR" else found.keys()
+        _ = (found["metadata"] if kind != "ERROR" else found).keys()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreachableError(f"watch: an event is not what it should be: {error}") from error
     if kind == "ERROR":
-        raise ApiError(
-            int(found.get("code") or 500), str(found.get("message") or found), reason=found.get("reason") or ""
-        )
+        code = whole_number(str(found.get("code")))
+        raise ApiError(code or 500, str(found.get("message") or found), reason=str(found.get("reason") or ""))
     return dict(event)

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from reconciler.core.jsonreading import read_json
+
 _GENERIC = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -47,7 +49,7 @@ def _server_error(status: int, text: str) -> str:
 def status_body(body: bytes) -> dict[str, Any]:
     """The `metav1.Status` that an answer carries; empty if it carries none."""
     try:
-        found = json.loads(body)
+        found = read_json(body)
     except ValueError:
         return {}
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from schemas.kubernetes.jsontypes import Json, JsonView
+from schemas.yamltext import YamlTextError, parse_yaml
 
 CLUSTER_LABEL: Final = "fleethpa.io/cluster"
 """A Secret with this label holds a kubeconfig; the value is the cluster's name in the fleet."""
@@ -88,8 +87,8 @@ def from_kubeconfig(text: str, origin: str, name: str = "") -> list[FoundCluster
         FindingError: it is not a kubeconfig, or a context names what is not there.
     """
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        document = parse_yaml(text)
+    except YamlTextError as error:
         raise FindingError(f"{origin}: not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(document, dict) or not isinstance(document.get("contexts"), list):
         raise FindingError(f"{origin}: contexts: a kubeconfig must have a list of contexts")

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from reconciler.core.objectbodies import spec_manager, target_of
-from schemas.codec import encode
+from schemas.codec import encode, encode_to_keep
 from schemas.decisions import REFUSAL_REASON
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError
@@ -69,16 +69,16 @@ def kept_hpa(hpa: JsonView, before: KeptHpa | None = None) -> KeptHpa:
     version = metadata.get("resourceVersion")
     if version is not None:
         metadata["resourceVersion"] = ""
-    spec, status = encode(hpa["spec"]), hpa.get("status")
+    spec, status = encode_to_keep(hpa["spec"]), hpa.get("status")
     is_same_spec = before is not None and before.spec == spec
     return KeptHpa(
         asking=before.asking if before is not None and is_same_spec else asking_of(hpa),
         api_version=hpa.get("apiVersion") or "autoscaling/v2",
         resource_version=version,
-        metadata=encode(metadata),
+        metadata=encode_to_keep(metadata),
         spec=before.spec if before is not None and is_same_spec else spec,
-        status=None if status is None else encode(_without_values(status)),
-        values=encode(status["currentMetrics"]) if status and "currentMetrics" in status else None,
+        status=None if status is None else encode_to_keep(_without_values(status)),
+        values=encode_to_keep(status["currentMetrics"]) if status and "currentMetrics" in status else None,
         manager=spec_manager(hpa["metadata"]),
     )
 

@@ -131,18 +131,34 @@ def split_usages(asked: Sequence[Query], found: PodMetricsList) -> list[MetricAn
     for number, item in enumerate(items):
         groups.setdefault(tuple((item.metadata.labels or {}).items()), []).append(number)
     by_labels = [(dict(labels), numbers) for labels, numbers in groups.items()]
-    return [_select(query, usages, by_labels) for query in asked]
+    bearing: dict[tuple[str, str], list[_Group]] = {}
+    for group in by_labels:
+        for label in group[0].items():
+            bearing.setdefault(label, []).append(group)
+    return [_select(query, usages, by_labels, bearing) for query in asked]
+
+
+_Group = tuple[dict[str, str], list[int]]
+"""Labels, and the numbers of the usages that have them."""
 
 
 def _select(
-    query: Query, usages: Sequence[PodUsage], by_labels: Sequence[tuple[dict[str, str], list[int]]]
+    query: Query,
+    usages: Sequence[PodUsage],
+    groups: Sequence[_Group],
+    bearing: Mapping[tuple[str, str], Sequence[_Group]],
 ) -> MetricAnswer:
-    """Answer one question: the usages whose labels match, in their order. `by_labels`: labels, and whose they are."""
+    """Answer one question: the usages whose labels match, in their order.
+
+    `bearing`: label → the groups that bear it. Where a selector asks for a label, only these are looked at: otherwise
+    each of the questions of a large namespace would look at all of its workloads.
+    """
     try:
-        matches = parse_selector(query.selector).matches
+        selector = parse_selector(query.selector)
     except SelectorError as error:
         return failed(query, str(error))
-    numbers = sorted(number for labels, numbers in by_labels if matches(labels) for number in numbers)
+    candidates = min((bearing.get(label, ()) for label in selector.equalities), key=len, default=groups)
+    numbers = sorted(number for labels, numbers in candidates if selector.matches(labels) for number in numbers)
     return structs.replace(query, usages=[usages[number] for number in numbers])
 
 

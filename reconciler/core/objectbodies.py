@@ -118,6 +118,9 @@ def scale_of_parent(target: Target, parent: JsonView, session: str = "") -> Scal
 
     Source: pkg/registry/apps/{deployment,statefulset,replicaset}/storage and core/replicationcontroller: spec replicas,
     status replicas, and the selector in string form.
+
+    Raises:
+        SelectorError: the selector cannot be read.
     """
     spec, status, metadata = parent.get("spec") or {}, parent.get("status") or {}, parent["metadata"]
     replicas = spec.get("replicas")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
-from reconciler.clusters.clustererrors import ClusterError
+from reconciler.clusters.clustererrors import ClusterError, reading
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
 from reconciler.core.kepthpas import KeptHpa, asking_of, hpa_tells_the_same, kept_hpa, reported_hpa
@@ -15,11 +15,12 @@ from reconciler.core.objectbodies import hpa_body, is_own, is_status_of, pod_bod
 from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller
+from reconciler.observer.mirror import Mirror
 from reconciler.observer.nativeevidence import Evidence, native_status_write
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import ReportPublisher
-from reconciler.observer.reflector import Mirror, Sight, WatchLimits
+from reconciler.observer.reflector import Sight, WatchLimits
 from reconciler.observer.rivals import follow_rivals
 from reconciler.observer.scaleobserver import ScaleWatcher
 from reconciler.observer.takeover import after_own_start
@@ -152,11 +153,12 @@ class ClusterObserver:
     async def _seen_namespaces(self) -> list[str]:
         """Namespaces that exist, or where that is forbidden those that central HPAs name."""
         try:
-            items = (await self._client.get("/api/v1/namespaces")).get("items") or ()
+            answer = await self._client.get("/api/v1/namespaces")
+            with reading("the list of namespaces"):
+                return [item["metadata"]["name"] for item in answer.get("items") or ()]
         except ClusterError as error:
             log.info("namespaces cannot be listed", extra={"cluster": self.name, "error": str(error)})
             return list(self._state.namespaces)
-        return [item["metadata"]["name"] for item in items]
 
     # --- HPAs ---------------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ def _problem(error: Exception, group: str) -> ReadProblem | None:
     return problem_of(error, f"list pods.{group}" if group == METRICS_APIS[0] else f"get *.{group}")
 
 
-_NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError)
+_NOT_UNDERSTOOD = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a body that is not what the API promises leads to."""
 
 

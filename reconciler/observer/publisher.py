@@ -41,6 +41,7 @@ class RecordPublisher:
         self._batches: dict[Destination, list[Raw]] = {}
         self._waiting_bytes = 0
         self._newest_ms = 0
+        self._writing = asyncio.Lock()
         self._arrived = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
@@ -64,12 +65,13 @@ class RecordPublisher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write all that waits."""
-        batches, self._batches, self._waiting_bytes = self._batches, {}, 0
-        waiting = iter(batches.items())
-        await asyncio.gather(*(self._write_each(waiting) for _ in range(min(AT_ONCE, len(batches)))))
-        if self._waiting_bytes < WAITING_BYTES:
-            self._drained.set()
+        """Write all that waits, after what is being written already."""
+        async with self._writing:
+            batches, self._batches, self._waiting_bytes = self._batches, {}, 0
+            waiting = iter(batches.items())
+            await asyncio.gather(*(self._write_each(waiting) for _ in range(min(AT_ONCE, len(batches)))))
+            if self._waiting_bytes < WAITING_BYTES:
+                self._drained.set()
 
     async def _write_each(self, waiting: Iterator[tuple[Destination, list[Raw]]]) -> None:
         """Write what waits for one destination after the other, until others of this kind have taken the rest."""

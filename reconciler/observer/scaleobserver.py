@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import UNKNOWN_FOR_S, Discovery, Resource, UnknownKindError
 from reconciler.clusters.rbac import rule_lines
 from reconciler.core.objectbodies import DERIVED_KINDS, scale_failure, scale_of_answer, scale_of_parent
@@ -18,6 +18,7 @@ from reconciler.observer.reflector import Listener, Sight, WatchLimits
 from reconciler.observer.troubles import ReadProblem, problem_of
 from runtime.workerpool import WorkerPool
 from schemas.kubernetes.jsontypes import Json
+from schemas.kubernetes.selectors import SelectorError
 from schemas.scales import ScaleSet, Target
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,10 @@ class ScaleWatcher:
         try:
             resource = await self.discovery.resource(target.kind, target.group)
             right = f"get {resource.qualified}/scale"
-            raw = await self._client.get_object(resource.path(namespace, target.name, "scale"), patiently=True)
+            path = resource.path(namespace, target.name, "scale")
+            raw = await self._client.get_object(path, patiently=True)
+            with reading(f"the answer to {path}"):
+                found = scale_of_answer(target, raw, self._parent(namespace, target), self._session)
         except ApiError as error:
             self._note_unread(namespace, target, None)
             if error.status == 403:
@@ -190,8 +194,7 @@ class ScaleWatcher:
             self._note_unread(namespace, target, None)
             self._state.troubles.note(part, namespace, None)
             self._refused.pop((namespace, target), None)
-            parent = self._parent(namespace, target)
-            await self.observed(namespace, scale_of_answer(target, raw, parent, self._session))
+            await self.observed(namespace, found)
 
     def parent_seen(self, namespace: str, target: Target) -> None:
         """The parent itself shows the scale: that a read of `/scale` failed before no longer matters."""
@@ -248,13 +251,22 @@ class _Parents:
     def kept(self, item: Json) -> _Parent:
         metadata = item["metadata"]
         target = Target(kind=self.kind, name=metadata["name"], group=self.group)
+        scale = self._derived_scale(target, item)
         return _Parent(
             metadata["namespace"],
             target,
             native_scale_write(item, self.kind),
-            scale_of_parent(target, item, self._session) if self._derived else None,
-            None if self._derived else metadata,
+            scale,
+            metadata if scale is None else None,
         )
+
+    def _derived_scale(self, target: Target, item: Json) -> ScaleSet | None:
+        if not self._derived:
+            return None
+        try:
+            return scale_of_parent(target, item, self._session)
+        except SelectorError:  # an older API server took it; what is wrong with it, the answer to a read says
+            return None
 
     async def listed(self, namespace: str, items: list[_Parent]) -> None:
         self._listed_by_s = 0.0

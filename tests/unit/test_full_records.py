@@ -3,7 +3,8 @@
 from msgspec import structs
 
 from reconciler.core.fullrecords import KEPT_MS, FullRecords
-from schemas.decisions import Decision, InputPosition, MetricDecision, ShortDecision
+from schemas.decisions import Decision, InputPosition, MetricDecision, ShortDecision, Step, expand
+from schemas.scales import Target
 
 STATUS = {
     "currentReplicas": 3,
@@ -48,6 +49,28 @@ def test_a_short_record_has_the_status_of_its_own_values() -> None:
     assert whole.status is not None
     shown = whole.status["currentMetrics"][0]["resource"]["current"]
     assert (shown, whole.time) == ({"averageValue": "242m", "averageUtilization": 121}, "2026-11-21T12:00:15.000Z")
+
+
+def test_what_status_and_events_need_of_a_record_comes_back() -> None:
+    full = structs.replace(
+        FULL,
+        prev="ab",
+        steps=[Step(step="metrics", in_=3, out=7)],
+        observed={"specReplicas": 3},
+        labels={"action": "none"},
+        constraints_applied=["Tolerance"],
+        error="no metrics",
+        origin="central",
+        shows_refusal=True,
+        scale_target_ref={"kind": "Deployment", "name": "web"},
+        target=Target(kind="Deployment", name="web", group="apps"),
+        events=[("Warning", "FailedGetScale", "no scale")],
+    )
+    known = FullRecords()
+    known.take(full, 0, 0)
+    whole = known.whole(short(full.id))
+    unused = {"steps": [], "observed": {}, "labels": {}, "constraints_applied": [], "error": "", "spec_hash": ""}
+    assert whole == structs.replace(expand(short(full.id), full), **unused)
 
 
 def test_one_full_record_per_hpa_is_kept_the_newest() -> None:

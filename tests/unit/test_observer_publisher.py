@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
+from reconciler.core.chunks import CHUNK_BYTES
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
 from schemas.codec import encode
@@ -37,3 +38,18 @@ async def test_a_large_cluster_goes_out_a_limited_number_of_records_at_once() ->
     await outlet.flush()
     assert (len(slow.sent), slow.most) == (3 * AT_ONCE, AT_ONCE)
     assert all(bodies == encode(beats) for _, bodies in slow.sent)
+
+
+async def test_what_waits_is_not_written_before_what_is_being_written() -> None:
+    """A cluster that leaves is written out while the outlet writes anyway."""
+    slow = Slow()
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1)  # type: ignore[arg-type]
+    large: list[Body] = [Heartbeat(session=letter * (CHUNK_BYTES // 2)) for letter in "abc"]
+    late: list[Body] = [Heartbeat(session="d")]
+    await outlet.put(SCALES, "east", "shop", large)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(outlet.flush())
+        await asyncio.sleep(0)
+        await outlet.put(SCALES, "east", "shop", late)
+        group.create_task(outlet.flush())
+    assert [bodies for _, bodies in slow.sent] == [*(encode([body]) for body in large), encode(late)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reconciler.core import metricanswers
 from reconciler.core.apierrors import error_text
 from reconciler.core.kepthpas import Asking, asking_of
-from schemas.kubernetes.selectors import parse_selector
+from schemas.kubernetes.selectors import Selector, parse_selector
 from schemas.samples import MetricAnswer
 from schemas.scales import Target
 
@@ -125,6 +125,22 @@ def test_each_selector_gets_its_items_in_their_order(labels: list[dict[str, str]
     for query, answer in zip(asked, found, strict=True):
         matches = parse_selector(query.selector).matches
         assert [each.pod for each in answer.usages] == [f"p{n}" for n, each in enumerate(labels) if matches(each)]
+
+
+@pytest.mark.parametrize("workloads", [1, 10, 300])
+def test_each_workloads_question_looks_at_its_own_pods_alone(workloads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, matches = [0], Selector.matches
+
+    def counted(selector: Selector, labels: dict[str, str]) -> bool:
+        looked[0] += 1
+        return matches(selector, labels)
+
+    monkeypatch.setattr(Selector, "matches", counted)
+    asked = [MetricAnswer(api="resource", selector=f"app=web-{number},tier=a") for number in range(workloads)]
+    items = [usage(f"p{number}", app=f"web-{number}", tier="a") for number in range(workloads)]
+    found = metricanswers.split_usages(asked, pod_metrics(*items))
+    assert [[each.pod for each in answer.usages] for answer in found] == [[f"p{n}"] for n in range(workloads)]
+    assert looked[0] == workloads
 
 
 def test_items_without_labels_cannot_be_split() -> None:

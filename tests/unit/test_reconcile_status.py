@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from reconciler.clusters.rbac import manifests
 from reconciler.core import statusplan
-from reconciler.core.statusplan import EventBudget
+from reconciler.core.statusplan import EventBudget, HpaAnswer, LiveHpa, live_hpa
 from reconciler.core.writelimits import GuardSettings
+from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.settings import ClusterSettings, SettingsSet
 
@@ -41,9 +43,34 @@ DECISION = Decision(
 LIVE: dict[str, Any] = {"metadata": {"uid": "u1", "resourceVersion": "4"}, "spec": {"maxReplicas": 3}, "status": {}}
 
 
+def kept(**changes: Any) -> LiveHpa:
+    return live_hpa(msgspec.json.decode(encode(LIVE | changes), type=HpaAnswer))
+
+
 def test_a_status_that_differs_is_put_under_the_version_just_read() -> None:
-    body = statusplan.status_update(DECISION, LIVE)
-    assert body == LIVE | {"status": STATUS}
+    managed = LIVE["metadata"] | {"labels": {"team": "shop"}}
+    body = statusplan.status_update(DECISION, kept(metadata=managed | {"managedFields": [{"manager": "kubectl"}]}))
+    assert body is not None
+    assert msgspec.json.decode(encode(body)) == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": managed,
+        "spec": LIVE["spec"],
+        "status": STATUS,
+    }
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"uid": "u1"}, {"uid": "u1", "resourceVersion": ""}, {"resourceVersion": "4"}]
+)
+def test_an_answer_that_no_write_can_follow_is_refused(metadata: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="no uid or no resource version"):
+        kept(metadata=metadata)
+
+
+def test_a_status_that_is_no_json_for_us_is_written_anew() -> None:
+    for status in (b'{"conditions":"\\ud800"}', b'"ready"', b"[1]"):
+        assert statusplan.status_update(DECISION, structs.replace(kept(), status=status)) is not None
 
 
 @pytest.mark.parametrize(
@@ -69,15 +96,20 @@ def test_a_status_that_differs_is_put_under_the_version_just_read() -> None:
             False,
             id="another quantity",
         ),
+        pytest.param({"currentMetrics": cpu("many")}, False, id="a text that is no quantity"),
+        pytest.param({"currentMetrics": {"type": "Resource"}}, False, id="an object for a list"),
+        pytest.param({"conditions": "none"}, False, id="a text for a list"),
+        pytest.param({"selector": ""}, False, id="an empty text is not absent"),
+        pytest.param({"selector": {}}, True, id="an empty object is absent"),
     ],
 )
 def test_statuses_are_compared_by_meaning(change: dict[str, Any], same: bool) -> None:
     assert statusplan.same_status(STATUS | change, STATUS) is same
-    assert (statusplan.status_update(DECISION, LIVE | {"status": STATUS | change}) is None) is same
+    assert (statusplan.status_update(DECISION, kept(status=STATUS | change)) is None) is same
 
 
 def test_an_hpa_of_another_uid_is_another_hpa() -> None:
-    assert statusplan.status_update(structs.replace(DECISION, uid="u2"), LIVE) is None
+    assert statusplan.status_update(structs.replace(DECISION, uid="u2"), kept()) is None
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.core.objectbodies import pod_body
+from reconciler.observer.mirror import Mirror
 from reconciler.observer.observermetrics import ObserverMetrics
-from reconciler.observer.reflector import ForbiddenError, Mirror, Reflector, Sight, WatchLimits
+from reconciler.observer.reflector import ForbiddenError, Reflector, Sight, WatchLimits
 from reconciler.observer.troubles import ReadProblem
 
 EXPIRED = ApiError(410, "too old resource version", reason="Expired")
@@ -21,13 +23,15 @@ Json = dict[str, Any]
 class Server:
     """A client whose answers are scripted: an error is raised, else lists are empty and watches tell one bookmark.
 
-    `expiring`: so many watches end as too old after their bookmark.
+    `pages` and `events` are answered first. `expiring`: so many watches end as too old after their bookmark.
     """
 
     name = "east"
 
     def __init__(self, *, lists: Any = (), watches: Any = (), expiring: int = 0) -> None:
         self.lists, self.watches, self.expiring = list(lists), list(watches), expiring
+        self.pages: list[Json] = []
+        self.events: list[Json] = []
         self.asked: list[str] = []
         self.forbidden = self.everywhere = False
         self.end_watches = asyncio.Event()
@@ -36,7 +40,7 @@ class Server:
     async def get(self, path: str, *, timeout_s: float = 5.0) -> Json:
         self.asked.append(f"list {path.partition('?')[0]}")
         self._check(path, self.lists)
-        return {"metadata": {"resourceVersion": "7"}, "items": []}
+        return self.pages.pop(0) if self.pages else {"metadata": {"resourceVersion": "7"}, "items": []}
 
     get_object = get
 
@@ -46,6 +50,8 @@ class Server:
         self.asked.append(f"watch {path.partition('?')[0]}")
         self._check(path, self.watches)
         opened()
+        if self.events:
+            yield self.events.pop(0)
         yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}
         if self.expiring:
             self.expiring -= 1
@@ -181,6 +187,61 @@ async def test_a_watch_that_begins_again_is_no_problem_any_more_though_nothing_h
     server.watch = quiet  # type: ignore[method-assign, assignment]
     await until(server.opened.is_set, reflect(server, heard).run())
     assert not heard.problems
+
+
+class Pods(Heard):
+    """A listener that reads pods."""
+
+    def kept(self, item: Json) -> Json:
+        pod_body(item)
+        return item
+
+    async def changed(self, kind: str, item: Json) -> None:
+        pod_body(item)
+
+    def problem(self, namespace: str, problem: ReadProblem | None) -> None:
+        if problem is not None:
+            self.told.append(problem.text)
+        super().problem(namespace, problem)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("pages", "events"),
+    [
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": [{"kind": "Pod"}]}], [], id="an item unnamed"),
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": ["x"]}], [], id="an item that is a text"),
+        pytest.param([{"metadata": {"resourceVersion": "7"}, "items": 7}], [], id="a number of items"),
+        pytest.param([{"metadata": {}, "items": []}], [], id="a list without a version"),
+        pytest.param([{"metadata": [], "items": []}], [], id="a list whose metadata is a list"),
+        pytest.param(
+            [
+                {
+                    "metadata": {"resourceVersion": "7"},
+                    "items": [{"metadata": {"name": "a"}, "status": {"conditions": 3}}],
+                }
+            ],
+            [],
+            id="conditions that are a number",
+        ),
+        pytest.param([], [{"type": "ADDED", "object": {"kind": "Pod"}}], id="an event of a pod unnamed"),
+        pytest.param([], [{"type": "BOOKMARK", "object": {"metadata": None}}], id="a bookmark without a version"),
+        pytest.param([], [{"type": "ADDED"}], id="an event without its object"),
+    ],
+)
+async def test_an_object_of_a_shape_that_no_api_server_gives_is_a_trouble_of_its_cluster(
+    pauses: list[float], pages: list[Json], events: list[Json]
+) -> None:
+    server, heard = Server(), Pods()
+    server.pages, server.events = pages, events
+    await until(server.opened.is_set, reflect(server, heard).run())
+    assert len(heard.told) == 1
+    assert heard.told[0].startswith("an object below /api/v1/pods cannot be read: ")
+    assert not heard.problems, "the next list could be read"
+    assert [pause for pause in pauses if pause] == [0.5]
 
 
 def path_of(namespace: str) -> str:

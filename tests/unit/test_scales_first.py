@@ -49,6 +49,20 @@ async def test_a_status_does_not_wait_where_no_scale_is_to_be_written() -> None:
     await asyncio.wait_for(world.first.wait(), 5)
 
 
+async def test_a_status_does_not_wait_for_a_scale_that_was_taken_back() -> None:
+    world = World()
+    world.scale("web")
+    status = asyncio.create_task(world.first.wait())
+    assert not await is_let_through(status)
+    world.writes.take_back("web")
+    assert await is_let_through(status)
+    world.scale("api")
+    status = asyncio.create_task(world.first.wait())
+    assert not await is_let_through(status)
+    world.writes.take_all()
+    assert await is_let_through(status)
+
+
 async def test_a_cluster_that_gives_no_answer_delays_statuses_by_one_stretch_only() -> None:
     world = World()
     world.scale("web")
