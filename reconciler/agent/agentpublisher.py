@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from reconciler.agent.election import boot_s
 from reconciler.core.brokertime import BrokerTime
@@ -186,8 +186,14 @@ class AgentPublisher:
         for (cluster, namespace), bodies in records:
             record = PublicRecord(v=VERSION, entries=bodies, time=now_ms, cluster=cluster, namespace=namespace)
             key = namespace_key(cluster, namespace) if namespace else WHOLE_PARTITION_KEY
-            sending = producer.send(self._topic, value=encode(record), key=key.encode(), partition=ONLY_PARTITION)
-            acks.append(await sending)
+            value = encode(record)
+            try:
+                sending = producer.send(self._topic, value=value, key=key.encode(), partition=ONLY_PARTITION)
+                acks.append(await sending)
+            except MessageSizeTooLargeError:
+                # No topic will ever take it, and all that waits behind it would wait for ever.
+                kinds = ", ".join(sorted({type(body).__name__ for body in bodies}))
+                log.error("too large to be reported", extra={"of": key, "kinds": kinds, "bytes": len(value)})
         for found in await asyncio.gather(*acks):
             self._metrics.records.labels(self._topic).inc()
             if found.timestamp_type == _APPEND_TIME:
@@ -198,7 +204,7 @@ class AgentPublisher:
             producer = strict_producer(self._kafka, request_timeout_ms=REQUEST_TIMEOUT_MS)
             try:
                 await producer.start()
-            except BaseException:
+            except BaseException:  # raised again; a cancellation leaves no connection behind, either
                 await producer.stop()
                 raise
             self._producer = producer

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.objectbodies import STAND_IN_LABEL, target_of
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
@@ -18,8 +18,10 @@ from reconciler.standin.objects import (
     closed_body,
     is_scaled_to_zero,
     lease_body,
+    lease_seen,
     native_body,
     scaled_to_zero,
+    shards_of,
     store_bodies,
     stored,
     with_unreported,
@@ -62,17 +64,18 @@ class ClusterStore:
 
     async def lease(self) -> Json | None:
         """The Lease; None: there is none."""
-        return await self._found(f"{self._leases}/{LEASE}")
+        found = await self._found(f"{self._leases}/{LEASE}")
+        return None if found is None else _read(found)
 
     async def create_lease(self, request: CreateLease, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
         """Create the Lease. `changes`: those that are not in the log yet, this one included."""
-        return await self._post(self._leases, self._lease(request, now_text(), proof_ms, changes))
+        return _read(await self._post(self._leases, self._lease(request, now_text(), proof_ms, changes)))
 
     async def set_holder(self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
         """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
         body = self._lease(request, now_text(), proof_ms, changes)
         body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
-        return await self._put(f"{self._leases}/{LEASE}", body)
+        return _read(await self._put(f"{self._leases}/{LEASE}", body))
 
     async def renew(self, lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
         """Renew the Lease as it was read; `changes`: those that are not in the log yet."""
@@ -131,7 +134,7 @@ class ClusterStore:
             await self._touch(kept, request.generation)
         made = await self._post(_collection(kept.key), native_body(kept, request.generation, now_ms))
         if kept.spec.get("minReplicas") == 0:
-            await self._wake(kept, made, request.generation)
+            await self.wake(kept, made, request.generation)
         return made
 
     async def open_native(self, kept: KeptSpec, request: OpenNative, now_ms: int) -> Json:
@@ -161,8 +164,8 @@ class ClusterStore:
         await self._put(f"{path}?fieldManager={FLOOR_MANAGER}{generation}", body)
         return True
 
-    async def _wake(self, kept: KeptSpec, native: JsonView, generation: int) -> None:
-        """Let the native controller scale a target from zero.
+    async def wake(self, kept: KeptSpec, native: JsonView, generation: int) -> None:
+        """Let the native controller scale a target from zero, if it is there.
 
         It does so only if the HPA's status says that a controller scaled it to zero.
         """
@@ -219,13 +222,13 @@ class ClusterStore:
     async def save(self, kept: Mapping[HpaKey, KeptSpec]) -> None:
         """Write what has changed; a set of other size replaces the old one once it is whole."""
         there = await self._store_maps()
-        counts = [int(each["metadata"]["labels"][STORE_LABEL]) for each in there.values()]
+        counts = [count for each in there.values() if (count := shards_of(each)) is not None]
         wanted = {each["metadata"]["name"]: each for each in store_bodies(kept, self._home, max(counts, default=1))}
         for name, body in wanted.items():
             old = there.get(name)
             if old is None:
                 await self._post(self._maps, body)
-            elif old.get("data") != body["data"]:
+            elif old.get("data") != body["data"] or shards_of(old) != shards_of(body):
                 body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
                 await self._put(f"{self._maps}/{name}", body)
         for name in there.keys() - wanted.keys():
@@ -250,6 +253,15 @@ class ClusterStore:
 
     async def _put(self, path: str, body: Mapping[str, Any]) -> Json:
         return await self._client.put(path, body, timeout_s=_TIMEOUT_S)
+
+
+def _read(lease: Json) -> Json:
+    """The Lease, if it is one: something between agent and API server may answer in its place."""
+    try:
+        lease_seen(lease)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnreachableError(f"{LEASE}: the answer is not a Lease: {error!r}") from error
+    return lease
 
 
 def _collection(key: HpaKey) -> str:

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
 from reconciler.core.lease import (
     RENEW_DEADLINE_S,
     RETRY_S,
@@ -155,7 +155,11 @@ class Election:
         self._holds_until_s = asked_s + RENEW_DEADLINE_S
 
     def _note(self, lease: Json) -> None:
-        self._watch = watched(self._watch, seen_lease(lease), boot_s())
+        try:
+            seen = seen_lease(lease)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UnreachableError(f"{self._collection}/{self._name}: the answer is not a Lease: {error!r}") from error
+        self._watch = watched(self._watch, seen, boot_s())
         self.generation = max(self.generation, self._watch.lease.generation)
 
 

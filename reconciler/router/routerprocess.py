@@ -315,16 +315,20 @@ class Router:
     async def _tell(self) -> None:
         """Tell agents what is new, soon after, and everything every few minutes."""
         while True:
-            now_s = time.monotonic()
-            due_s = min(self._snapshot_due_s.values(), default=now_s + 3_600)
             try:
-                async with asyncio.timeout(max(0.0, due_s - now_s)):
+                async with asyncio.timeout(self._idle_s()):
                     await self._news.waiting.wait()
                     await asyncio.sleep(SOON_S)
             except TimeoutError:
                 pass
             self._news.waiting.clear()
             await self._tell_all()
+
+    def _idle_s(self) -> float:
+        """How long nothing is to be told unless there is news. An agent whose topic is gone is told nothing."""
+        now_s = time.monotonic()
+        due_s = min((self._snapshot_due_s.get(cluster, now_s) for cluster in self._ready), default=now_s + 3_600)
+        return max(0.0, due_s - now_s)
 
     async def _tell_all(self) -> None:
         changes = self._news.take()

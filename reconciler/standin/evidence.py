@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from reconciler.core.phase import phase_ms
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
-from reconciler.standin.protocol import CLOSING, Judgement, LeaseSeen
+from reconciler.standin.protocol import CLOSING, STAND_IN, Judgement, LeaseSeen
 
 GRACE_MS = 30_000
 """How long the hub is silent before the stand-in takes over, and the stand-in before the hub may."""
@@ -93,6 +93,8 @@ class Judge:
         hand = (lease.uid, lease.holder, lease.generation)
         if hand != self._lease:
             self._lease, self._lease_since_ms = hand, now_ms
+            if lease.holder == STAND_IN:  # also after a hand-back that was stuck: else the next would begin at once
+                self._alive_since = None
         if lease.version != self._version:
             self._version, self._renewed_at = lease.version, self._time.counted_ms
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from reconciler.core.objectbodies import STAND_IN_LABEL, time_ms
+from reconciler.core.objectbodies import STAND_IN_LABEL, target_of, time_ms
 from reconciler.standin.effective import KeptSpec, disabled, effective_spec, frozen_or_paused, spec_hash
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.protocol import PROTOCOL, HpaKey, LeaseSeen, NativeSeen
@@ -28,6 +28,7 @@ UNREPORTED_BYTES: Final = 100_000
 """All annotations of an object may have 256 kB."""
 STORE_LABEL: Final = "fleethpa.io/stand-in-specs"
 SHARD_BYTES: Final = 700_000
+MOST_SHARDS: Final = 1_024
 _BOTH = ("scaleUp", "scaleDown")
 _MOST = 2_147_483_647
 
@@ -117,14 +118,19 @@ def unreported_text(changes: Sequence[HandsChanged]) -> str:
     """The annotation for changes, oldest first. Where they are too long, the oldest lose what is said of their native
     HPAs, then the oldest are left out.
     """
-    kept = list(changes)
-    for place, each in enumerate(kept):
-        if len(text := msgspec.json.encode(kept)) <= UNREPORTED_BYTES:
-            return text.decode()
-        kept[place] = structs.replace(each, natives=[])
-    while len(text := msgspec.json.encode(kept)) > UNREPORTED_BYTES:
-        del kept[0]
-    return text.decode()
+    texts = [msgspec.json.encode(each) for each in changes]
+    length = sum(len(each) + 1 for each in texts) + 1
+    for place, each in enumerate(changes):
+        if length <= UNREPORTED_BYTES:
+            break
+        shorter = msgspec.json.encode(structs.replace(each, natives=[]))
+        length -= len(texts[place]) - len(shorter)
+        texts[place] = shorter
+    first = 0
+    while length > UNREPORTED_BYTES:
+        length -= len(texts[first]) + 1
+        first += 1
+    return f"[{b','.join(texts[first:]).decode()}]"
 
 
 def with_unreported(lease: JsonView, changes: Sequence[HandsChanged]) -> Json:
@@ -226,7 +232,9 @@ def store_bodies(kept: Mapping[HpaKey, KeptSpec], namespace: str, least: int = 1
         for key in sorted(kept):
             text = msgspec.json.encode(kept[key]).decode()
             shards[shard_of(key, count)][_entry(key)] = text
-        if count >= 1024 or all(sum(map(len, shard.values())) + 70 * len(shard) <= SHARD_BYTES for shard in shards):
+        if count >= MOST_SHARDS or all(
+            sum(map(len, shard.values())) + 70 * len(shard) <= SHARD_BYTES for shard in shards
+        ):
             return [_store(namespace, number, count, shard) for number, shard in enumerate(shards)]
         count *= 2
 
@@ -254,20 +262,28 @@ def data_hash(data: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def shards_of(config_map: JsonView) -> int | None:
+    """How many ConfigMaps the set of this one has; None: its label does not say so."""
+    count = whole_number((config_map["metadata"].get("labels") or {}).get(STORE_LABEL, ""))
+    return count if count is not None and 1 <= count <= MOST_SHARDS else None
+
+
 def stored(maps: Iterable[JsonView]) -> dict[HpaKey, KeptSpec]:
-    """What the newest whole set of ConfigMaps holds. A damaged entry or map is passed over: the rest still counts."""
+    """What the newest whole set of ConfigMaps holds; where none is whole, what is left of the newest. A damaged entry
+    or map is passed over: the rest still counts.
+    """
     sets: dict[int, list[JsonView]] = {}
     for each in maps:
-        count = whole_number((each["metadata"].get("labels") or {}).get(STORE_LABEL, ""))
-        if count is not None:
+        if (count := shards_of(each)) is not None:
             sets.setdefault(count, []).append(each)
     whole = [count for count, found in sets.items() if len(found) == count]
     found: dict[HpaKey, KeptSpec] = {}
-    for each in sets[max(whole)] if whole else ():
+    for each in sets[max(whole or sets)] if sets else ():
         for text in (each.get("data") or {}).values():
             try:
                 kept = msgspec.json.decode(text, type=KeptSpec)
-            except (msgspec.DecodeError, UnicodeError):
+                target_of({"spec": kept.spec})
+            except (msgspec.DecodeError, UnicodeError, LookupError, TypeError, AttributeError):
                 continue
             found[kept.key] = kept
     return found

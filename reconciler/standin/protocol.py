@@ -182,6 +182,8 @@ def agent_steps(
         return _while_hub(lease, seen.natives, judged, hub)
     if lease.holder == CLOSING:
         return _while_closing(lease, seen.natives, judged, hub)
+    if lease.holder != STAND_IN:  # somebody has edited it: nobody is in charge, as where it was deleted
+        return [_change(lease, STAND_IN if seen.natives or judged.is_hub_silent else CLOSING)]
     return _while_stand_in(lease, seen.natives, judged, wanted)
 
 

@@ -113,7 +113,7 @@ class ControlPlane:
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:
+        except BaseException:  # raised again; an interrupt leaves no process behind, either
             self.stop()
             raise
         return self

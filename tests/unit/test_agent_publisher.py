@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata, TopicPartition
 from prometheus_client import CollectorRegistry
 
@@ -72,6 +72,29 @@ async def publishing(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+class SmallBroker(Broker):
+    """Refuses large records as the driver does: at once, and for ever."""
+
+    async def send(self, topic: str, value: bytes, key: bytes, partition: int) -> "asyncio.Future[RecordMetadata]":
+        if len(value) > 2_000:
+            raise MessageSizeTooLargeError(f"{len(value)} bytes")
+        return await super().send(topic, value, key, partition)
+
+
+async def test_what_no_topic_takes_is_passed_over_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = SmallBroker()
+    async with publishing(broker, monkeypatch) as (publisher, _), asyncio.timeout(30):
+        await publisher.publish("east", "shop", Outcome(decision="x" * 3_000, name="web", uid="u", result="applied"))
+        await publisher.put("pods", "east", "shop", [PodDeleted(name="x" * 3_000)])
+        await publisher.put("pods", "east", "api", pods(1))
+        await publisher.publish("east", "shop", DONE)
+        await publisher.drained()
+    assert sorted(map(str, broker.bodies)) == sorted(map(str, [DONE, *pods(1)]))
+    assert caplog.text.count("too large to be reported") == 2
 
 
 def pods(*numbers: int) -> list[Any]:

@@ -372,6 +372,7 @@ def test_a_native_hpa_of_another_name_on_the_target_stops_it(cluster: Cluster) -
     result = cluster.run("release", "east", "--include-held")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert "the native HPA shop/old drives its target" in result.stderr
+    assert "save it with kubectl --context east get hpa old -n shop -o yaml > old.yaml, then" in result.stderr
 
 
 def test_without_a_native_controller_nothing_is_released(cluster: Cluster) -> None:
@@ -381,6 +382,8 @@ def test_without_a_native_controller_nothing_is_released(cluster: Cluster) -> No
     result = cluster.run("release", "east")
     assert (result.exit_code, cluster.effects) == (1, 0)
     assert "cluster east has no native HPA controller" in result.stderr
+    assert "native-controller=present" not in result.stderr, "a setting switches no controller on"
+    assert "switch it on, then" in result.stderr
 
 
 def test_where_no_native_controller_looks_the_central_ones_go_on(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.core.inbox import OffsetProgress
 from reconciler.router.copies import Copies, RouterMetrics
-from reconciler.router.routerprocess import Router, RouterConfig
+from reconciler.router.routerprocess import SNAPSHOT_EVERY_S, Router, RouterConfig
 from schemas.agents import AgentSet
 from schemas.codec import encode
 from schemas.connection import KafkaSettings
@@ -156,3 +156,11 @@ async def test_a_rebalance_commits_what_is_acknowledged_only_and_ends_the_batch_
     assert consumer.committed == {0: 6, 1: 5}
     assert len(producer.waiting) == 3, "the second record of partition 1 is for whoever has it now"
     assert not part._progress
+
+
+def test_an_agent_whose_topic_is_gone_does_not_keep_the_router_busy() -> None:
+    part = Router(RouterConfig(kafka=KafkaSettings()))
+    part._snapshot_due_s = {"west": 0.0}
+    assert part._idle_s() > SNAPSHOT_EVERY_S
+    part._ready = {"east": EAST}
+    assert part._idle_s() == 0.0

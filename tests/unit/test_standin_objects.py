@@ -15,6 +15,7 @@ from reconciler.standin.effective import (
     KeptSpec,
     Policy,
     effective_spec,
+    floor_now,
     policy_of,
 )
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
@@ -332,6 +333,20 @@ def test_a_set_that_is_not_whole_does_not_count() -> None:
     assert stored(old) == kept
 
 
+def test_of_a_set_that_lost_a_part_the_rest_counts_where_no_other_is_whole() -> None:
+    kept = {HpaKey("shop", name): structs.replace(KEPT, name=name) for name in map(str, range(20))}
+    rest = store_bodies(kept, "fleethpa-system", 4)[1:]
+    assert 0 < len(stored(rest)) < len(kept)
+    assert stored(rest).items() < kept.items()
+    assert stored([*store_bodies(kept, "fleethpa-system", 1), *rest]) == kept
+
+
+@pytest.mark.parametrize("spec", [{}, {"scaleTargetRef": None}, {"scaleTargetRef": {"kind": "Deployment"}}])
+def test_an_entry_that_names_no_target_is_passed_over(spec: dict[str, Any]) -> None:
+    damaged = structs.replace(KEPT, name="other", spec=spec)
+    assert stored(store_bodies({WEB: KEPT, damaged.key: damaged}, "fleethpa-system")) == {WEB: KEPT}
+
+
 def test_the_fence_is_bound_to_the_lease_and_refuses_where_that_is_gone() -> None:
     documents = fence_manifests(home="fleethpa-system", service_account="fleethpa")
     assert [each["kind"].removeprefix("ValidatingAdmissionPolicy") for each in documents] == ["", "Binding"] * 2
@@ -365,3 +380,21 @@ def test_how_long_the_hub_must_show_life_is_bounded_whatever_the_lease_says(text
 )
 def test_since_when_the_holder_has_the_lease(text: str | None, found_ms: int | None) -> None:
     assert acquired_ms({"spec": {"acquireTime": text}}) == found_ms
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"floor": None}, None),
+        ({"floor": 4}, 4),
+        ({"floor": 4_000}, SPEC["maxReplicas"]),
+        ({"floor": 4, "paused_up": 0}, None),
+        ({"floor": 4, "paused_up": 2_000}, None),
+        ({"floor": 4, "paused_up": 1_000}, 4),
+        ({"floor": 4, "paused_down": 0}, 4),
+    ],
+)
+def test_a_floor_is_not_above_the_maximum_and_waits_for_the_end_of_a_pause(
+    changes: dict[str, Any], found: int | None
+) -> None:
+    assert floor_now(structs.replace(KEPT, **changes), now_ms=1_000) == found

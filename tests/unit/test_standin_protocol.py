@@ -100,6 +100,9 @@ def _steps(seen: Seen, judged: Judgement, remembered: int = 0) -> list[Request]:
             [SetHolder(STAND_IN, 8, "v1", "u1")],
             id="the native controller does not answer",
         ),
+        pytest.param(Seen(lease("")), CALM, [SetHolder(CLOSING, 8, "v1", "u1")], id="a holder that was removed"),
+        pytest.param(Seen(lease("ada")), SILENT, [SetHolder(STAND_IN, 8, "v1", "u1")], id="an unknown one, hub silent"),
+        pytest.param(Seen(lease("ada"), (OPEN,)), CALM, [SetHolder(STAND_IN, 8, "v1", "u1")], id="one beside HPAs"),
         pytest.param(Seen(None), CALM, [CreateLease(CLOSING, 1)], id="a cluster that has no Lease"),
         pytest.param(Seen(None, (OPEN,)), CALM, [CreateLease(STAND_IN, 8)], id="the Lease was deleted in a stand-in"),
         pytest.param(

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.agent.clusterstore import ClusterStore
-from reconciler.agent.standin import StandIn, Surroundings, stand_by
+from reconciler.agent.nativework import AT_ONCE, PER_LOOK
+from reconciler.agent.standin import StandIn, Surroundings
+from reconciler.agent.standinterms import stand_by
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.agentknowledge import KnowledgeFold
-from reconciler.standin.effective import frozen_or_paused
-from reconciler.standin.evidence import GRACE_MS, PROOF_MS, Judge
-from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, unreported
+from reconciler.standin.effective import POLICY, frozen_or_paused
+from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
+from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, is_scaled_to_zero, unreported
 from schemas.decisions import Decision, InputPosition
 from schemas.hands import HandsChanged
 from schemas.kubernetes.gotimes import rfc3339_seconds
@@ -242,6 +244,7 @@ class World:
         self.cluster.fence.append((0.0, None))
         self.is_hub_alive, self.has_no_native, self.has_caught_up = True, False, True
         self.changes: list[HandsChanged] = []
+        self.troubles: dict[str, str | None] = {}
         self.agents = {name: self._agent(name) for name in ("a", "b")}
         self.seq = 0
 
@@ -263,7 +266,7 @@ class World:
             grace_ms=lambda: GRACE_MS,
             has_caught_up=lambda: self.has_caught_up,
             publish=publish,
-            note=lambda name, trouble: None,
+            note=self.troubles.__setitem__,
         )
         return StandIn(around, self._store(name), judge or Judge(), clock_s=lambda: self.cluster.now_s)
 
@@ -285,7 +288,7 @@ class World:
             name=name,
             uid="u",
             time=rfc3339_seconds(BEGIN_MS + int(self.cluster.now_s * 1000)),
-            input=InputPosition(partition=NAMES.index(name) % 2, offset=self.seq, hash=""),
+            input=InputPosition(partition=int(name == "api"), offset=self.seq, hash=""),
             mode="enforce",
             origin="central",
         )
@@ -408,7 +411,7 @@ def test_changes_of_hands_are_reported_with_rising_generations() -> None:
     del world.agents["b"]
 
     async def story() -> None:
-        reporting = [asyncio.ensure_future(agent._report()) for agent in world.agents.values()]
+        reporting = [asyncio.ensure_future(agent.report()) for agent in world.agents.values()]
         await _through_a_loss(world)
         await asyncio.sleep(0.6)
         for each in reporting:
@@ -435,7 +438,7 @@ def test_changes_that_a_lost_agent_could_not_report_are_reported_by_the_next(tro
         world.cluster.trouble = 0.0
         world.agents["b"] = world._agent("b")
         await world.run(2)
-        reporting = asyncio.ensure_future(world.agents["b"]._report())
+        reporting = asyncio.ensure_future(world.agents["b"].report())
         while len(world.changes) < world.cluster.objects[LEASE]["spec"]["leaseTransitions"]:
             await asyncio.sleep(0)
         await world.run(2)
@@ -591,5 +594,183 @@ def test_a_hub_that_flaps_must_show_life_for_longer() -> None:
         assert world.holder == "stand-in"
         await world.run(PROOF_MS // 1000 + 30)
         assert world.holder == HUB
+
+    asyncio.run(story())
+
+
+def test_a_hand_back_that_is_stuck_leaves_the_stand_in_in_charge_for_longer_each_time() -> None:
+    """One native HPA cannot be deleted, as somebody gave it a finalizer: it must scale, and so must all others."""
+    world = World(6, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        world.cluster.remove = lambda key: {}  # type: ignore[method-assign]
+        world.is_hub_alive = True
+        held = []
+        for _ in range(900):
+            await world.run(1)
+            is_open = not any(frozen_or_paused(each["spec"]) for each in world.cluster.hpas())
+            held.append(world.holder == "stand-in" and is_open)
+        assert held[-300:].count(True) > 200
+        assert "did not confirm the end of shop/api, shop/db, shop/web" in str(world.troubles["stand-in"])
+        del world.cluster.remove  # type: ignore[method-assign]
+        await world.run(600)
+        assert (world.holder, world.cluster.hpas(), world.troubles["stand-in"]) == (HUB, [], None)
+
+    asyncio.run(story())
+
+
+def test_what_an_agent_that_starts_does_not_know_of_it_neither_removes_nor_gives_back() -> None:
+    """Its ConfigMaps were deleted, and the hub, which could tell, is away."""
+    world = World(6, 0.0)
+    del world.agents["b"]
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive = False
+        await world.run(60)
+        for name in [name for name, each in world.cluster.objects.items() if each["kind"] == "ConfigMap"]:
+            del world.cluster.objects[name]
+        world.agents["a"] = world._agent("a")
+        world.agents["a"]._around.knowledge.is_complete = False
+        await world.run(150)
+        assert world.holder == "stand-in"
+        assert {each["metadata"]["name"] for each in world.cluster.hpas()} == set(NAMES)
+        assert not any(frozen_or_paused(each["spec"]) for each in world.cluster.hpas())
+        world.agents["a"]._around.knowledge.is_complete = world.is_hub_alive = True
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, world.cluster.hpas()) == (HUB, [])
+
+    asyncio.run(story())
+
+
+def _with_many(world: World, count: int) -> list[str]:
+    """Give the one agent so many HPAs, and decisions of each."""
+    del world.agents["b"]
+    names = [f"hpa-{number:03}" for number in range(count)]
+    world.agents["a"]._around.knowledge.hpas = {("shop", each): {"spec": SPEC, "metadata": {}} for each in names}
+    return names
+
+
+def test_hpas_that_are_refused_keep_none_from_its_turn() -> None:
+    """As many as are tried at one look are refused, by a quota perhaps: the others get theirs in time."""
+    world = World(6, 0.0)
+    names = _with_many(world, PER_LOOK + 20)
+    admit = world.cluster.admit
+
+    def refuse(request: Request) -> None:
+        if request.method == "POST" and request.body["metadata"]["name"] in names[:PER_LOOK]:
+            raise ApiError(403, "exceeded quota", reason="Forbidden")
+        admit(request)
+
+    async def story() -> None:
+        for each in names:
+            world.agents["a"].heard(world.decision(each), is_past=False)
+        await world.run(20)
+        world.is_hub_alive, world.cluster.admit = False, refuse  # type: ignore[method-assign]
+        await world.run(GRACE_MS // 1000 + 15)
+        assert [each["metadata"]["name"] for each in world.cluster.hpas()] == names[PER_LOOK:]
+        assert "exceeded quota" in str(world.troubles["stand-in"])
+
+    asyncio.run(story())
+
+
+def test_creations_that_hang_do_not_keep_the_time_from_counting() -> None:
+    world = World(6, 0.0)
+    names = _with_many(world, 3 * AT_ONCE)
+    request = world.cluster.request
+
+    async def hanging(who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        if method == "POST" and path.endswith("horizontalpodautoscalers") and not world.is_hub_alive:
+            world.cluster.now_s += 4 / AT_ONCE  # as many wait for their 4 s at once
+            raise ApiError(504, "the webhook does not answer")
+        return await request(who, method, path, body)
+
+    async def story() -> None:
+        for each in names:
+            world.agents["a"].heard(world.decision(each), is_past=False)
+        await world.run(20)
+        world.cluster.request = hanging  # type: ignore[method-assign]
+        world.is_hub_alive = False
+        while world.holder != "stand-in":
+            await world.run(1)
+        begun_s, looks = world.cluster.now_s, 8
+        for _ in range(looks):
+            looked_s = world.cluster.now_s
+            await world.run(1)
+            assert world.cluster.now_s - looked_s < LONGEST_GAP_MS / 1000, "longer ones would not count"
+        assert world.cluster.now_s > begun_s + looks, "some were tried"
+
+    asyncio.run(story())
+
+
+def test_a_target_at_zero_is_woken_though_the_answer_to_its_creation_was_lost() -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+    sleeping = {"spec": {**SPEC, "minReplicas": 0}, "metadata": {}}
+    world.agents["a"]._around.knowledge.hpas["shop", "web"] = sleeping
+    request, lost = world.cluster.request, list[str]()
+
+    async def losing(who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        if path.endswith("/scale") and method == "GET":
+            return {"metadata": {"name": "web", "resourceVersion": "1"}, "spec": {"replicas": 0}}
+        if path.endswith("/web/status"):
+            hpa = world.cluster.objects["web"]
+            hpa["status"] = {**hpa["status"], **(body or {})["status"]}
+            return hpa
+        found = await request(who, method, path, body)
+        if path.endswith("horizontalpodautoscalers") and method == "POST" and len(lost) < 3:
+            lost.append(path)
+            raise UnreachableError("the answer is lost")
+        return found
+
+    async def story() -> None:
+        await world.run(20)
+        world.cluster.request = losing  # type: ignore[method-assign]
+        world.is_hub_alive = False
+        await world.run(GRACE_MS // 1000 + 15)
+        assert len(lost) == 3
+        assert is_scaled_to_zero(world.cluster.objects["web"])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("policy", "raised"), [("floor=5", 5), ("floor=5000", 9)])
+def test_a_target_is_raised_to_its_floor_once(policy: str, raised: int) -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+    world.agents["a"]._around.knowledge.hpas["shop", "web"]["metadata"] = {"annotations": {POLICY: policy}}
+    request, scales = world.cluster.request, list[int]()
+
+    async def scaling(who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        if "/scale?fieldManager=fleethpa-floor" in path:
+            scales.append((body or {})["spec"]["replicas"])
+            return {}
+        return await request(who, method, path, body)
+
+    async def story() -> None:
+        await world.run(20)
+        world.cluster.request = scaling  # type: ignore[method-assign]
+        world.is_hub_alive = False
+        await world.run(GRACE_MS // 1000 + 30)
+        assert (world.holder, scales) == ("stand-in", [raised])
+
+    asyncio.run(story())
+
+
+def test_what_is_heard_before_the_cluster_can_be_read_does_not_pile_up() -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+    world.cluster.cut = {"a"}
+
+    async def story() -> None:
+        await world.run(300)
+        assert len(world.agents["a"]._early) == len(NAMES)
+        world.cluster.cut = set()
+        await world.run(20)
+        assert (world.holder, len(world.agents["a"]._specs.saved)) == (HUB, len(NAMES))
 
     asyncio.run(story())

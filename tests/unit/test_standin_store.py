@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from reconciler.agent.clusterstore import ClusterStore
-from reconciler.clusters.clustererrors import ApiError
+from reconciler.agent.election import Election
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.standin.effective import KeptSpec
-from reconciler.standin.objects import is_scaled_to_zero
-from reconciler.standin.protocol import CreateNative, HpaKey
+from reconciler.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
+from reconciler.standin.protocol import CreateNative, HpaKey, SetHolder
 
 Json = dict[str, Any]
 WEB = HpaKey("shop", "web")
@@ -103,3 +104,49 @@ async def test_other_targets_are_left_as_they_are(replicas: int, low: int) -> No
     client = Client(replicas)
     await store(client).create_native(kept(low), CreateNative(WEB, 7), 0, has_fence=True)
     assert client.requests == [f"POST {HPAS}"]
+
+
+@pytest.mark.parametrize("label", ["", "0", "two", "99999999999", None])
+async def test_a_config_map_whose_label_was_edited_is_written_anew(label: str | None) -> None:
+    class Maps(Client):
+        async def get_object(self, path: str, **_: object) -> Json:  # type: ignore[override]
+            (body,) = store_bodies({WEB: kept()}, "fleethpa-system")
+            body["metadata"] |= {"resourceVersion": "7", "labels": None if label is None else {STORE_LABEL: label}}
+            return {"metadata": {"resourceVersion": "9"}, "items": [body]}
+
+    client = Maps(1)
+    await store(client).save({WEB: kept()})
+    assert client.requests == ["PUT /api/v1/namespaces/fleethpa-system/configmaps/fleethpa-stand-in-1-0"]
+    assert client.written[0][2]["metadata"]["labels"][STORE_LABEL] == "1"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"metadata": {}},
+        {"metadata": None},
+        {"metadata": {"resourceVersion": "1"}, "spec": "ready"},
+        {"metadata": {"resourceVersion": "1"}, "spec": {"leaseTransitions": "many"}},
+        {"metadata": {"resourceVersion": "1", "annotations": {"fleethpa.io/protocol": 1}}, "spec": {}},
+    ],
+)
+async def test_an_answer_that_is_no_lease_is_a_trouble_of_the_cluster(answer: Json) -> None:
+    class Other(Client):
+        async def get(self, path: str, **_: object) -> Json:
+            return answer
+
+        get_object = get
+
+        async def request(self, method: str, path: str, *, body: Json | None = None, **_: object) -> Json:
+            return answer
+
+    client: Any = Other(1)
+    with pytest.raises(UnreachableError, match="the answer is not a Lease"):
+        await store(client).lease()
+    with pytest.raises(UnreachableError, match="the answer is not a Lease"):
+        await store(client).set_holder(SetHolder("closing", 2, "1", "u"), 60_000, [])
+    election = Election(client, "fleethpa-system", "fleethpa-agent", "a")
+    if answer.get("metadata") != {"resourceVersion": "1", "annotations": {"fleethpa.io/protocol": 1}}:
+        assert not await election._try()
+        assert "the answer is not a Lease" in election.trouble

@@ -90,7 +90,7 @@ def agent_part(session: Session, /, **options: Any) -> Any:
     """Make the agent part."""
     from reconciler.agent.agentconfig import AgentConfig
     from reconciler.agent.agentprocess import run_agent as start
-    from reconciler.agent.standin import StandIns
+    from reconciler.agent.standinterms import StandIns
 
     members = fixed_members(session, options)
     if len(members) != 1:

@@ -1,0 +1,162 @@
+"""What a stand-in does with the native HPAs of its cluster; no request keeps others from their turn."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from reconciler.agent.clusterstore import ClusterStore
+from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.core.objectbodies import time_ms
+from reconciler.standin.effective import KeptSpec, floor_now
+from reconciler.standin.objects import is_scaled_to_zero
+from reconciler.standin.protocol import CloseNative, CreateNative, DeleteNative, HpaKey, OpenNative
+from schemas.hands import LeftNative
+from schemas.kubernetes.jsontypes import Json
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+PER_LOOK = 100
+"""Requests about native HPAs between two looks at the Lease."""
+BEGIN_FOR_S = 1.0
+"""How long after the first of such requests others are begun; the rest waits for the next look. Where each takes its
+longest, as with a webhook that hangs, the Lease is still read often enough for the time in between to count.
+"""
+
+NativeStep = CreateNative | OpenNative | CloseNative | DeleteNative
+
+
+class NativeWork:
+    """Carries out the steps about native HPAs, and what belongs to them, during one term of the agent.
+
+    Attributes:
+        natives: the native HPAs that the last list showed.
+        left: what those that were deleted leave to the hub.
+    """
+
+    def __init__(self, store: ClusterStore, now_ms: Callable[[], int], clock_s: Callable[[], float]) -> None:
+        self._store, self._now_ms, self._clock_s = store, now_ms, clock_s
+        self.natives: dict[HpaKey, Json] = {}
+        self.left: dict[HpaKey, LeftNative] = {}
+        self._refusals: dict[HpaKey, int] = {}
+        """How often the last requests about a native HPA failed, one after the other."""
+        self._unwoken: set[HpaKey] = set()
+        """Native HPAs whose creation was begun and not seen to its end: a target at zero may not be awake."""
+        self._raised: dict[HpaKey, tuple[int, int]] = {}
+        """Generation and floor to which a target was raised last."""
+        self._has_fence = False
+
+    async def due(self, steps: Sequence[NativeStep]) -> tuple[list[NativeStep], str]:
+        """The steps that are carried out before the next look, and the trouble that excludes others.
+
+        The fence is looked for before HPAs are created, as it can be removed at any time; without an answer none is.
+        """
+        first = sorted(steps, key=lambda step: self._refusals.get(step.key, 0))[:PER_LOOK]
+        if any(isinstance(step, CreateNative) for step in first):
+            try:
+                self._has_fence = await self._store.has_fence()
+            except ClusterError as error:
+                others: list[NativeStep] = [step for step in first if not isinstance(step, CreateNative)]
+                return others, f"the admission policies cannot be looked up: {error}"
+        return first, ""
+
+    async def carry_out(
+        self, steps: Sequence[NativeStep], kept: Mapping[HpaKey, KeptSpec], generation: int | None
+    ) -> list[str]:
+        """Carry out steps that are due; gives the troubles, empty texts among them.
+
+        `generation`: that of the Lease while the stand-in is in charge and nothing speaks for the hub; then targets are
+        raised to their floors and woken, too. None: they are not.
+        """
+        turns = _Turns(self._clock_s)
+        work = [self._step(step, kept, turns) for step in steps]
+        if generation is not None:
+            work += [self._floor(each, turns, generation) for each in kept.values() if each.floor is not None]
+            asleep = sorted(self._unwoken & kept.keys() & self.natives.keys())
+            work += [self._rouse(kept[key], turns, generation) for key in asleep]
+        return await asyncio.gather(*work)
+
+    async def _step(self, step: NativeStep, kept: Mapping[HpaKey, KeptSpec], turns: "_Turns") -> str:
+        async with turns as may_begin:
+            if not may_begin:
+                return ""
+            try:
+                await self._request(step, kept)
+            except ClusterError as error:
+                # Behind the others at the next look, so that many that are refused keep none from its turn.
+                self._refusals[step.key] = self._refusals.get(step.key, 0) + 1
+                is_late = isinstance(error, ApiError) and error.status in (404, 409)
+                return "" if is_late else f"native HPA: {error}"
+            self._refusals.pop(step.key, None)
+        return ""
+
+    async def _request(self, step: NativeStep, kept: Mapping[HpaKey, KeptSpec]) -> None:
+        now_ms = self._now_ms()
+        match step:
+            case CreateNative(key=key):
+                self._unwoken.add(key)
+                await self._store.create_native(kept[key], step, now_ms, has_fence=self._has_fence)
+                self._unwoken.discard(key)
+            case OpenNative(key=key):
+                await self._store.open_native(kept[key], step, now_ms)
+            case CloseNative(key=key):
+                await self._store.close_native(self.natives[key], step)
+            case DeleteNative(key=key):
+                self.left[key] = _left(self.natives[key])
+                await self._store.delete_native(step)
+
+    async def _rouse(self, kept: KeptSpec, turns: "_Turns", generation: int) -> str:
+        """Wake a target at zero whose HPA was created, but whose creation was not seen to its end."""
+        async with turns as may_begin:
+            if may_begin:
+                try:
+                    if kept.spec.get("minReplicas") == 0:
+                        await self._store.wake(kept, self.natives[kept.key], generation)
+                except ClusterError as error:
+                    return f"native HPA of {kept.namespace}/{kept.name}, whose target is at zero: {error}"
+                self._unwoken.discard(kept.key)
+        return ""
+
+    async def _floor(self, kept: KeptSpec, turns: "_Turns", generation: int) -> str:
+        """Raise a target to its floor, once in each generation and for each floor: later changes are somebody's."""
+        async with turns as may_begin:
+            least = floor_now(kept, self._now_ms())
+            if not may_begin or least is None:
+                return ""
+            raised = generation, least
+            if self._raised.get(kept.key) == raised:
+                return ""
+            try:
+                if await self._store.raise_to(kept, least, generation):
+                    log.warning("raised to its floor", extra={"hpa": f"{kept.namespace}/{kept.name}", "floor": least})
+            except ClusterError as error:
+                return f"floor of {kept.namespace}/{kept.name}: {error}"
+            self._raised[kept.key] = raised
+        return ""
+
+
+class _Turns:
+    """Lets AT_ONCE requests run at once; entering says whether one may still begin."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._limit, self._clock_s = asyncio.Semaphore(AT_ONCE), clock_s
+        self._begun_s: float | None = None
+
+    async def __aenter__(self) -> bool:
+        await self._limit.acquire()
+        if self._begun_s is None:
+            self._begun_s = self._clock_s()
+        return self._clock_s() - self._begun_s < BEGIN_FOR_S
+
+    async def __aexit__(self, *error: object) -> None:
+        self._limit.release()
+
+
+def _left(native: Json) -> LeftNative:
+    status = native.get("status") or {}
+    return LeftNative(
+        namespace=native["metadata"]["namespace"],
+        name=native["metadata"]["name"],
+        last_scale=time_ms(status.get("lastScaleTime")),
+        scaled_to_zero=is_scaled_to_zero(native),
+    )
