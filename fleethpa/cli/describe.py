@@ -34,7 +34,7 @@ def describe(session: Session, selection: Selection) -> None:
         async with session.past() as past:
             state = await read_state(past)
             views = chosen(state, selection)
-            remark(session, past, state)
+            remark(session, state)
             last = await last_of(past, views)
             return [(with_newest(view, last[view.id]), last[view.id]) for view in views]
 

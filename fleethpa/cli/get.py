@@ -129,7 +129,7 @@ def get_hpa(
     async def work() -> int:
         async with session.past(watching=watch) as past:
             state = await read_state(past)
-            remark(session, past, state)
+            remark(session, state)
             views = pick(state)
             if problem or output in ("wide", "csv"):
                 views = await decided(past, views)

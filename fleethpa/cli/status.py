@@ -43,7 +43,7 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
             while True:
                 state = await read_state(past)
                 if not shown:
-                    remark(session, past, state)
+                    remark(session, state)
                 views = chosen(state, selection)
                 if not views and not shown:
                     session.note(nothing_found(selection, state, "status"))

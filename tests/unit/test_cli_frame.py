@@ -62,6 +62,9 @@ def test_help_lists_every_verb_in_a_section(run: Cli) -> None:
     ("arguments", "code", "said"),
     [
         pytest.param(["gte"], 2, "Did you mean `get`?", id="an unknown verb suggests the nearest"),
+        pytest.param(["freeze"], 2, "Did you mean `pause`?", id="a word of other tools suggests what it means"),
+        pytest.param(["unfreeze"], 2, "Did you mean `resume`?", id="and its opposite"),
+        pytest.param(["undo"], 2, "Did you mean `rollback`?", id="so does another"),
         pytest.param(["frobnicate"], 2, "fleethpa --help", id="a verb like none points at the help"),
         pytest.param(["get", "hpa", "--bad"], 2, "No such option", id="an unknown flag is a usage error"),
         pytest.param(["get", "hpa", "-o", "xml"], 2, "'xml' is not one of", id="an unknown format is a usage error"),

@@ -584,6 +584,11 @@ def test_a_deleted_hpa_is_found_and_an_unknown_one_is_not_searched_for(run: Cli,
         assert (result.exit_code, "no HPA nosuch" in result.stderr) == (4, True), result.output
 
 
+def test_a_history_of_no_hpa_says_where_none_is(run: Cli) -> None:
+    result = run("history", "hpa", "-n", "elsewhere")
+    assert (result.exit_code, "no HPA of namespace elsewhere" in result.stderr) == (4, True), result.output
+
+
 def test_wide_decisions_show_what_became_of_the_write(run: Cli, fleet: Fleet) -> None:
     wide = run("decisions", "-A", "-o", "wide").stdout
     header = wide.splitlines()[0]

@@ -88,9 +88,14 @@ def test_a_file_of_another_run_is_not_taken_up(ask: Any, tmp_path: Path) -> None
     made = ask("tune", APP, *SINCE, "--resume", str(file), "--objective", "cost")
     assert (made.exit_code, "another --objective or --within" in made.stderr) == (2, True)
 
-    file.write_text("no such thing\n", encoding="utf-8")
-    made = ask("tune", APP, *SINCE, "--resume", str(file))
-    assert (made.exit_code, "not a file of this command" in made.stderr) == (2, True)
+    for theirs in ("no such thing\n", "a line without an end"):
+        file.write_text(theirs, encoding="utf-8")
+        made = ask("tune", APP, *SINCE, "--resume", str(file))
+        assert (made.exit_code, "not a file of this command" in made.stderr) == (2, True)
+        assert file.read_text(encoding="utf-8") == theirs
+    for place in (tmp_path, "/dev/null"):
+        made = ask("tune", APP, *SINCE, "--resume", str(place))
+        assert (made.exit_code, "is not a file" in made.stderr) == (2, True)
     made = ask("tune", APP, *SINCE, "--resume", str(tmp_path / "no" / "folder"))
     assert (made.exit_code, "cannot be used" in made.stderr) == (2, True)
 

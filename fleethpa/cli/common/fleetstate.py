@@ -46,7 +46,7 @@ async def fleet_now(session: Session) -> FleetState:
     """
     async with session.past() as past:
         state = await read_state(past)
-        remark(session, past, state)
+        remark(session, state)
         return state
 
 
@@ -68,7 +68,9 @@ async def read_state(past: Past, partitions: Iterable[int] | None = None) -> Fle
     ends = {each.partition.number: await past.last_ms(each.partition.number) for each in folded if each.behind}
     if past.at_ms is not None and all(each.partition.applied_offset < 0 for each in folded):
         raise not_found(f"the log has nothing as old as {rfc3339(past.at_ms)}", cause=await _begin(past))
-    return _state(folded, clock_ms, ends)
+    state = _state(folded, clock_ms, ends)
+    state.remarks = tuple(_remarks(past, state))
+    return state
 
 
 @contextmanager
@@ -83,28 +85,31 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def remark(session: Session, past: Past, state: FleetState) -> None:
+def remark(session: Session, state: FleetState) -> None:
     """Warn where the state is not of the moment that was asked for, or not whole."""
+    for text in state.remarks:
+        session.warn(text)
+
+
+def _remarks(past: Past, state: FleetState) -> Iterator[str]:
     if past.rows_gone:
         lost = ", ".join(sorted(past.rows_gone)[:3])
-        session.warn(
+        yield (
             f"{len(past.rows_gone)} state rows are gone from the changelog ({lost}): what they held is not shown. "
             "Next: fleethpa topics check"
         )
     if state.is_cut_off:
-        session.warn(
+        yield (
             f"nothing has come into the log{since(state.newest_ms or None, state.end_ms)}: what is shown may be old. "
             "Next: fleethpa doctor"
         )
     if state.end_ms > state.clock_ms:
-        session.warn(
+        yield (
             f"the decider is {span(state.end_ms - state.clock_ms)} behind the log: shown as of "
             f"{rfc3339(state.clock_ms)}. Next: fleethpa doctor"
         )
     if past.at_ms is not None and past.at_ms - state.clock_ms > (LIVE_GAP_MS if past.is_live() else 0):
-        session.warn(
-            f"{past.name} ends at {rfc3339(state.clock_ms)}, before --at {rfc3339(past.at_ms)}: shown as of its end"
-        )
+        yield f"{past.name} ends at {rfc3339(state.clock_ms)}, before {rfc3339(past.at_ms)}: shown as of its end"
 
 
 async def _begin(past: Past) -> str:

@@ -103,16 +103,23 @@ def _conflict(
         return CommandError(
             f"{view.id}: the native HPA {others[0].namespace}/{others[0].name} drives its target",
             cause="Two native HPAs of one target stop each other.",
-            next_step=f"kubectl --context {view.id.cluster} delete hpa {others[0].name} -n {others[0].namespace}",
+            next_step=_saved_and_deleted(others[0]),
         )
     if native is not None and not semantically_equal_spec(native["spec"], view.spec):
         return CommandError(
             f"{view.id}: the cluster has a native HPA of this name with another spec",
             cause=f"Native to central: {'; '.join(differences(native['spec'], view.spec))}.",
-            next_step=f"fleethpa delete {view.id} (keeps the native one), or "
-            f"kubectl --context {view.id.cluster} delete hpa {view.id.name} -n {view.id.namespace}, then release",
+            next_step=f"fleethpa delete {view.id} (keeps the native one), "
+            f"or {_saved_and_deleted(view.id)}, then release",
         )
     return None
+
+
+def _saved_and_deleted(native: HpaId) -> str:
+    """The commands that save the manifest of a native HPA and then delete the HPA."""
+    hpa = f"hpa {native.name} -n {native.namespace}"
+    kubectl = f"kubectl --context {native.cluster}"
+    return f"save it with {kubectl} get {hpa} -o yaml > {native.name}.yaml, then {kubectl} delete {hpa}"
 
 
 def _held(state: FleetState, view: HpaView) -> str:

@@ -41,6 +41,8 @@ async def read_revisions(
     async with session.past() as past:
         state = await read_state(past, await places_read(past, selection))
         hpa = _meant(state, selection)
+        if hpa is None and not selection.refs:
+            raise not_found(f"no HPA of {selection}", next_step="fleethpa get hpa -A")
         if hpa is None:
             raise no_such_hpa(selection.refs[0], await names_known(past), selection.namespace)
         found, begins_ms = await revisions_in(past, hpa, since_ms)

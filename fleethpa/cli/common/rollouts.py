@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
 
 ANNOTATION: Final = "fleethpa.io/rollout"
-_SIZE: Final = re.compile(r"([0-9]+)(%?)")
+_SIZE: Final = re.compile(r"([0-9]{1,18})(%?)")
 
 WaveState = Literal["watching", "waiting", "complete", "reverted", "reverting"]
 """`watching`: the newest wave's time is not over. `waiting`: it is over, and the next wave has not begun. `complete`:

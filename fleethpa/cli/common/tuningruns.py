@@ -98,12 +98,15 @@ class InFile:
 
     def _take_up(self) -> None:
         try:
+            if self.path.exists() and not self.path.is_file():  # a device may have no end
+                raise usage(f"--resume {self.path} is not a file", next_step="name a file; it is made")
             text = self.path.read_bytes() if self.path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1].splitlines()
-            if not whole:
+            if not text:
                 self.path.write_bytes(msgspec.json.encode(self.asked) + b"\n")
                 return
-            before = msgspec.json.decode(whole[0], type=Asked)
+            # Without a line end it is somebody else's file: it must not be written over.
+            before = msgspec.json.decode(whole[0] if whole else b"", type=Asked)
             self.known = {
                 each.hpa: each for each in (msgspec.json.decode(line, type=TuneFinding) for line in whole[1:])
             }

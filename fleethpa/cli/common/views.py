@@ -217,6 +217,8 @@ class FleetState:
     """Log partition → when a decider last ticked there or wrote its state (log time; 0: never)."""
     end_ms: int = 0
     """Timestamp of the newest log record; later than `clock_ms` where the decider is far behind."""
+    remarks: tuple[str, ...] = ()
+    """Each reason why it is not of the moment that was asked for, or not whole, with the next step."""
 
     @property
     def newest_ms(self) -> int:
