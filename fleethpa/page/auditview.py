@@ -39,18 +39,18 @@ async def read_coverage(past: Past) -> dict[str, Any]:
 
 def _checkpoints(past: Past) -> dict[str, Any]:
     if not isinstance(past, ArchivePast):
-        text = (
-            "The topics hold none: an archive signs them. Next: fleethpa audit keygen, then fleethpa archive --to DIR"
-        )
-        return {"checkpoints": [], "more_checkpoints": 0, "no_checkpoints": text}
+        return _none("The topics hold none: an archive signs them.", "fleethpa audit keygen")
     try:
         found = read_checkpoints(past.root, None, written=is_written(past.root))
     except ArchiveError as error:
-        text = f"The signed checkpoints are damaged: {error}"
-        return {"checkpoints": [], "more_checkpoints": 0, "no_checkpoints": text}
+        return _none(f"The signed checkpoints are damaged: {error}", "")
     shown = [
         {"number": each.number, "time_ms": each.time_ms, "places": f"{len(each.heads)} topic partitions"}
         for each in reversed(found[-SHOWN_CHECKPOINTS:])
     ]
-    text = "None: this archive is not signed. Next: fleethpa audit keygen"
-    return {"checkpoints": shown, "more_checkpoints": len(found) - len(shown), "no_checkpoints": text}
+    none = _none("None: this archive is not signed.", "fleethpa audit keygen")
+    return none | {"checkpoints": shown, "more_checkpoints": len(found) - len(shown)}
+
+
+def _none(text: str, next_step: str) -> dict[str, Any]:
+    return {"checkpoints": [], "more_checkpoints": 0, "no_checkpoints": text, "next_step": next_step}

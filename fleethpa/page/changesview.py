@@ -8,9 +8,10 @@ from typing import Any, Final
 from fleethpa.cli.common.decisionlists import decision_columns, newest, read_back
 from fleethpa.cli.common.filters import DIRECTIONS, Filter, reasons
 from fleethpa.cli.common.selection import Selection
+from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.table import clean
 from fleethpa.page.fleetview import filter_of
-from fleethpa.page.pagefilter import CHANGE_WORDS
+from fleethpa.page.pagefilter import CHANGE_FLAGS, CHANGE_WORDS
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 
@@ -33,6 +34,7 @@ def changes_view(
     endings = {each.head.completes: each for each in found if each.head.completes}
     fitting = [each for each in found if wanted.fits(_words(each))]
     begin, end = _stretch(fitting, since_ms, until_ms)
+    bar = bar if bar is not None and bar < BARS else None
     picked = [each for each in fitting if bar is None or _bar(each.time_ms, begin, end) == bar]
     columns = decision_columns(endings, "utc", now_ms)
     shown = [column for column in columns if column.header not in LEFT_OUT]
@@ -41,6 +43,7 @@ def changes_view(
         "query": query,
         "mistake": mistake,
         "words": CHANGE_WORDS,
+        "flags": wanted.flags(CHANGE_FLAGS),
         "bars": _bars(fitting, begin, end),
         "bar": bar,
         "begin_ms": begin,
@@ -59,6 +62,12 @@ def changes_view(
         "found": len(picked),
         "shown": SHOWN,
     }
+
+
+def newer_view(state: FleetState, after_ms: int) -> dict[str, Any]:
+    """How many HPAs have other replicas since a moment: what is shown is not moved, but may be out of date."""
+    count = sum(any(move.time_ms > after_ms for move in view.moves) for view in state.hpas.values())
+    return {"count": count, "after_ms": after_ms}
 
 
 def _words(recorded: Recorded) -> dict[str, Sequence[str]]:

@@ -11,7 +11,8 @@ from fleethpa.cli.common.hpatable import hpa_listing
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output import words
 from fleethpa.cli.output.table import Column, clean
-from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, RowFilter, read_filter
+from fleethpa.page.pagefilter import FLEET_FLAGS, FLEET_WORDS, FilterTextError, RowFilter, read_filter
+from schemas.kubernetes.gotimes import parse_time_ms
 
 SHOWN: Final = 100
 """Rows on one page."""
@@ -23,11 +24,13 @@ LEFT_OUT: Final = frozenset({"NAMESPACE", "NAME", "CLUSTER", "AGE", "REFERENCE"}
 
 
 def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[str, Any]:
-    """What the template shows; `number`: of the page of rows, from 1 on."""
+    """What the template shows; `number`: of the page of rows, from 1 on; one that is not there is the nearest."""
     wanted, mistake = filter_of(query, FLEET_WORDS)
     order = sorted(state.hpas.values(), key=lambda view: (-_weight(view), view.id))
     found = [view for view in order if wanted.fits(_words(view))] if wanted.terms else order
-    first = max(0, number - 1) * SHOWN
+    pages = max(1, -(-len(found) // SHOWN))
+    number = min(max(1, number), pages)
+    first = (number - 1) * SHOWN
     rows = found[first : first + SHOWN]
     listing = hpa_listing(rows, now_ms, namespaces=True, left_out=LEFT_OUT, problems=_problems)
     columns = [column for column in listing.columns if not column.wide]
@@ -36,6 +39,7 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "query": query,
         "mistake": mistake,
         "words": FLEET_WORDS,
+        "flags": wanted.flags(FLEET_FLAGS),
         "headers": [column.header for column in columns],
         "rows": [_row(view, columns) for view in rows],
         "labels": Counter(problem.label for view in order for problem in view.problems).most_common(),
@@ -43,8 +47,8 @@ def fleet_view(state: FleetState, query: str, number: int, now_ms: int) -> dict[
         "found": len(found),
         "all": len(order),
         "first": first,
-        "page": max(1, number),
-        "pages": -(-len(found) // SHOWN),
+        "page": number,
+        "pages": pages,
     }
 
 
@@ -111,7 +115,10 @@ def _row(view: HpaView, columns: Sequence[Column[HpaView]]) -> dict[str, Any]:
 
 
 def sparkline(view: HpaView) -> str:
-    """The path (SVG) of the replicas over the last hour, as the last moves tell it; empty: they do not."""
+    """The path (SVG) of the replicas over the last hour, as the last moves tell it; empty: they do not.
+
+    Of an HPA that was created in this hour it begins there.
+    """
     now = view.status.get("currentReplicas")
     if not isinstance(now, int):
         return ""
@@ -120,10 +127,19 @@ def sparkline(view: HpaView) -> str:
     counts = [*(move.before for move in moves), *(move.after for move in moves), now]
     most = max(1, *counts)
 
+    def x(time_ms: int) -> float:
+        return round(SPARK_WIDTH * min(1.0, (time_ms - begin_ms) / SPARK_MS), 1)
+
     def y(count: int) -> float:
         return round(SPARK_HEIGHT - 1 - (SPARK_HEIGHT - 2) * count / most, 1)
 
-    path = f"M0 {y(moves[0].before if moves else now)}"
+    path = f"M{x(max(begin_ms, _created_ms(view)))} {y(moves[0].before if moves else now)}"
     for move in moves:
-        path += f"H{round(SPARK_WIDTH * (move.time_ms - begin_ms) / SPARK_MS, 1)}V{y(move.after)}"
+        path += f"H{x(move.time_ms)}V{y(move.after)}"
     return f"{path}H{SPARK_WIDTH}"
+
+
+def _created_ms(view: HpaView) -> int:
+    """When the HPA was created; 0: not known."""
+    text = (view.hpa.get("metadata") or {}).get("creationTimestamp")
+    return parse_time_ms(text) if text else 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 COOKIE: Final = "fleethpa-page"
@@ -25,6 +27,27 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+class _Unreadable(logging.Filter):
+    """Makes one line, without a traceback, of a request that is not HTTP: whoever can connect can send many."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.msg, record.args = f"a request cannot be read: {type(error).__name__}", ()
+            record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+        return True
+
+
+_UNREADABLE: Final = _Unreadable()
+
+
+def request_log() -> logging.Logger:
+    """The log of the web server itself, for what fails before or beside a handler."""
+    found = logging.getLogger(f"{__name__}.requests")
+    found.addFilter(_UNREADABLE)
+    return found
 
 
 @dataclass(frozen=True)

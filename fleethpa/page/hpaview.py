@@ -15,7 +15,7 @@ from fleethpa.cli.common.clustertroubles import ClusterTrouble
 from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.explaining import Again, evaluated_again, troubles_of
 from fleethpa.cli.common.explanation import ending_text, result, steps, surroundings
-from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.finding import check_known, find_decision
 from fleethpa.cli.common.revisionlog import change_text, revisions_in
 from fleethpa.cli.common.selection import Ref, Selection
@@ -85,11 +85,15 @@ async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> li
 
 
 def span_of(text: str) -> int:
-    """Read the span of the charts in milliseconds; what is not a duration is the default."""
-    try:
-        return parse_duration_ms(text or DEFAULT_SPAN, "span") or parse_duration_ms(DEFAULT_SPAN)
-    except CommandError:
-        return parse_duration_ms(DEFAULT_SPAN)
+    """Read the span of the charts in milliseconds; an empty text is the default.
+
+    Raises:
+        CommandError: it is not a duration, or holds no time.
+    """
+    found = parse_duration_ms(text or DEFAULT_SPAN, "span")
+    if not found:
+        raise usage(f"span {text!r} holds no time", cause=f"Write one of {', '.join(SPANS)}, or another duration.")
+    return found
 
 
 def hpa_view(state: FleetState, hpa: HpaId, read: HpaPast, now_ms: int) -> dict[str, Any]:

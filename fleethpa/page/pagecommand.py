@@ -90,11 +90,12 @@ def _token(path: str) -> str:
 async def _serve(session: Session, guard: Guard, host: str, port: int) -> int:
     from aiohttp import web
 
+    from fleethpa.page.guarding import request_log
     from fleethpa.page.pageserver import PageServer
 
     servers = session.config.servers
     server = PageServer(LiveReader(session.source, session.config), guard, session.options, servers)
-    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(server.app(), access_log=None, logger=request_log(), shutdown_timeout=1.0)
     stop = stop_on_signals()
     await runner.setup()
     try:

@@ -6,16 +6,33 @@ problem whose text has `fight` in it, and has `check` in its name. Values are gl
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, get_args
+
+from fleethpa.cli.common.filters import DIRECTIONS, LIMITS
+from schemas.autoscalers import Mode
 
 FLEET_WORDS: Final = ("cluster", "namespace", "name", "mode", "problem")
 CHANGE_WORDS: Final = ("cluster", "namespace", "name", "mode", "reason", "limit", "direction", "kind")
+_PLAIN: Final = re.compile(r"[\w.*?-]+")
+"""Values that a command line takes as they are, or in quotes."""
+VALUES: Final[Mapping[str, Sequence[str]]] = {
+    "mode": get_args(Mode),
+    "limit": LIMITS,
+    "direction": tuple(DIRECTIONS),
+    "kind": ("evaluation", "completion"),
+}
+"""All values that a word can have, where they are few."""
 ANY: Final = "any"
 """The value that every row has which has the word at all: `problem:any`."""
+FLEET_FLAGS: Final = {"cluster": "-C", "problem": "--problem"}
+"""The flags of `get hpa` for words of the filter."""
+CHANGE_FLAGS: Final = {"cluster": "-C", "limit": "--limited-by", "direction": "--direction"}
+"""The flags of `decisions` for words of the filter."""
 
 
 class FilterTextError(ValueError):
@@ -29,6 +46,9 @@ class Term:
     word: str
     value: str
     negated: bool
+
+    def __str__(self) -> str:
+        return f"{'!' if self.negated else ''}{f'{self.word}:' if self.word else ''}{self.value}"
 
     def fits(self, row: Mapping[str, Sequence[str]]) -> bool:
         """Whether a row has what the term asks for."""
@@ -53,6 +73,25 @@ class RowFilter:
 
     terms: tuple[Term, ...] = ()
 
+    def flags(self, known: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """The filter as flags of a command, and the terms for which it has none.
+
+        Args:
+            known: the flag of each word that takes the value as it is; of `problem`, that of `problem:any`.
+        """
+        given: dict[str, str] = {}
+        lacking = []
+        for term in self.terms:
+            flag = known.get(term.word, "")
+            is_any = term.value == ANY
+            is_twice = term.word in given
+            is_plain = _PLAIN.fullmatch(term.value) is not None
+            if not flag or term.negated or is_twice or not is_plain or is_any != (term.word == "problem"):
+                lacking.append(str(term))
+            else:
+                given[term.word] = flag if is_any else f"{flag} {shlex.quote(term.value)}"
+        return list(given.values()), lacking
+
     def fits(self, row: Mapping[str, Sequence[str]]) -> bool:
         """Whether a row (its texts by word) is asked for."""
         return all(term.fits(row) for term in self.terms)
@@ -62,7 +101,7 @@ def read_filter(text: str, words: Sequence[str]) -> RowFilter:
     """Read the text of a filter.
 
     Raises:
-        FilterTextError: a word that does not exist, or a quote that is not closed.
+        FilterTextError: a word that does not exist, a value that its word cannot have, or a quote that is not closed.
     """
     try:
         parts = shlex.split(text)
@@ -78,4 +117,7 @@ def _term(part: str, words: Sequence[str]) -> Term:
         return Term("", word, negated)
     if word not in words:
         raise FilterTextError(f"there is no word {word!r}; the words are {', '.join(words)}")
+    known = VALUES.get(word, ())
+    if known and value != ANY and not any(fnmatchcase(each, value) for each in known):
+        raise FilterTextError(f"there is no {word} {value!r}; there are {', '.join(known)}")
     return Term(word, value, negated)

@@ -18,17 +18,18 @@ from fleethpa.cli.common.clustertable import cluster_listing
 from fleethpa.cli.common.failures import NOT_FOUND, UNREACHABLE, USAGE, CommandError
 from fleethpa.cli.common.filters import moment
 from fleethpa.cli.common.finding import no_such_hpa
-from fleethpa.cli.common.nextsteps import completed
+from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.common.selection import Ref
 from fleethpa.cli.common.views import FleetState
-from fleethpa.cli.output.times import rfc3339, span
+from fleethpa.cli.output.times import LATEST_MS, rfc3339
 from fleethpa.page import chartseries
-from fleethpa.page.changesview import changes_view, read_changes
-from fleethpa.page.decisionview import compared, decision_view, read_decision, receipt
+from fleethpa.page.changesview import changes_view, newer_view, read_changes
+from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpaview import SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
+from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
 from fleethpa.page.livereader import LiveReader
+from fleethpa.page.pagetexts import LARGEST_FORM, command_line, refusal_text, time_flag
 from fleethpa.page.rendering import environment
 from fleethpa.page.rolloutview import RolloutReadings, read_rollout, rollouts_view
 from fleethpa.page.runviews import RunViews
@@ -95,7 +96,7 @@ class PageServer:
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
-        app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=256 * 1024)
+        app = web.Application(middlewares=[middleware(self.guard), self._errors], client_max_size=LARGEST_FORM)
         app[READER] = self.reader
         app.add_routes(
             [
@@ -107,6 +108,7 @@ class PageServer:
                 web.get("/decision/{id}/verify", self.verify),
                 web.get("/diff", self.diff),
                 web.get("/changes", self.changes),
+                web.get("/changes/newer", self.newer),
                 web.get("/clusters", self.clusters),
                 web.get("/rollouts", self.rollouts),
                 web.get("/rollout/{id}", self.rollout),
@@ -140,26 +142,27 @@ class PageServer:
         number = whole_number(request.query.get("page", ""))
         query = request.query.get("q", "")
         found = fleet_view(state, query, 1 if number is None else number, self._now_ms(at_ms))
-        return self._html(request, "fleet.html", state, found, command="get hpa -A")
+        command = command_line("get hpa -A", found["flags"], time_flag("--at", at_ms))
+        return self._html(request, "fleet.html", state, found, command=command)
 
     async def hpa(self, request: web.Request) -> web.Response:
         """One HPA at one moment."""
         at_ms, hpa = self._at(request), _hpa_of(request)
-        now_ms, text = self._now_ms(at_ms), request.query.get("span", "")
+        now_ms, text = self._now_ms(at_ms), request.query.get("span", "").strip()
+        span_ms = span_of(text)
         state = await self.reader.state_at(at_ms)
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         async with self.reader.past(at_ms) as past:
-            read = await read_hpa(past, hpa, now_ms, span_of(text))
-        found = hpa_view(state, hpa, read, now_ms) | {"span": text or "1h", "spans": SPANS}
-        at = f" --at {rfc3339(at_ms)}" if at_ms is not None else ""
-        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{at}")
+            read = await read_hpa(past, hpa, now_ms, span_ms)
+        found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
+        return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 
     async def series(self, request: web.Request) -> web.Response:
         """The numbers of an HPA's charts, as JSON."""
         at_ms, hpa = self._at(request), _hpa_of(request)
         now_ms = self._now_ms(at_ms)
-        span_ms = span_of(request.query.get("span", ""))
+        span_ms = span_of(request.query.get("span", "").strip())
         asked, clock_ms = (hpa, span_ms, at_ms), self.reader.now_ms()
         if (text := self._charts.get(asked, clock_ms, span_ms)) is None:
             async with self.reader.past(at_ms) as past:
@@ -179,9 +182,10 @@ class PageServer:
         """One decision and its receipt."""
         async with self.reader.past() as past:
             read = await read_decision(past, request.match_info["id"])
-        found = decision_view(read, self._now_ms(None))
+        found = decision_view(read)
         state = await self.reader.state_at(None)
-        return self._html(request, "decision.html", state, {"decision": found}, command=f"explain {found['id']}")
+        shown = {"decision": found, "verify_command": self._completed(f"fleethpa verify {found['id']}")}
+        return self._html(request, "decision.html", state, shown, command=f"explain {found['id']}")
 
     async def verify(self, request: web.Request) -> web.Response:
         """A decision derived again, as a part of its view."""
@@ -192,12 +196,14 @@ class PageServer:
         return web.Response(text=text, content_type="text/html")
 
     async def diff(self, request: web.Request) -> web.Response:
-        """Two decisions beside each other."""
-        one, other = request.query.get("one", ""), request.query.get("other", "")
+        """Two decisions beside each other; without `one`, a decision and the evaluation before it."""
+        one, other = (request.query.get(name, "").strip() for name in ("one", "other"))
         async with self.reader.past() as past:
-            first, second = await read_decision(past, one), await read_decision(past, other)
+            second = await read_decision(past, other)
+            first = await read_decision(past, one) if one else await read_before(past, second)
         found = {"one": first.found, "other": second.found, "rows": compared(first.found, second.found)}
-        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=f"explain {one}")
+        command = f"explain {first.found.head.id}"
+        return self._html(request, "diff.html", await self.reader.state_at(None), found, command=command)
 
     async def changes(self, request: web.Request) -> web.Response:
         """Every change of the fleet."""
@@ -212,17 +218,32 @@ class PageServer:
         query = request.query.get("q", "")
         found = changes_view(read, query, since_ms, now_ms, bar, now_ms)
         found |= {"since": window, "every": every}
-        command = f"decisions -A --since {window}{'' if every else ' --changes'}"
-        return self._html(request, "changes.html", await self.reader.state_at(at_ms), found, command=command)
+        # Before a moment, a duration would be counted from now.
+        since = window if at_ms is None else rfc3339(since_ms)
+        words = f"decisions -A --since {since}{'' if every else ' --changes'}"
+        command = command_line(words, found["flags"], time_flag("--until", None if at_ms is None else at_ms + 1))
+        state = await self.reader.state_at(at_ms)
+        found |= newer_view(state, state.clock_ms)
+        return self._html(request, "changes.html", state, found, command=command)
+
+    async def newer(self, request: web.Request) -> web.Response:
+        """Whether replicas have changed since the list of changes was shown, as a part of its view."""
+        state = await self.reader.state_at(None)
+        after_ms = whole_number(request.query.get("after", ""))
+        found = newer_view(state, min(state.clock_ms, LATEST_MS) if after_ms is None else min(after_ms, LATEST_MS))
+        text = self._templates.get_template("newer.html").render(found)
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 
     async def clusters(self, request: web.Request) -> web.Response:
         """Which clusters are watched, and how."""
-        state = await self.reader.state_at(self._at(request))
+        at_ms = self._at(request)
+        state = await self.reader.state_at(at_ms)
         views = list(state.clusters.values())
         found = {"clusters": cluster_rows(state), "headers": [c.header for c in cluster_listing(views).columns]}
         found["troubles"] = [(view.name, trouble) for view in views for trouble in view.troubles]
         found["watches"] = sorted((view.name, *item) for view in views for item in view.problems.items())
-        return self._html(request, "clusters.html", state, found, command="get clusters")
+        command = f"get clusters -o wide{time_flag('--at', at_ms)}"
+        return self._html(request, "clusters.html", state, found, command=command)
 
     async def rollouts(self, request: web.Request) -> web.Response:
         """Which specs go out in waves, and how far they have come."""
@@ -302,7 +323,6 @@ class PageServer:
         self, request: web.Request, template: str, state: FleetState, found: Mapping[str, Any], *, command: str
     ) -> web.Response:
         at_ms = self._at(request)
-        behind_ms = state.end_ms - state.clock_ms
         text = self._templates.get_template(template).render(
             dict(found)
             | {
@@ -314,14 +334,18 @@ class PageServer:
                 "live": at_ms is None and self.reader.is_live,
                 "source": self.reader.source,
                 "clock_ms": state.clock_ms,
-                "behind": span(behind_ms) if behind_ms > 0 else "",
+                "remarks": [hinted(each, self._options) for each in state.remarks],
                 "problem": self.reader.problem,
                 "problem_since": rfc3339(self.reader.since_ms),
-                "command": completed(f"fleethpa {command}", self._options),
+                "command": self._completed(f"fleethpa {command}"),
+                "completed": self._completed,
                 "fleet_verdict": verdict(state),
             }
         )
         return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+    def _completed(self, command: str) -> str:
+        return completed(command, self._options)
 
     def _plain(self, template: str, status: int = 200, **found: Any) -> web.Response:
         text = self._templates.get_template(template).render(found)
@@ -334,14 +358,18 @@ class PageServer:
             answer: web.StreamResponse = await handler(request)
         except CommandError as error:
             status = _STATUS.get(error.code, 500)
-            next_step = completed(error.next_step, self._options)
+            next_step = self._completed(error.next_step)
             return self._plain("message.html", status, what=error.what, cause=error.cause, next_step=next_step)
         except (ArchiveError, WireError, CoreError) as error:
             cause = "The source holds a record that cannot be read, or that does not follow from what is before it."
-            next_step = completed("fleethpa audit verify", self._options)
+            next_step = self._completed("fleethpa audit verify")
             return self._plain("message.html", 500, what=str(error), cause=cause, next_step=next_step)
-        except web.HTTPException:
-            raise
+        except web.HTTPException as error:
+            what, cause = refusal_text(error, request)
+            answer = self._plain("message.html", error.status, what=what, cause=cause, next_step="")
+            if "Allow" in error.headers:
+                answer.headers["Allow"] = error.headers["Allow"]
+            return answer
         # The last resort: a fault is logged with its address, and the browser gets a page that says so.
         except Exception as error:
             log.exception("an address of the page failed", extra={"path": request.path})

@@ -122,7 +122,7 @@ class Runs:
         folder = Path(tempfile.mkdtemp(prefix="fleethpa-page-"))
         try:
             run = await self._started(words, folder, file, report)
-        except BaseException:
+        except BaseException:  # raised again; a cancellation leaves no folder behind, either
             shutil.rmtree(folder, ignore_errors=True)
             raise
         await self._forget((browser, kind))

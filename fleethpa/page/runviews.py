@@ -104,7 +104,7 @@ class RunViews:
             state = await self._reader.state_at(None)
             hpa = _named(state, given.get("hpa", ""))
             if hpa is None:
-                raise usage("the HPA that is to be tried does not exist", next_step="fleethpa get hpa -A")
+                raise _no_hpa(given.get("hpa", ""))
             self._runs.check_room(browser, "try")
             text = given.get("manifest", "")
             question = given.get("question") or QUESTIONS[0]
@@ -119,6 +119,8 @@ class RunViews:
     ) -> web.Response:
         state = await self._reader.state_at(None)
         hpa = _named(state, given.get("hpa", ""))
+        if hpa is None and given.get("hpa"):
+            mistake = mistake or _no_hpa(given["hpa"])
         text = given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else "")
         found = {
             "hpa": hpa,
@@ -157,9 +159,13 @@ class RunViews:
         """The report of this browser's run: a self-contained page."""
         found = self._runs.of(request.cookies.get(BROWSER, ""), "try")
         if found is None or found.report is None:
-            raise not_found("no run of this browser has a report", next_step="fleethpa backtest")
+            raise not_found("no run of this browser has a report", next_step="")
         text = found.report.read_text(encoding="utf-8")
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+def _no_hpa(text: str) -> CommandError:
+    return usage(f"there is no HPA {text!r}", cause="It is named as CLUSTER/NAMESPACE/NAME; choose one below.")
 
 
 def _named(state: FleetState, text: str) -> HpaId | None:

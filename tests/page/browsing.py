@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -48,8 +49,11 @@ def in_view(found: Locator) -> None:
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
     """Serve the page in a process of its own; gives its address."""
-    command = [sys.executable, "-m", "fleethpa", "page", "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Found in the PATH, the program is called by its name in hints.
+    folder = os.path.dirname(sys.executable)
+    environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"}
+    command = [os.path.join(folder, "fleethpa"), "page", "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

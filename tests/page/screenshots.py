@@ -21,10 +21,10 @@ def views(page: Page, address: str) -> dict[str, str]:
     """The address of each view, found by following links from the fleet."""
     page.goto(address)
     hpa = page.locator("table.fleet tbody th a").first.get_attribute("href") or ""
-    page.goto(address + "/changes")
-    decision = page.locator("tbody td:last-child a").first.get_attribute("href") or ""
-    ids = [each.rpartition("/")[2] for each in _links(page, "tbody td:last-child a")[:2]]
-    diff = f"/diff?one={ids[0]}&other={ids[-1]}"
+    page.goto(address + "/changes?q=kind:evaluation")
+    # The oldest shows most: a policy limits it.
+    decision = page.locator("tbody td:last-child a").last.get_attribute("href") or ""
+    diff = f"/diff?other={decision.rpartition('/')[2]}"
     page.goto(address + hpa)
     spec = next(iter(_links(page, ".revisions a")), f"{hpa}/spec?other=1")
     return {
@@ -67,7 +67,7 @@ def main() -> None:
                         page.wait_for_selector("#plots canvas")
                     page.screenshot(path=str(given.folder / f"{name}-{size}-{scheme}.png"))
                     if given.docs and size == "wide" and name in DOCS and (scheme == "light") == (name != "changes"):
-                        page.screenshot(path=str(given.docs / f"page-{name}.jpg"), type="jpeg", quality=70)
+                        page.screenshot(path=str(given.docs / f"page-{name}.jpg"), type="jpeg", quality=62)
                 context.close()
         browser.close()
 

@@ -132,7 +132,7 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     manifest = page.get_by_label("The manifest to try")
     manifest.fill(manifest.input_value().replace("maxReplicas: 10", "maxReplicas: 5"))
     page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_text("The same as a command: fleethpa backtest")).to_be_visible()
+    expect(page.locator("#run").get_by_text("The same as a command: fleethpa backtest")).to_be_visible()
     report = page.frame_locator("iframe.report")
     expect(report.locator("h2", has_text="east/shop/checkout")).to_be_visible(timeout=60_000)
     in_view(report.locator("td", has_text="replica-hours").first)

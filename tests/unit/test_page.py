@@ -9,22 +9,26 @@ import io
 import json
 import re
 import threading
+import time
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import CommandError
 from fleethpa.cli.common.fleetstate import read_state
-from fleethpa.cli.common.views import FleetState
+from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.page.chartseries import MOST_POINTS, series, thinned
-from fleethpa.page.guarding import HEADERS, Guard, names_of
-from fleethpa.page.livereader import LiveReader
+from fleethpa.page.fleetview import sparkline
+from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
+from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
-from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts
+from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts, PageServer
 from fleethpa.page.rendering import clock
 from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
@@ -33,12 +37,14 @@ from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.settings import Restart
 from streams.history.past import Past
+from streams.state.moves import Move
 from tests.archive_kit import ENFORCING, topics_of
 from tests.generated_log import START_MS
 from tests.generated_log import Fleet as GeneratedFleet
 from tests.memorypast import MemoryPast
 from tests.unit.cli_kit import Cli, Fleet, hpa
-from tests.unit.page_kit import Shown, browsing, over
+from tests.unit.page_kit import LOCAL, Shown, browsing, over
+from tests.unit.test_cli_doctor import Running
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "fleethpa" / "page"
@@ -118,6 +124,20 @@ async def test_changes_say_what_decisions_says(fleet: Fleet, run: Cli) -> None:
         assert found.cells[header] == [row[header.lower().replace(" ", "_")] for row in rows]
 
 
+async def test_the_list_of_changes_says_that_there_are_newer_ones(fleet: Fleet) -> None:
+    async with browsing() as client:
+        found = Shown(await (await client.get("/changes")).text())
+        [newer] = [attributes for _, attributes in found.tags if attributes.get("id") == "newer"]
+        assert "hidden" in newer
+        still = Shown(await (await client.get(newer["hx-get"] or "")).text())
+        assert "hidden" in still.tags[0][1]
+        changed = Shown(await (await client.get("/changes/newer?after=0")).text())
+        assert "hidden" not in changed.tags[0][1]
+        assert "1 HPA has other replicas since 1970-01-01T00:00:00.000Z" in changed.text
+        for odd in ("", "x", "9" * 19):
+            assert (await client.get(f"/changes/newer?after={odd}")).status == 200
+
+
 async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) -> None:
     id_ = fleet.decisions()[0].decision.id
     found = await shown(f"/decision/{id_}/verify")
@@ -126,6 +146,89 @@ async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) ->
     forged = await shown(f"/decision/{id_}/verify")
     assert ("p", {"class": "bad", "data-identical": "no"}) in forged.tags
     assert "finalDesiredReplicas: recorded 6, recomputed 5" in forged.text
+
+
+@pytest.mark.parametrize(
+    ("address", "command"),
+    [
+        ("/?q=cluster:e* problem:any", "fleethpa get hpa -A -C 'e*' --problem"),
+        ("/?q=check !mode:shadow", "fleethpa get hpa -A (without check !mode:shadow)"),
+        ("/?q=cluster:a,b", "fleethpa get hpa -A (without cluster:a,b)"),
+        ("/changes?q=direction:up limit:MaxReplicas", "--changes --direction up --limited-by MaxReplicas"),
+        ("/changes?q=direction:up direction:down", "--direction up (without direction:down)"),
+    ],
+)
+async def test_the_command_says_what_it_can_of_the_filter(fleet: Fleet, address: str, command: str) -> None:
+    text = (await shown(address)).text
+    assert text.partition("The same as a command:")[2].strip().endswith(command)
+
+
+async def test_the_command_is_of_the_moment_that_is_shown(fleet: Fleet) -> None:
+    at_ms = fleet.decisions()[0].time_ms
+    moment = rfc3339(at_ms)
+    for address, command in (
+        ("/", f"get hpa -A --at {moment}"),
+        ("/clusters", f"get clusters -o wide --at {moment}"),
+        ("/changes", f"--until {rfc3339(at_ms + 1)}"),
+    ):
+        assert (await shown(f"{address}?at={moment}")).text.endswith(command), address
+
+
+async def test_a_decision_shows_how_old_its_samples_were_then(fleet: Fleet) -> None:
+    first = fleet.decisions()[0].decision
+    fleet.now_ms += 600_000
+    fleet.observe(5, 300)
+    found = (await shown(f"/decision/{first.id}")).text
+    assert "Newest sample then" in found
+    assert "m ago" not in found
+
+
+@pytest.mark.parametrize(
+    ("created", "path"),
+    [
+        pytest.param("2026-11-28T10:00:00Z", "M0.0 1.0H60.0V9.0H90", id="before this hour"),
+        pytest.param("2026-11-28T11:30:00Z", "M45.0 1.0H60.0V9.0H90", id="in this hour"),
+        pytest.param(None, "M0.0 1.0H60.0V9.0H90", id="not known"),
+    ],
+)
+def test_the_line_of_the_last_hour_begins_where_the_hpa_does(created: str | None, path: str) -> None:
+    noon = parse_time_ms("2026-11-28T12:00:00Z")
+    view = HpaView(
+        HpaId("east", "shop", "checkout"),
+        {"metadata": {"creationTimestamp": created}, "status": {"currentReplicas": 4}},
+        "enforce",
+        "cluster",
+        0,
+        moves=(Move(noon - 1_200_000, 8, 4, "fleethpa"),),
+        clock_ms=noon,
+    )
+    assert sparkline(view) == path
+
+
+async def test_a_decision_is_compared_with_the_evaluation_before_it(fleet: Fleet) -> None:
+    evaluated = [each for each in fleet.decisions() if each.decision.kind == "evaluation"]
+    found = await shown(f"/diff?other={evaluated[1].decision.id}")
+    assert evaluated[0].decision.id in found.text
+    assert "currentReplicas" in found.text
+    fields = [text.strip() for text in found.texts if text.strip()]
+    assert fields.index("seq") > fields.index("metrics[cpu].newest")
+    newest = evaluated[1].decision.metrics[0].newest
+    assert newest is not None
+    assert rfc3339(newest) in fields
+    assert str(newest) not in found.text
+    assert f"/diff?other={evaluated[1].decision.id}" in str((await shown(f"/decision/{evaluated[1].decision.id}")).tags)
+    async with browsing() as client:
+        answer = await client.get(f"/diff?other={evaluated[0].decision.id}")
+        assert answer.status == 404
+        assert "holds no decision of east/shop/checkout before" in Shown(await answer.text()).text
+
+
+async def test_the_record_that_ends_a_write_leads_to_the_decision_that_wanted_it(fleet: Fleet) -> None:
+    ending = next(each for each in fleet.decisions() if each.decision.kind == "completion")
+    found = await shown(f"/decision/{ending.decision.id}")
+    assert f"It ends the write of decision {ending.decision.completes}" in found.text
+    assert "Evaluated" not in found.text
+    assert "Health of the metrics" not in found.text
 
 
 async def test_a_time_in_the_address_puts_the_view_at_that_moment(fleet: Fleet, run: Cli) -> None:
@@ -237,6 +340,16 @@ async def test_the_audit_view_says_what_the_record_covers_and_what_a_verificatio
         text = Shown(await (await client.post("/audit", data={"since": "soon"})).text()).text
         assert "is not a valid time" in text
         assert "is running" not in text
+
+
+async def test_a_view_says_why_what_it_shows_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = Running()
+    quiet.run(60, without=("ingest",))
+    over(quiet, monkeypatch)
+    for address in ("/", "/clusters", "/changes"):
+        assert "nothing has come into the log since" in (await shown(address)).text, address
+    later = rfc3339(quiet.now_ms + 3_600_000)
+    assert f"before {later}: shown as of its end" in (await shown(f"/?at={later}")).text
 
 
 # --- what comes from clusters is text ---------------------------------------------------------------------------------
@@ -388,6 +501,12 @@ async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
         ("/decision/0-1-x", 404, "no decision 0-1-x"),
         ("/?at=yesterday", 400, "is not a valid time"),
         ("/changes?since=soon", 400, "is not a valid time"),
+        ("/nothing/here", 404, "there is no view /nothing/here"),
+        ("/hpa/east/shop", 404, "/hpa/CLUSTER/NAMESPACE/NAME"),
+        (f"{CHECKOUT}?span=long", 400, "span 'long' is not a duration"),
+        (f"{CHECKOUT}/series?span=0s", 400, "holds no time"),
+        ("/try?hpa=east/shop/chekout", 200, "there is no HPA 'east/shop/chekout'"),
+        ("/changes?q=direction:sideways", 200, "there is no direction 'sideways'; there are up, down, none"),
     ],
 )
 async def test_an_address_that_names_nothing_says_what_to_do(
@@ -397,6 +516,45 @@ async def test_an_address_that_names_nothing_says_what_to_do(
         answer = await client.get(address)
         assert answer.status == status
         assert said in Shown(await answer.text()).text
+
+
+async def test_an_address_that_takes_no_form_says_which_method_it_takes(fleet: Fleet) -> None:
+    async with browsing() as client:
+        answer = await client.post("/clusters", data={})
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET,HEAD")
+        assert "/clusters answers to no POST" in Shown(await answer.text()).text
+        answer = await client.post("/try", data={"manifest": "a" * 300_000})
+        assert answer.status == 413
+        assert "256 KiB at most" in Shown(await answer.text()).text
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_run_of_an_hpa_that_is_not_there_is_refused_in_words(fleet: Fleet) -> None:
+    async with browsing() as client:
+        answer = await client.post("/try", data={"hpa": "east/shop/gone", "manifest": "x"})
+        assert "there is no HPA 'east/shop/gone'" in Shown(await answer.text()).text
+
+
+async def test_a_page_behind_the_last_one_is_the_last_one(fleet: Fleet) -> None:
+    assert "east/shop/checkout" in "".join((await shown("/?page=99")).text.split())
+
+
+async def test_a_request_that_is_not_http_is_one_line_of_the_log(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = PageServer(LiveReader("kafka", Config(brokers="memory:1")), LOCAL, {}, "memory:1")
+    runner = web.AppRunner(server.app(), logger=request_log())
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        reader, writer = await asyncio.open_connection(*runner.addresses[0])
+        writer.write(b"GET /?q=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        writer.close()
+    finally:
+        await runner.cleanup()
+    said = [each for each in caplog.records if each.name == request_log().name]
+    assert [(each.levelname, each.exc_info) for each in said] == [("WARNING", None)]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +583,7 @@ def test_words_of_a_filter_combine_and_can_be_negated(text: str, fits: bool) -> 
     assert read_filter(text, FLEET_WORDS).fits(row) is fits
 
 
-@pytest.mark.parametrize("text", ["colour:red", '"open'])
+@pytest.mark.parametrize("text", ["colour:red", '"open', "mode:shadwo", "!mode:Enforce"])
 def test_a_filter_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(FilterTextError):
         read_filter(text, FLEET_WORDS)
@@ -551,6 +709,33 @@ async def test_a_view_does_not_wait_for_the_state_that_is_being_read(
         assert not refreshing.done()
         may_end.set()
         await refreshing
+
+
+async def test_a_reading_that_failed_after_a_minute_is_no_reason_to_show_an_old_state(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a state may be shown follows from how long it takes to read one."""
+    clock_s = 1_000.0
+    clock = SimpleNamespace(monotonic=lambda: clock_s, time_ns=time.time_ns)
+    monkeypatch.setattr("fleethpa.page.livereader.time", clock)
+
+    async def stalled(past: Past) -> FleetState:
+        nonlocal clock_s
+        clock_s += STALL_S
+        raise TimeoutError
+
+    reader = LiveReader("kafka", Config(brokers="memory:1"))
+    old = await reader.state_at(None)
+    clock_s += STALE_S + 1
+    with monkeypatch.context() as patched:
+        patched.setattr("fleethpa.page.livereader.read_state", stalled)
+        assert await reader.state_at(None) is old
+        assert reader.problem
+    fleet.observe(5, 300)
+    clock_s += STALE_S + 1
+    assert (await reader.state_at(None)).clock_ms > old.clock_ms
+    assert not reader.problem
+    await reader.close()
 
 
 @pytest.mark.parametrize("turns", range(4))
