@@ -42,7 +42,8 @@ class World:
         self.log.now_ms += 15 * SECOND
 
     def put(self, app: str, annotations: dict[str, str] | None = None, **spec: Any) -> None:
-        hpa = make_hpa(app, f"uid-{app}", **({"maxReplicas": 1_000, "behavior": AT_ONCE} | spec))
+        usual: Json = {"maxReplicas": 1_000, "behavior": AT_ONCE}
+        hpa = make_hpa(app, f"uid-{app}", **(usual | spec))
         if annotations:
             hpa["metadata"]["annotations"] = annotations
         pods = [PodSet(pod=make_pod(f"{app}-{index}", app)) for index in range(self.replicas[app])]

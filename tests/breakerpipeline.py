@@ -19,7 +19,7 @@ from schemas import topics
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import decode
 from schemas.connection import KafkaSettings
-from schemas.entries import LogRecord
+from schemas.entries import Body, LogRecord
 from schemas.guardrailpauses import BreakerCommand
 from schemas.kubernetes.gotimes import parse_time_ms
 from schemas.pods import PodList
@@ -154,7 +154,7 @@ async def run_wave(
                 lambda: "ingest has ended" if ingest.popen.poll() is not None else "",
                 breaker.ended,
             ]
-            now = [EngineSet(engine=2), SettingsSet(cluster="*", settings=SETTINGS)]
+            now: list[Body] = [EngineSet(engine=2), SettingsSet(cluster="*", settings=SETTINGS)]
             await publisher.send(topics.SETTINGS, "", "", now, _now_ms())
             await seen.until(lambda: _has(seen, b'"syncPeriodMs"'), looks)
             for cluster in CLUSTERS:

@@ -217,7 +217,8 @@ def rechained(made: Topics, number: int) -> Topics:
 
 def decided_anew(made: Topics, number: int) -> Topics | None:
     """A forger who changes the log and decides anew all that follows; None where the log cannot be folded."""
-    partition, decisions = Partition.empty(number), []
+    partition = Partition.empty(number)
+    decisions: list[ArchivedRecord] = []
     log = [record._replace(offset=offset) for offset, record in enumerate(made[LOG, number])]
     try:
         for record in log:

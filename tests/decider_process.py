@@ -137,7 +137,8 @@ async def read_log(settings: KafkaSettings, partitions: Sequence[int]) -> dict[i
     async with reader(settings, tps) as consumer:
         ends = await consumer.end_offsets(tps)
         for tp in tps:
-            log[tp.partition] = found = []
+            found: list[TimedRecord] = []
+            log[tp.partition] = found
             async for record in read_range(consumer, tp, 0, ends[tp]):
                 assert record.offset == len(found), f"{tp}: offset {record.offset} follows {len(found) - 1}"
                 found.append(TimedRecord(record.timestamp, record.value))

@@ -138,8 +138,8 @@ class FleetRun:
         if broker is not None:
             await self._until_led()
         partitions = plan.partitions if broker is not None else 4
-        fleet = ("--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods))
-        fleet += ("--push-seconds", str(plan.push_s))
+        fleet = ["--hpas", str(plan.hpas), "--clusters", str(plan.clusters), "--pods", str(plan.pods)]
+        fleet += ["--push-seconds", str(plan.push_s)]
         self._run("fleet", "tests.bench.fleetworld", *fleet, "--brokers", self.address, "--partitions", str(partitions))
         self.port = int(await self._line("fleet"))
         config = self.folder / "kubeconfig"
@@ -255,7 +255,7 @@ async def measure(plan: Plan) -> dict[str, Any]:
             await run.ask(f"step/{plan.step}")
             await asyncio.sleep(3 * PERIOD_S)
             stepped = await run.ask("stepped")
-    more = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
+    more: dict[str, Any] = {"started_s": round(started_s, 1), "start_bound_s": plan.start_s, "evaluated_once": known}
     more["start_cpu_s"] = {name: round(each.cpu_s, 1) for name, each in sorted(start.items())}
     more |= {"step": stepped, "restarts": dict(run.restarts)}
     more["last_words"] = run.last_words

@@ -89,8 +89,14 @@ def archive_of(root: Path, hpas: int, hours: int, jobs: int) -> int:
     if known.exists():
         return int(orjson.loads(known.read_bytes())["decisions"])
     create(root, PARTITIONS)
-    shape = {"hpas": hpas, "namespaces": max(PARTITIONS, hpas // 10), "clusters": 4}
-    fleet = Fleet(**shape, minutes=60, partitions=PARTITIONS, settings=ENFORCING)
+    fleet = Fleet(
+        hpas=hpas,
+        namespaces=max(PARTITIONS, hpas // 10),
+        clusters=4,
+        minutes=60,
+        partitions=PARTITIONS,
+        settings=ENFORCING,
+    )
     tasks = [DayTask(root, fleet, number, hours) for number in range(PARTITIONS)]
     made = asyncio.run(_sum(archive_day, tasks, jobs))
     known.write_bytes(orjson.dumps({"decisions": made}))

@@ -22,6 +22,7 @@ from schemas.samples import Answers, MetricAnswer, query_of
 from schemas.scales import ScaleSet, Target
 from schemas.settings import ClusterSettings, Restart, SettingsSet
 from streams.state.partition import Partition
+from streams.state.rows import HpaRow
 from tests.conformance.told import UntoldError, answer_of, hpa_of, pod_of
 
 Json = dict[str, Any]
@@ -113,7 +114,7 @@ class LoggedScenario:
 
     def own_status(self) -> Json:
         """Give the status that the decisions so far show."""
-        row = self._hpa().row
+        row: HpaRow = self._hpa().row
         return row.native_status if row.status is None else row.status
 
     def memory(self) -> Json:
@@ -154,9 +155,12 @@ class LoggedScenario:
         out["scaleAttempts"] = [wanted] * attempts
         if error is None:
             out["scaledTo"] = wanted
-        result = "applied" if error is None else "failed"
         outcome = Outcome(
-            decision=decision["id"], name=self.name, uid=decision["uid"], result=result, error=error or ""
+            decision=decision["id"],
+            name=self.name,
+            uid=decision["uid"],
+            result="applied" if error is None else "failed",
+            error=error or "",
         )
         (completion,) = self._add([outcome])
         return completion

@@ -22,7 +22,7 @@ def pod_of(pod: Json, case: Json) -> Pod:
     shape, start, ready_at = case["templates"][pod.get("template", 0)], pod.get("start"), pod.get("readyAt")
     return Pod(
         name=pod["name"],
-        labels=pod.get("labels", case["labels"]),
+        labels=pod["labels"] if "labels" in pod else case["labels"],
         phase=pod.get("phase", "Running"),
         start=None if start is None else EPOCH_MS + start,
         ready=pod.get("ready"),

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,6 +131,10 @@ def seen(world: World, name: str) -> Json:
     return found.get(name, {})
 
 
+def is_up(world: World, name: str) -> bool:
+    return bool(seen(world, name).get("state") == "up")
+
+
 def texts(world: World, name: str) -> str:
     return " ".join(each["text"] for each in seen(world, name).get("troubles", ()))
 
@@ -164,7 +169,7 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
         if way == "profile":
             patch = ("patch", "clusterprofile", name, "-n", INVENTORY, "--subresource=status", "--type=merge", "-p")
             plane.kubectl(*patch, json.dumps(profile_status(world, healthy=True)))
-        until(lambda: seen(world, name).get("state") == "up", f"{name} is found", 60.0, every_s=1.0)
+        until(partial(is_up, world, name), f"{name} is found", 60.0, every_s=1.0)
 
         until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
         asked = world.hub.run("clusters", "check", *options)
@@ -205,10 +210,10 @@ def test_a_cluster_of_a_folder_is_found_and_leaves_and_the_others_notice_nothing
         put(*others)
     with finding(world, name, "--kubeconfig-dir", str(folder)):
         for other in others:
-            until(lambda other=other: seen(world, other).get("state") == "up", f"{other} is found", 60.0, every_s=1.0)
+            until(partial(is_up, world, other), f"{other} is found", 60.0, every_s=1.0)
         before = {each: seen(world, each)["state"] for each in ("east", "west", *others)}
         put(*others, name)
-        until(lambda: seen(world, name).get("state") == "up", f"{name} is found", 60.0, every_s=1.0)
+        until(partial(is_up, world, name), f"{name} is found", 60.0, every_s=1.0)
         until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
         assert set(modes(world, name).values()) == {"shadow"}
         if others:

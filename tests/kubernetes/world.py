@@ -149,7 +149,7 @@ def counts(site: Site) -> dict[str, int]:
 
 
 def _is_at_rest(site: Site) -> bool:
-    latest = max((hpa.get("status") or {}).get("lastScaleTime", "") for hpa in site.hpas(NAMESPACE).values())
+    latest: str = max((hpa.get("status") or {}).get("lastScaleTime", "") for hpa in site.hpas(NAMESPACE).values())
     return latest < _time_ago(LONGEST_PERIOD_S + 1)
 
 

@@ -152,7 +152,8 @@ def _function(module: ModuleType, name: str) -> FunctionType:
         found = vars(found)[part] if isinstance(found, type) else getattr(found, part)
     found = getattr(found, "fget", found)
     found = getattr(found, "__wrapped__", found)
-    return getattr(found, "__func__", found)
+    function: FunctionType = getattr(found, "__func__", found)
+    return function
 
 
 def _code(code: CodeType, name: str) -> CodeType:

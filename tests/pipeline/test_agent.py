@@ -95,7 +95,9 @@ async def test_central_hpas_are_observed_once_they_are_known(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_once(tmp_path: Path) -> None:
+async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with rig(tmp_path) as made, agent_topics(made) as (orders, reports):
         sim = made.sims["east"]
         sim.apply(deployment("web", 2))
@@ -110,7 +112,7 @@ async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_on
             # may begin.
             client = leader.term.client if leader.term else None
             assert client is not None
-            client.request = cut_off  # type: ignore[method-assign]
+            monkeypatch.setattr(client, "request", cut_off)
             await until(lambda: other.term is not None)
             assert leader.term is None or not leader.term.election.leads
             after = await reports.until(
@@ -120,7 +122,7 @@ async def test_a_second_replica_takes_over_with_a_session_that_is_followed_at_on
             decision = await orders.decision(await made.decider.decision(sim, "web", wants=4, seq=9, ttl_ms=30_000))
             ended = (await reports.until(lambda: outcomes(reports, decision.id), "the outcome"))[0]
             assert ended.result == "applied"
-            del client.request
+            monkeypatch.undo()
     assert replicas(made) == 4
 
 

@@ -33,7 +33,9 @@ async def read(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, bytes]
     return found
 
 
-async def test_topics_have_four_partitions_and_take_explicit_ones(broker, producer):
+async def test_topics_have_four_partitions_and_take_explicit_ones(
+    broker: EmbeddedBroker, producer: AIOKafkaProducer
+) -> None:
     broker.ensure_topics(["explicit"])
     assert await producer.partitions_for("explicit") == set(range(PARTITIONS))
     for partition in range(PARTITIONS):
@@ -44,7 +46,7 @@ async def test_topics_have_four_partitions_and_take_explicit_ones(broker, produc
         assert sorted(await read(consumer, 4)) == [(0, b"0"), (1, b"1"), (2, b"2"), (3, b"3")]
 
 
-async def test_ensuring_a_topic_again_keeps_its_records(broker, producer):
+async def test_ensuring_a_topic_again_keeps_its_records(broker: EmbeddedBroker, producer: AIOKafkaProducer) -> None:
     await producer.send_and_wait("kept", b"first", partition=1)
     broker.ensure_topics(["kept"])
     partition = TopicPartition("kept", 1)
@@ -52,7 +54,9 @@ async def test_ensuring_a_topic_again_keeps_its_records(broker, producer):
         assert await consumer.end_offsets([partition]) == {partition: 1}
 
 
-async def test_a_group_goes_on_after_its_commit_and_seeks_back(broker, producer):
+async def test_a_group_goes_on_after_its_commit_and_seeks_back(
+    broker: EmbeddedBroker, producer: AIOKafkaProducer
+) -> None:
     for value in (b"a", b"b", b"c"):
         await producer.send_and_wait("grouped", value, partition=0)
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": "g", "auto_offset_reset": "earliest"}
@@ -69,7 +73,9 @@ async def test_a_group_goes_on_after_its_commit_and_seeks_back(broker, producer)
         assert [value for _, value in await read(consumer, 1)] == [b"c"]
 
 
-async def test_large_messages_pass_and_only_about_five_megabytes_stay(broker, producer):
+async def test_large_messages_pass_and_only_about_five_megabytes_stay(
+    broker: EmbeddedBroker, producer: AIOKafkaProducer
+) -> None:
     large = b"x" * 900_000
     for _ in range(9):
         await producer.send_and_wait("large", large, partition=2)
@@ -83,12 +89,12 @@ async def test_large_messages_pass_and_only_about_five_megabytes_stay(broker, pr
         assert await read(consumer, end - first) == [(2, large)] * (end - first)
 
 
-def test_a_broker_that_does_not_run_says_so():
+def test_a_broker_that_does_not_run_says_so() -> None:
     with pytest.raises(EmbeddedBrokerError, match=r"not running: call start\(\) first"):
         EmbeddedBroker().ensure_topics(["t"])
 
 
-async def test_it_runs_as_a_process_of_its_own():
+async def test_it_runs_as_a_process_of_its_own() -> None:
     command = [sys.executable, "-m", "fleethpa.simulator.broker", "--topics", "one,two"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     with process:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -364,6 +365,10 @@ def shown(app: App) -> Any:
     return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
 
 
+def shows(app: App, percent: int) -> bool:
+    return bool(shown(app) == percent)
+
+
 async def steady(app: App, **changes: Any) -> Decision:
     """A full record of an evaluation that changes nothing."""
     current = {"averageUtilization": 50, "averageValue": "100m"}
@@ -376,7 +381,7 @@ async def test_the_status_is_as_fresh_as_the_evaluations_that_repeat_the_last_fu
     full = await app.made.decider.publish(await steady(app, events=FAILED))
     for number, percent in enumerate((60, 70, 70, 121)):
         await app.made.decider.repeat(full, f"2026-11-21T12:01:{15 * number:02}.000Z", (2 * percent, percent, 2, "1.0"))
-        await app.made.topics.until(lambda percent=percent: shown(app) == percent, f"{percent} % in the status")
+        await app.made.topics.until(partial(shows, app, percent), f"{percent} % in the status")
 
     def counted() -> Any:
         return [(each["count"], each["lastTimestamp"]) for each in events(app, "HorizontalPodAutoscaler")]

@@ -99,7 +99,8 @@ class Copied:
             self.knowledge.take(knowledge)
         else:
             short = dict(record.headers)["ce_type"] == b"io.fleethpa.decision.short.v1"
-            self.decisions.append((int(record.key), decode(record.value, ShortDecision if short else Decision).id))
+            id_ = decode(record.value, ShortDecision).id if short else decode(record.value, Decision).id
+            self.decisions.append((int(record.key), id_))
 
     @property
     def ids(self) -> list[str]:

@@ -134,6 +134,12 @@ def kubectl(cluster: SimulatedCluster, tmp_path: Path) -> Kubectl:
     return Kubectl(tmp_path, [cluster])
 
 
+def stored(cluster: SimulatedCluster, resource: str, name: str) -> dict[str, Any]:
+    found = cluster.store.get((resource, "shop", name))
+    assert found is not None
+    return found
+
+
 def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
@@ -141,7 +147,7 @@ def squeezed(text: str) -> list[str]:
 # -- kubectl ---------------------------------------------------------------------------------------------------------
 
 
-async def test_kubectl_get_prints_the_usual_columns(kubectl):
+async def test_kubectl_get_prints_the_usual_columns(kubectl: Kubectl) -> None:
     lines = squeezed(await kubectl("get hpa,pods,deploy -A"))
     assert lines[0] == "NAMESPACE NAME REFERENCE TARGETS MINPODS MAXPODS REPLICAS AGE"
     assert lines[1] == "shop horizontalpodautoscaler.autoscaling/web Deployment/web cpu: <unknown>/80% 1 10 0 10s"
@@ -150,10 +156,14 @@ async def test_kubectl_get_prints_the_usual_columns(kubectl):
     assert lines[-1] == "shop deployment.apps/web 2/2 2 2 10s"
 
 
-async def test_kubectl_describes_an_hpa_with_its_events(cluster, kubectl):
-    uid = cluster.store.get(("horizontalpodautoscalers.autoscaling", "shop", "web"))["metadata"]["uid"]
+async def test_kubectl_describes_an_hpa_with_its_events(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
+    uid = stored(cluster, "horizontalpodautoscalers.autoscaling", "web")["metadata"]["uid"]
     about = {"kind": "HorizontalPodAutoscaler", "namespace": "shop", "name": "web", "uid": uid}
-    event = {"metadata": {"name": "web.1", "namespace": "shop"}, "involvedObject": about, "type": "Normal"}
+    event: dict[str, Any] = {
+        "metadata": {"name": "web.1", "namespace": "shop"},
+        "involvedObject": about,
+        "type": "Normal",
+    }
     event |= {"reason": "SuccessfulRescale", "message": "New size: 4; reason: All metrics below target", "count": 1}
     event |= {"source": {"component": "horizontal-pod-autoscaler"}, "lastTimestamp": "2026-01-01T00:00:09Z"}
     assert (await raw(cluster, "/api/v1/namespaces/shop/events", "POST", json=event))[0] == 201
@@ -163,7 +173,7 @@ async def test_kubectl_describes_an_hpa_with_its_events(cluster, kubectl):
     assert any("SuccessfulRescale" in line and "New size: 4" in line for line in lines)
 
 
-async def test_kubectl_applies_creates_changes_and_keeps(cluster, kubectl):
+async def test_kubectl_applies_creates_changes_and_keeps(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     manifest = MANIFESTS.replace("name: web", "name: api").replace("app: web", "app: api")
     said = [
         squeezed(await kubectl("apply -f -", stdin=text)) for text in (manifest, manifest.replace("web:1", "web:2"))
@@ -172,15 +182,15 @@ async def test_kubectl_applies_creates_changes_and_keeps(cluster, kubectl):
     words = [[line.rpartition(" ")[2] for line in lines] for lines in said]
     # the annotation of an earlier non-apply creation is missing on press: kubectl then configures it once
     assert [line[:2] for line in words] == [["created", "created"], ["configured", "unchanged"], ["unchanged"] * 2]
-    api = cluster.store.get(("deployments.apps", "shop", "api"))
+    api = stored(cluster, "deployments.apps", "api")
     assert api["spec"]["template"]["spec"]["containers"][0]["image"] == "web:2"
     assert api["metadata"]["generation"] == 2
 
 
-async def test_kubectl_scale_moves_replicas_and_says_who_did(cluster, kubectl):
+async def test_kubectl_scale_moves_replicas_and_says_who_did(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     assert await kubectl("-n shop scale deployment web --replicas=5") == "deployment.apps/web scaled\n"
     assert await kubectl("-n shop scale widget press --replicas=3") == "widget.example.com/press scaled\n"
-    web = cluster.store.get(("deployments.apps", "shop", "web"))
+    web = stored(cluster, "deployments.apps", "web")
     owners = {
         e["manager"]: e["fieldsV1"]["f:spec"] for e in web["metadata"]["managedFields"] if "f:spec" in e["fieldsV1"]
     }
@@ -190,11 +200,11 @@ async def test_kubectl_scale_moves_replicas_and_says_who_did(cluster, kubectl):
     assert len(cluster.store.listing("pods", "shop")) == 8
 
 
-async def test_kubectl_autoscale_delete_and_wait(cluster, kubectl):
+async def test_kubectl_autoscale_delete_and_wait(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     await kubectl("-n shop delete hpa web")
     said = await kubectl("-n shop autoscale deployment web --min=2 --max=6 --cpu-percent=70")
     assert said == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
-    spec = cluster.store.get(("horizontalpodautoscalers.autoscaling", "shop", "web"))["spec"]
+    spec = stored(cluster, "horizontalpodautoscalers.autoscaling", "web")["spec"]
     target = {"type": "Utilization", "averageUtilization": 70}
     assert spec["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
@@ -203,7 +213,7 @@ async def test_kubectl_autoscale_delete_and_wait(cluster, kubectl):
     assert "(NotFound)" in await kubectl("-n shop get deployment web", fails=True)
 
 
-async def test_kubectl_watch_shows_a_scaling(cluster, kubectl):
+async def test_kubectl_watch_shows_a_scaling(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     process = await asyncio.create_subprocess_exec(
         *kubectl.command, "-n", "shop", "get", "deploy", "-w", stdout=subprocess.PIPE
     )
@@ -221,7 +231,7 @@ async def test_kubectl_watch_shows_a_scaling(cluster, kubectl):
     assert (first[1], later[1]) == ("2/2", "2/4")
 
 
-async def test_kubectl_top_create_patch_and_can_i(cluster, kubectl):
+async def test_kubectl_top_create_patch_and_can_i(cluster: SimulatedCluster, kubectl: Kubectl) -> None:
     assert [line.split()[1] for line in squeezed(await kubectl("-n shop top pods -l app=web"))[1:]] == ["310m"] * 2
     assert await kubectl("create namespace media") == "namespace/media created\n"
     assert (await kubectl("-n shop auth can-i patch deployments --subresource=scale")) == "yes\n"
@@ -232,7 +242,7 @@ async def test_kubectl_top_create_patch_and_can_i(cluster, kubectl):
     assert "widgets" in await kubectl("api-resources")
 
 
-async def test_kubectl_shows_what_the_api_server_refuses(kubectl):
+async def test_kubectl_shows_what_the_api_server_refuses(kubectl: Kubectl) -> None:
     manifest = MANIFESTS.split("---")[1].replace("maxReplicas: 10", "maxReplicas: 0")
     said = await kubectl("apply -f -", stdin=manifest, fails=True)
     assert "spec.maxReplicas: Required value" in said
@@ -245,7 +255,7 @@ def merge(body: dict[str, Any]) -> dict[str, Any]:
     return {"data": json.dumps(body), "headers": {"Content-Type": MERGE}}
 
 
-async def test_list_then_watch_misses_nothing(cluster, api):
+async def test_list_then_watch_misses_nothing(cluster: SimulatedCluster, api: client.ApiClient) -> None:
     core, seen = client.CoreV1Api(api), []
     listed = await core.list_namespaced_pod("shop", label_selector="app=web")
     cluster.apply_yaml(MANIFESTS.replace("replicas: 2", "replicas: 3"))  # happens between list and watch
@@ -264,7 +274,9 @@ async def test_list_then_watch_misses_nothing(cluster, api):
     assert seen == [("ADDED", "Pending"), ("MODIFIED", "Running")]
 
 
-async def test_a_stale_scale_write_conflicts_and_a_fresh_one_applies(cluster, api):
+async def test_a_stale_scale_write_conflicts_and_a_fresh_one_applies(
+    cluster: SimulatedCluster, api: client.ApiClient
+) -> None:
     apps = client.AppsV1Api(api)
     scale = await apps.read_namespaced_deployment_scale("web", "shop")
     assert (scale.spec.replicas, scale.status.replicas, scale.status.selector) == (2, 2, "app=web")
@@ -279,7 +291,7 @@ async def test_a_stale_scale_write_conflicts_and_a_fresh_one_applies(cluster, ap
     fresh = await apps.read_namespaced_deployment_scale("web", "shop")
     fresh.spec.replicas = 5
     assert (await apps.replace_namespaced_deployment_scale("web", "shop", fresh)).spec.replicas == 5
-    assert cluster.store.get(("deployments.apps", "shop", "web"))["spec"]["replicas"] == 5
+    assert stored(cluster, "deployments.apps", "web")["spec"]["replicas"] == 5
 
 
 @pytest.mark.parametrize(
@@ -290,13 +302,15 @@ async def test_a_stale_scale_write_conflicts_and_a_fresh_one_applies(cluster, ap
         pytest.param("web", 0, 200, id="zero is a count like any other"),
     ],
 )
-async def test_scale_writes_answer_as_upstream(cluster, name, replicas, status):
+async def test_scale_writes_answer_as_upstream(
+    cluster: SimulatedCluster, name: str, replicas: int, status: int
+) -> None:
     path = f"/apis/apps/v1/namespaces/shop/deployments/{name}/scale"
     code, body = await raw(cluster, path, "PATCH", **merge({"spec": {"replicas": replicas}}))
     assert (code, body["kind"]) == (status, "Scale" if status == 200 else "Status")
 
 
-async def test_a_status_write_makes_an_earlier_scale_stale(cluster, api):
+async def test_a_status_write_makes_an_earlier_scale_stale(cluster: SimulatedCluster, api: client.ApiClient) -> None:
     """The resource version of a scale is that of its workload."""
     apps = client.AppsV1Api(api)
     scale = await apps.read_namespaced_deployment_scale("web", "shop")
@@ -305,7 +319,9 @@ async def test_a_status_write_makes_an_earlier_scale_stale(cluster, api):
         await apps.replace_namespaced_deployment_scale("web", "shop", scale)
 
 
-async def test_a_watch_from_forgotten_history_is_answered_with_410(cluster, api):
+async def test_a_watch_from_forgotten_history_is_answered_with_410(
+    cluster: SimulatedCluster, api: client.ApiClient
+) -> None:
     core = client.CoreV1Api(api)
     version = (await core.list_namespaced_pod("shop")).metadata.resource_version
     cluster.create_namespace("later")
@@ -317,7 +333,9 @@ async def test_a_watch_from_forgotten_history_is_answered_with_410(cluster, api)
     assert gone.value.status == 410
 
 
-async def test_the_custom_resource_is_found_by_discovery_and_scales(cluster, api):
+async def test_the_custom_resource_is_found_by_discovery_and_scales(
+    cluster: SimulatedCluster, api: client.ApiClient
+) -> None:
     dynamic = await DynamicClient(api)
     widgets = await dynamic.resources.get(api_version="example.com/v1", kind="Widget")
     assert "scale" in widgets.subresources
@@ -328,7 +346,9 @@ async def test_the_custom_resource_is_found_by_discovery_and_scales(cluster, api
     assert len([p for p in cluster.store.listing("pods", "shop") if p["metadata"]["labels"]["app"] == "press"]) == 3
 
 
-async def test_an_hpa_is_defaulted_seen_as_v1_and_its_status_is_apart(cluster, api):
+async def test_an_hpa_is_defaulted_seen_as_v1_and_its_status_is_apart(
+    cluster: SimulatedCluster, api: client.ApiClient
+) -> None:
     v1 = await client.AutoscalingV1Api(api).read_namespaced_horizontal_pod_autoscaler("web", "shop")
     assert (v1.spec.min_replicas, v1.spec.target_cpu_utilization_percentage) == (1, 80)
     scaling = client.AutoscalingV2Api(api)
@@ -339,7 +359,7 @@ async def test_an_hpa_is_defaulted_seen_as_v1_and_its_status_is_apart(cluster, a
     assert (found.spec.max_replicas, found.status.desired_replicas, found.metadata.generation) == (10, 3, 1)
 
 
-async def test_leases_give_optimistic_locks(api):
+async def test_leases_give_optimistic_locks(api: client.ApiClient) -> None:
     leases = client.CoordinationV1Api(api)
     lease = await leases.create_namespaced_lease(
         "shop", {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}}
@@ -353,7 +373,7 @@ async def test_leases_give_optimistic_locks(api):
 # -- metrics ---------------------------------------------------------------------------------------------------------
 
 
-async def test_metrics_show_the_load_of_each_pod(cluster):
+async def test_metrics_show_the_load_of_each_pod(cluster: SimulatedCluster) -> None:
     _, found = await raw(cluster, METRICS + "?labelSelector=app%3Dweb")
     assert [item["containers"][0]["usage"]["cpu"] for item in found["items"]] == ["310000000n"] * 2
     assert {(item["timestamp"], item["window"]) for item in found["items"]} == {("2026-01-01T00:00:10Z", "5s")}
@@ -367,7 +387,7 @@ async def test_metrics_show_the_load_of_each_pod(cluster):
     assert [item["value"] for item in found["items"]] == ["0"]
 
 
-async def test_metrics_change_with_load_at_the_next_sample_only(cluster):
+async def test_metrics_change_with_load_at_the_next_sample_only(cluster: SimulatedCluster) -> None:
     cluster.set_load("shop", "web", ConstantLoad(200))
     assert (await raw(cluster, CUSTOM + "/services/web/total_rps"))[1]["items"][0]["value"] == "120"
     cluster.advance(5)
@@ -386,7 +406,9 @@ async def test_metrics_change_with_load_at_the_next_sample_only(cluster):
         pytest.param(MetricsFault("error", namespace="other"), 200, ["100"] * 2, id="other namespaces are well"),
     ],
 )
-async def test_metrics_go_wrong_as_told(cluster, fault, status, values):
+async def test_metrics_go_wrong_as_told(
+    cluster: SimulatedCluster, fault: MetricsFault, status: int, values: list[str] | None
+) -> None:
     cluster.set_load("shop", "web", ConstantLoad(200))
     cluster.advance(5)
     cluster.set_metrics_faults([fault])
@@ -395,7 +417,7 @@ async def test_metrics_go_wrong_as_told(cluster, fault, status, values):
     assert [item["value"] for item in found["items"]] == values if values is not None else found["kind"] == "Status"
 
 
-async def test_frozen_metrics_keep_value_and_time(cluster):
+async def test_frozen_metrics_keep_value_and_time(cluster: SimulatedCluster) -> None:
     cluster.freeze_metrics(metric="resource")
     before = (await raw(cluster, METRICS))[1]["items"][0]
     cluster.set_load("shop", "web", ConstantLoad(900))
@@ -404,7 +426,7 @@ async def test_frozen_metrics_keep_value_and_time(cluster):
     assert (after["timestamp"], after["containers"]) == (before["timestamp"], before["containers"])
 
 
-async def test_a_metric_that_nobody_offers_is_not_found(cluster):
+async def test_a_metric_that_nobody_offers_is_not_found(cluster: SimulatedCluster) -> None:
     assert (await raw(cluster, CUSTOM + "/pods/*/unheard"))[0] == 404
     assert (await raw(cluster, "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/unheard"))[0] == 404
 
@@ -413,12 +435,12 @@ async def test_a_metric_that_nobody_offers_is_not_found(cluster):
 
 
 @pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic abc"])
-async def test_a_wrong_token_is_unauthorized(cluster, token):
+async def test_a_wrong_token_is_unauthorized(cluster: SimulatedCluster, token: str) -> None:
     code, body = await raw(cluster, "/api/v1/pods", headers={"Authorization": token})
     assert (code, body["reason"]) == (401, "Unauthorized")
 
 
-async def test_a_denied_namespace_is_forbidden_and_others_are_not(cluster):
+async def test_a_denied_namespace_is_forbidden_and_others_are_not(cluster: SimulatedCluster) -> None:
     cluster.deny([Denial(namespace="shop")])
     code, body = await raw(cluster, "/apis/apps/v1/namespaces/shop/deployments")
     assert code == 403
@@ -441,20 +463,22 @@ async def test_a_denied_namespace_is_forbidden_and_others_are_not(cluster):
         ),
     ],
 )
-async def test_a_refusal_names_the_object_that_was_asked_for(cluster, path, message):
+async def test_a_refusal_names_the_object_that_was_asked_for(
+    cluster: SimulatedCluster, path: str, message: str
+) -> None:
     cluster.deny([Denial()])
     code, body = await raw(cluster, path)
     assert (code, body["message"].startswith(message)) == (403, True)
 
 
-async def test_an_api_group_that_is_not_served_is_no_page_of_the_server(cluster):
+async def test_an_api_group_that_is_not_served_is_no_page_of_the_server(cluster: SimulatedCluster) -> None:
     for path in ("/apis/unknown.example.com", "/apis/unknown.example.com/v1/namespaces/shop/things"):
         assert await raw(cluster, path) == (404, "404 page not found\n")
     code, body = await raw(cluster, "/apis/apps/v1/namespaces/shop/things")
     assert (code, body["message"]) == (404, "the server could not find the requested resource")
 
 
-async def test_the_selector_of_a_replication_controller_is_a_plain_map(cluster):
+async def test_the_selector_of_a_replication_controller_is_a_plain_map(cluster: SimulatedCluster) -> None:
     spec = {"replicas": 1, "selector": {"app": "rc"}, "template": {"metadata": {"labels": {"app": "rc"}}, "spec": {}}}
     metadata = {"name": "rc", "namespace": "shop"}
     cluster.apply({"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": spec})
@@ -462,7 +486,7 @@ async def test_the_selector_of_a_replication_controller_is_a_plain_map(cluster):
     assert scale["status"]["selector"] == "app=rc"
 
 
-async def test_an_object_is_validated_before_its_name_is_found_to_be_taken(cluster):
+async def test_an_object_is_validated_before_its_name_is_found_to_be_taken(cluster: SimulatedCluster) -> None:
     hpas = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
     _, taken = await raw(cluster, f"{hpas}/web")
     broken = {"metadata": {"name": "web"}, "spec": taken["spec"] | {"maxReplicas": 0}}
@@ -472,7 +496,7 @@ async def test_an_object_is_validated_before_its_name_is_found_to_be_taken(clust
     assert (code, "the UID in the precondition (another) does not match" in body["message"]) == (409, True)
 
 
-async def test_a_fault_hits_its_route_as_often_as_told(cluster):
+async def test_a_fault_hits_its_route_as_often_as_told(cluster: SimulatedCluster) -> None:
     cluster.add_fault(Fault(path="/scale$", method="GET", status=429, retry_after_s=3, remaining=2))
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
     answers = [await raw(cluster, f"{path}/scale") for _ in range(3)]
@@ -481,15 +505,15 @@ async def test_a_fault_hits_its_route_as_often_as_told(cluster):
     assert (await raw(cluster, path))[0] == 200
 
 
-async def test_a_write_can_happen_although_its_answer_is_lost(cluster):
+async def test_a_write_can_happen_although_its_answer_is_lost(cluster: SimulatedCluster) -> None:
     cluster.add_fault(Fault(path="/scale$", method="PATCH", action="drop", after=True))
     path = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
     with pytest.raises(aiohttp.ClientError):
         await raw(cluster, path, "PATCH", **merge({"spec": {"replicas": 7}}))
-    assert cluster.store.get(("deployments.apps", "shop", "web"))["spec"]["replicas"] == 7
+    assert stored(cluster, "deployments.apps", "web")["spec"]["replicas"] == 7
 
 
-async def test_a_hanging_request_goes_on_when_the_fault_is_cleared(cluster):
+async def test_a_hanging_request_goes_on_when_the_fault_is_cleared(cluster: SimulatedCluster) -> None:
     cluster.add_fault(Fault(path="/pods", action="hang"))
     asked = asyncio.create_task(raw(cluster, "/api/v1/pods"))
     await until(lambda: bool(cluster.api.waiting), "the request is under way")
@@ -498,7 +522,7 @@ async def test_a_hanging_request_goes_on_when_the_fault_is_cleared(cluster):
     assert (await asked)[0] == 200
 
 
-async def test_a_stopped_api_server_refuses_and_comes_back_where_it_was(cluster):
+async def test_a_stopped_api_server_refuses_and_comes_back_where_it_was(cluster: SimulatedCluster) -> None:
     before = cluster.url
     await cluster.stop_api()
     with pytest.raises(aiohttp.ClientConnectorError):
@@ -508,7 +532,7 @@ async def test_a_stopped_api_server_refuses_and_comes_back_where_it_was(cluster)
     assert len((await raw(cluster, "/api/v1/namespaces/shop/pods"))[1]["items"]) == 3
 
 
-async def test_a_restart_can_reset_resource_versions(cluster):
+async def test_a_restart_can_reset_resource_versions(cluster: SimulatedCluster) -> None:
     version = int((await raw(cluster, "/api/v1/pods"))[1]["metadata"]["resourceVersion"])
     await cluster.restart_api()
     assert (await raw(cluster, "/api/v1/pods"))[1]["metadata"]["resourceVersion"] == str(version)
@@ -518,7 +542,7 @@ async def test_a_restart_can_reset_resource_versions(cluster):
     assert (code, body["reason"]) == (504, "Timeout")
 
 
-async def test_lists_come_in_pages(cluster):
+async def test_lists_come_in_pages(cluster: SimulatedCluster) -> None:
     _, first = await raw(cluster, "/api/v1/namespaces/shop/pods?limit=2")
     _, second = await raw(cluster, f"/api/v1/namespaces/shop/pods?limit=2&continue={first['metadata']['continue']}")
     names = [item["metadata"]["name"] for page in (first, second) for item in page["items"]]
@@ -526,7 +550,7 @@ async def test_lists_come_in_pages(cluster):
     assert names == sorted(names)
 
 
-async def test_server_side_apply_conflicts_until_forced(cluster):
+async def test_server_side_apply_conflicts_until_forced(cluster: SimulatedCluster) -> None:
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 9}}
     sent = {"data": json.dumps(body), "headers": {"Content-Type": "application/apply-patch+yaml"}}
@@ -537,7 +561,7 @@ async def test_server_side_apply_conflicts_until_forced(cluster):
     assert (code, answer["spec"]["replicas"]) == (200, 9)
 
 
-async def test_the_control_endpoint_drives_a_cluster_from_outside(cluster):
+async def test_the_control_endpoint_drives_a_cluster_from_outside(cluster: SimulatedCluster) -> None:
     fleet = Fleet([cluster])
     await fleet.control.start()
     try:
@@ -565,7 +589,7 @@ async def test_the_control_endpoint_drives_a_cluster_from_outside(cluster):
         await fleet.control.stop()
 
 
-async def test_the_default_fleet_runs_and_covers_every_metric_type(tmp_path):
+async def test_the_default_fleet_runs_and_covers_every_metric_type(tmp_path: Path) -> None:
     async with default_fleet(clock=SimClock(speed=0, start_ms=START_MS)) as fleet:
         for cluster in fleet.clusters.values():
             cluster.kubelet.sync()
@@ -584,7 +608,7 @@ async def test_the_default_fleet_runs_and_covers_every_metric_type(tmp_path):
         assert (await raw(fleet["north"], "/version"))[0] == 200
 
 
-async def test_clusters_run_as_a_process_of_their_own(tmp_path):
+async def test_clusters_run_as_a_process_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     command = [sys.executable, "-W", "error", "-m", "fleethpa.simulator", "--name", "east", "--kubeconfig", str(file)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -602,7 +626,7 @@ async def test_clusters_run_as_a_process_of_their_own(tmp_path):
     assert (process.returncode, errors) == (0, b"")
 
 
-async def test_an_api_server_that_forgets_ends_open_watches_with_410(cluster):
+async def test_an_api_server_that_forgets_ends_open_watches_with_410(cluster: SimulatedCluster) -> None:
     path = cluster.url + "/api/v1/namespaces/shop/pods?watch=1&resourceVersion=" + str(cluster.store.version)
     headers = {"Authorization": f"Bearer {cluster.token}"}
     async with (
@@ -615,7 +639,7 @@ async def test_an_api_server_that_forgets_ends_open_watches_with_410(cluster):
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
-async def test_bookmarks_carry_the_newest_version(cluster):
+async def test_bookmarks_carry_the_newest_version(cluster: SimulatedCluster) -> None:
     cluster.api.bookmark_s = 0.05
     path = "/api/v1/namespaces/shop/pods?watch=1&allowWatchBookmarks=true&resourceVersion=" + str(cluster.store.version)
     headers = {"Authorization": f"Bearer {cluster.token}"}
@@ -630,7 +654,7 @@ async def test_bookmarks_carry_the_newest_version(cluster):
     assert event["object"]["metadata"]["resourceVersion"] == str(cluster.store.version)
 
 
-async def test_live_pods_become_ready_in_real_time(tmp_path):
+async def test_live_pods_become_ready_in_real_time(tmp_path: Path) -> None:
     """With a running clock nobody has to move time: the kubelet's own task does."""
     made = SimulatedCluster("live", clock=SimClock(speed=20), sample_ms=5_000)
     made.apply_yaml(MANIFESTS)

@@ -4,12 +4,13 @@ import argparse
 import gc
 import sys
 import time
+from collections.abc import Callable
 
 from tests.standin_model.explore import Found, explore, walk
 from tests.standin_model.mutations import MUTATIONS
-from tests.standin_model.world import Rules, first, stood_in
+from tests.standin_model.world import Rules, State, first, stood_in
 
-BEGINNINGS = {"hub": first, "stand-in": stood_in}
+BEGINNINGS: dict[str, Callable[[int], State]] = {"hub": first, "stand-in": stood_in}
 
 
 def main() -> int:

@@ -52,7 +52,7 @@ def _created_for_the_hub(seen: Seen, judged: Judgement, remembered: int) -> list
     if seen.lease is not None:
         return real_agent(seen, judged, remembered)
     found = real_agent(seen, judged, remembered)[0]
-    return [structs.replace(found, holder=HUB)]  # type: ignore[type-var]
+    return [structs.replace(found, holder=HUB)]
 
 
 MUTATIONS = {

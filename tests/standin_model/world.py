@@ -334,10 +334,11 @@ def _scales_numbered(state: State) -> State:
     names: dict[int, int] = {0: 0, state.scale: 1}
     for version in (state.hub.scale, *(each.scale for each in state.agents), *(each.version for each in state.late)):
         names.setdefault(version, len(names))
+    one, other = state.agents
     return state._replace(
         scale=1,
         hub=state.hub._replace(scale=names[state.hub.scale]),
-        agents=tuple(each._replace(scale=names[each.scale]) for each in state.agents),
+        agents=(one._replace(scale=names[one.scale]), other._replace(scale=names[other.scale])),
         late=tuple(each._replace(version=names[each.version]) if each.kind == "write" else each for each in state.late),
     )
 
@@ -516,7 +517,7 @@ def _looks(state: State, rules: Rules, actor: Actor) -> Iterator[tuple[str, Acto
     )
     if looked != actor:
         yield "looks", looked
-    if is_same and not looked.is_settled and _may_settle(state, lease):
+    if lease is not None and is_same and not looked.is_settled and _may_settle(state, lease):
         yield "looks after a while", looked._replace(is_settled=True)
 
 

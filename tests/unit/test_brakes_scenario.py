@@ -1,5 +1,7 @@
 """A metrics backend answers with half the pods, then with zeros: 200 HPAs in 4 clusters, with and without brakes."""
 
+from typing import Any
+
 import pytest
 
 from schemas.guardrailpauses import BreakerCommand
@@ -86,7 +88,7 @@ def an_hour(world: World, *, guarded: bool) -> tuple[list[int], list[int | None]
 
 @pytest.mark.slow
 def test_an_hour_of_zeros_with_a_breaker(capsys: pytest.CaptureFixture[str]) -> None:
-    budget = {"removal_budget": "30%/10m"}
+    budget: dict[str, Any] = {"removal_budget": "30%/10m"}
     alone, _ = an_hour(World(*HPAS, replicas=REPLICAS, **budget), guarded=False)
     braked, until = an_hour(World(*HPAS, replicas=REPLICAS, **budget), guarded=True)
     whole = len(HPAS) * REPLICAS

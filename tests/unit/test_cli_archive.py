@@ -207,6 +207,12 @@ def test_verify_of_a_changed_decision_names_the_number_that_differs(run: Cli, tm
         assert body["id"] in result.stdout
 
 
+def queried(query: str) -> list[tuple[Any, ...]]:
+    found = duckdb.sql(query)
+    assert found is not None
+    return found.fetchall()
+
+
 @pytest.mark.parametrize("window", [(), ("--since", "1m"), ("--since", "2m", "--until", "1m")], ids=" ".join)
 def test_exports_have_a_row_for_each_decision_in_every_format(
     run: Cli, root: Path, made: Topics, tmp_path: Path, window: tuple[str, ...]
@@ -217,9 +223,9 @@ def test_exports_have_a_row_for_each_decision_in_every_format(
         csv.DictReader(io.StringIO(run("export", "decisions", "--from", str(root), "-o", "csv", *window).stdout))
     )
     lines = run("export", "decisions", "--from", str(root), "-o", "jsonl", *window).stdout.splitlines()
-    count, names, shorts = duckdb.sql(
+    count, names, shorts = queried(
         f"select count(*), count(distinct id), count(*) filter (short and len(metrics) > 10) from '{name}'"
-    ).fetchall()[0]
+    )[0]
     assert count == names == len(rows) == len(lines)
     assert count == decisions_of(made) if not window else 0 < count < decisions_of(made)
     assert 0 < shorts < count
@@ -230,9 +236,9 @@ def test_exports_have_a_row_for_each_decision_in_every_format(
 def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made: Topics, tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path / "x"), "--partition-by", "cluster,namespace,date"]
     assert run("export", "decisions", "--from", str(root), *arguments).exit_code == 0
-    found = duckdb.sql(
+    found = queried(
         f"select namespace, count(*) from read_parquet('{tmp_path}/x/**/*.parquet', hive_partitioning=true) group by 1"
-    ).fetchall()
+    )
     assert sorted(name for name, _ in found) == ["ns0", "ns1", "ns2"]
     assert sum(count for _, count in found) == decisions_of(made)
 
@@ -241,7 +247,8 @@ def test_a_partitioned_export_is_read_back_by_folder(run: Cli, root: Path, made:
 
 
 def test_the_past_is_shown_as_it_was_shown_then(run: Cli, made: Topics, tmp_path: Path) -> None:
-    root, shown = tmp_path / "archive", {}
+    root = tmp_path / "archive"
+    shown: dict[int, tuple[str, str]] = {}
     archiver = Archiver(root, FLEET.partitions, SegmentLimits(segment_ms=50_000))
     everything = in_order(made)
     for at, (topic, number, record) in enumerate(everything):
@@ -396,5 +403,5 @@ def test_an_export_to_many_folders_opens_a_few_files_at_a_time(
     assert {path.stem for path in files} >= {"decisions", "decisions-1"}
     assert f"{decisions_of(made):,} decisions in {len(files)} files" in result.stderr
     reader = {"csv": "read_csv", "jsonl": "read_json", "parquet": "read_parquet"}[output]
-    found = duckdb.sql(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')").fetchall()
+    found = queried(f"select count(distinct id) from {reader}('{tmp_path}/out/**/decisions*.{output}')")
     assert found == [(decisions_of(made),)]

@@ -276,13 +276,12 @@ def test_explain_names_what_is_wrong_in_the_cluster_of_a_decision_that_failed(
 
 def test_explain_mentions_a_fight_over_the_replicas(monkeypatch: pytest.MonkeyPatch, fleet: Running) -> None:
     deployment = Target(group="apps", kind="Deployment", name="checkout")
-    shown = {"target": deployment, "status_replicas": 3, "selector": "app=checkout", "session": "s"}
+    shown: dict[str, Any] = {"target": deployment, "status_replicas": 3, "selector": "app=checkout", "session": "s"}
     for number in range(3):
         fleet.now_ms += 16_000
         fleet.observe(3, 500)
         fleet.applied(5)
-        undone = {"spec_replicas": 3, "resource_version": str(9 + number)}
-        fleet.append(ScaleSet(**shown, **undone))
+        fleet.append(ScaleSet(**shown, spec_replicas=3, resource_version=str(9 + number)))
     fleet.now_ms += 16_000
     fleet.observe(3, 500)
     run = Cli(monkeypatch, fleet)

@@ -8,7 +8,8 @@ from streams.analysis.candidate import CandidateError, candidate
 from streams.analysis.hpabacktest import backtest
 from streams.analysis.measures import Moment, changes, measure, total
 from streams.history.evaluationinputs import Evaluated
-from tests.bench.closed_loop import CHANGES, DEPLOYED, HPA, SHAPES, Score, run, scores, spec
+from tests.bench.closed_loop import CHANGES, DEPLOYED, SHAPES, Score, run, scores
+from tests.bench.simulated_hpa import HPA, spec
 
 
 def test_one_change_is_predicted_within_bounds() -> None:

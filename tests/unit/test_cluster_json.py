@@ -36,7 +36,9 @@ def test_an_answer_that_is_nested_without_end_is_none(data: bytes) -> None:
 
 def test_half_a_surrogate_pair_is_a_replacement_character_as_in_upstreams_client() -> None:
     data = rb'{"items": [{"metadata": {"name": "web\ud800", "labels": {"\udc00": "\ud83d\ude00"}}}]}'
-    (item,) = read_as(PodMetricsList, data, "GET /x").items or ()
+    items = read_as(PodMetricsList, data, "GET /x").items
+    assert items is not None
+    (item,) = items
     assert (item.metadata.name, item.metadata.labels) == ("web\ufffd", {"\ufffd": "😀"})
     assert encode(fill_usages(QUERY, read_as(PodMetricsList, data, "GET /x"))) == encode(
         fill(QUERY, read_object(data, "GET /x"))

@@ -79,7 +79,7 @@ def trouble(part: str, reason: Any = "failing", **fields: Any) -> ObserverTroubl
     ],
 )
 def test_each_cause_is_named_once(given: dict[str, Any], kinds: list[str]) -> None:
-    usual = {"heard_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
+    usual: dict[str, Any] = {"heard_ms": NOW_MS - 5_000, "reports": [report()], "served": ALIVE, "enforced": 2}
     found = troubles_of("east", NOW_MS, **(usual | given))
     assert [each.kind for each in found] == kinds
     assert all(each.next_step and "\n" not in each.text for each in found)

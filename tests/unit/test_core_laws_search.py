@@ -1,6 +1,7 @@
 """Laws of the decision, each with the domain in which it really holds; the docstring says where it ends, and why."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -233,7 +234,7 @@ far = st.lists(st.tuples(st.sampled_from([1, 400]), st.integers(1, 40)), min_siz
 
 def allowed(rules: Json, counts: list[tuple[int, int]], now_ms: int, *, up: bool) -> int:
     """The limit by the counts at the start of each policy's period, computed from the run and not from events."""
-    limits = []
+    limits: list[int] = []
     for each in rules["policies"]:
         start = [count for time_ms, count in counts if time_ms <= now_ms - each["periodSeconds"] * 1000][-1]
         share = float(each["value"]) / 100
@@ -350,7 +351,8 @@ def test_a_common_factor_of_usage_and_target_changes_no_average_of_equal_pods(
 
     Elsewhere the average is truncated to thousandths, of which the larger numbers have more.
     """
-    for metric in (pods_metric, lambda average: resource(average=average)):
+    metrics: tuple[Callable[[int], Json], ...] = (pods_metric, lambda average: resource(average=average))
+    for metric in metrics:
         small = made_of(metric(target), [Group(count, usage)], count)
         large = made_of(metric(target * factor), [Group(count, usage * factor)], count)
         assert small is not None
@@ -363,7 +365,11 @@ def test_a_common_factor_of_value_and_target_changes_no_object_metric(
     value: int, target: int, count: int, factor: int
 ) -> None:
     """Holds while value times target and count are below 2^53, where doubles are exact."""
-    for make in (lambda each: object_metric(value=each), lambda each: object_metric(average=each)):
+    makers: tuple[Callable[[int], Json], ...] = (
+        lambda each: object_metric(value=each),
+        lambda each: object_metric(average=each),
+    )
+    for make in makers:
         pods: TargetPods = replicas(count, count)
         small = calculate(make(target), ObjectSample(value), current=count, pods=pods)
         large = calculate(make(target * factor), ObjectSample(value * factor), current=count, pods=pods)

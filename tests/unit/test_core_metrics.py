@@ -1,5 +1,7 @@
 """One metric at a time: tolerance, rounding, grouping, missing pods, totals and averages per pod."""
 
+from typing import Any
+
 import pytest
 
 from streams.hpa.autoscaler import ControllerSettings
@@ -240,7 +242,7 @@ MINUTE_MS = 60_000
         ),
     ],
 )
-def test_which_cpu_samples_count(facts: dict[str, object], window_ms: int, counted: bool) -> None:
+def test_which_cpu_samples_count(facts: dict[str, Any], window_ms: int, counted: bool) -> None:
     template = Group(0, None).template()
     rows = (pod("p0", template), pod("p1", template, **facts))
     answer = samples({"p0": 50, "p1": 50}, window_ms=window_ms)

@@ -100,14 +100,16 @@ async def test_the_next_message_waits_until_the_agent_has_the_one_before(rig: Ri
     assert of(second) == [(0, 1)]
 
 
-async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(rig: Rig) -> None:
+async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.fetches += [{LOG[0]: [record(LOG[0], 0)]}, {LOG[0]: [record(LOG[0], 1)]}, {LOG[0]: [record(LOG[0], 5)]}]
     assert len([message async for _, message in rig.getmany()]) == 1
     waiting = asyncio.ensure_future(anext(rig.getmany(), None))
     await asyncio.sleep(0)
     rig.consumer.stop_flow()
     assert await waiting is None
-    rig.consumer._seek_to_state = _nothing
+    monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
     await rig.consumer.perform_seek()
     rig.consumer.resume_flow()
     assert [of(message) for message in [message async for _, message in rig.getmany()]] == [[(0, 5)]]
@@ -115,7 +117,7 @@ async def test_a_rebalance_ends_the_wait_and_drops_what_was_fetched_before_it(ri
 
 async def test_what_was_fetched_before_a_seek_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict, "MOST_RECORDS", 1)
-    rig.consumer._seek_to_state = _nothing
+    monkeypatch.setattr(rig.consumer, "_seek_to_state", _nothing)
     rig.fetches.append({LOG[0]: [record(LOG[0], 0), record(LOG[0], 1)]})
     delivered = rig.getmany()
     _, first = await anext(delivered)

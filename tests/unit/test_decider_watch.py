@@ -14,6 +14,7 @@ from streams.decider.fence import Fence
 from streams.decider.owned import OwnedPartition
 from streams.decider.ticks import TICK
 from streams.decider.watchdog import Watchdog
+from streams.state.ledger import DecisionRecord
 
 
 class DiedError(Exception):
@@ -50,9 +51,9 @@ class FakePartition:
         self.number = 0
         self.applied_offset = applied_offset
 
-    def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[Any]:
+    def apply(self, offset: int, timestamp_ms: int, value: bytes, standing: Any) -> list[DecisionRecord]:
         self.applied_offset = offset
-        return [(offset, timestamp_ms)]
+        return [DecisionRecord(f"{offset} at {timestamp_ms}", "", 1, b"", [])]
 
 
 def partition(applied_offset: int = 9) -> OwnedPartition:
@@ -66,7 +67,8 @@ def record(offset: int, timestamp_ms: int = 1_000) -> Any:
 async def test_a_record_already_applied_is_skipped_and_the_next_one_applied_with_its_exact_time() -> None:
     one = partition()
     assert await one.fold(record(9)) == []
-    assert await one.fold(record(10, 1_760_000_000_123)) == [(10, 1_760_000_000_123)]
+    [made] = await one.fold(record(10, 1_760_000_000_123))
+    assert made.id == "10 at 1760000000123"
 
 
 async def test_a_record_that_is_not_the_next_one_ends_the_process(deaths: list[tuple[Exit, str]]) -> None:

@@ -581,7 +581,8 @@ def test_the_reports_of_an_agent_tell_what_was_refused_of_it() -> None:
 def test_the_largest_cluster_fits() -> None:
     """A tenth of 10,000 HPAs of 15 pods each."""
     limits, moment = ReportLimits(24), ReceivedAt(1.0, 1.0)
-    uid, refused = "8af5a841-3902-43bc-bc72-7c0f68a39064", set()
+    uid = "8af5a841-3902-43bc-bc72-7c0f68a39064"
+    refused: set[str] = set()
 
     def report(namespace: str, *bodies: Body) -> None:
         found = Conversion(pieces=[Piece("east", namespace, body) for body in bodies])

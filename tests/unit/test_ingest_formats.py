@@ -9,11 +9,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from schemas import topics
 from schemas.samples import Answers, Point, Samples
+from schemas.topics import Headers
 from streams.ingest import messageformats
 from streams.ingest.convertrecord import convert
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import Conversion, Headers, RawRecord
+from streams.ingest.pieces import Conversion, RawRecord
 
 NOW = EXAMPLE_TIME_MS
 NANOS = str(NOW * 1_000_000)

@@ -1,5 +1,6 @@
 """The ingest worker without a broker: what it holds, and what it makes of offsets that go back."""
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -96,7 +97,7 @@ class Written:
 
 async def test_ingest_shows_that_it_works_where_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     written, clock = Written(), [1_000.0]
-    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     worker = loop.Worker(IngestConfig(), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
     places = {TopicPartition(topics.OUTCOMES, number): PartitionProgress(0, 0, 0, 0) for number in (3, 5)}
     for after_s, expected in ((0, []), (loop.BEAT_S - 0.1, []), (0.1, [3, 5]), (1, []), (loop.BEAT_S, [3, 5])):
@@ -109,7 +110,7 @@ async def test_ingest_shows_that_it_works_where_nothing_is_published(monkeypatch
 
 async def test_in_playback_no_time_passes_that_the_sources_do_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     written, clock = Written(), [1_000.0]
-    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     worker = loop.Worker(IngestConfig(timestamp="source"), Quiet(), written, IngestMetrics(), 24)  # type: ignore[arg-type]
     for _ in range(3):
         clock[0] += 10 * loop.BEAT_S

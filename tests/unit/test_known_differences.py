@@ -27,7 +27,7 @@ WEB = HpaId("eu", "shop", "web")
 ALL = SettingsSet(cluster="*", settings=ENFORCING)
 
 
-def world(*before: Body, replicas: int = 2, hpa: Json | None = None) -> LogBuilder:
+def world(*before: Body | Entry, replicas: int = 2, hpa: Json | None = None) -> LogBuilder:
     """HPA web (50 % of 100m) on ready pods web-0, web-1, …; no answer yet."""
     log = LogBuilder()
     if before:

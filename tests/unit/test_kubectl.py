@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from fleethpa.cli.kubectl.ages import human_duration, parse_time_ms
+from fleethpa.cli.kubectl.ages import human_duration
 from fleethpa.cli.kubectl.hpacolumns import hpa_table, hpa_table_cells, print_table, targets
 from fleethpa.cli.kubectl.hpadescription import describe
 from fleethpa.cli.kubectl.tabwriter import align
+from schemas.kubernetes.gotimes import parse_time_ms
 
 NOW_MS = parse_time_ms("2001-02-03T04:05:06Z")
 

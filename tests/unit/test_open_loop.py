@@ -7,7 +7,7 @@ import pytest
 from schemas.keys import HpaId
 from streams.analysis.candidate import candidate
 from streams.analysis.openloop import open_loop
-from streams.history.evaluationinputs import Evaluated, HpaEvent, events
+from streams.history.evaluationinputs import Evaluated, HpaEvent, events, hpa_of
 from streams.state.partition import Partition
 from tests.generated_log import Fleet, partition_log
 from tests.partition_kit import disturbed_log
@@ -16,7 +16,7 @@ from tests.partition_kit import disturbed_log
 def by_hpa(records: list[tuple[int, int, bytes]]) -> dict[HpaId, list[HpaEvent]]:
     found: dict[HpaId, list[HpaEvent]] = {}
     for event in events(Partition.empty(0), records, lambda _: True):
-        found.setdefault(event.inputs.hpa if isinstance(event, Evaluated) else event.hpa, []).append(event)
+        found.setdefault(hpa_of(event), []).append(event)
     return found
 
 

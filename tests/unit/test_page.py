@@ -329,7 +329,7 @@ async def test_a_fault_is_a_page_that_says_so_and_a_line_of_the_log_with_the_add
     assert answer.status == 500
     assert "internal error: ZeroDivisionError" in shown
     assert "fleethpa page" in shown
-    assert [each.path for each in caplog.records if each.name == "fleethpa.page.pageserver"] == ["/changes"]
+    assert [vars(each)["path"] for each in caplog.records if each.name == "fleethpa.page.pageserver"] == ["/changes"]
 
 
 async def test_the_audit_view_says_what_the_record_covers_and_what_a_verification_lacks(fleet: Fleet) -> None:

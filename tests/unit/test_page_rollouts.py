@@ -17,7 +17,7 @@ from fleethpa.cli.common.rollouts import rollouts_in
 from fleethpa.page.rolloutview import RolloutReadings, read_rollout
 from schemas.decisions import Decision
 from schemas.keys import HpaId
-from streams.analysis.wavemeasures import EvaluatedMoment, condensed, wave_measures
+from streams.analysis.wavemeasures import EvaluatedMoment, condensed, moment_of, wave_measures
 from tests.unit.page_kit import Shown, browsing, over
 from tests.unit.test_rollout import Waves
 
@@ -73,11 +73,10 @@ async def test_a_live_update_reads_only_what_is_new(waves: Waves, monkeypatch: p
     """What a view shows that kept its readings is what one shows that reads everything."""
     assert (await asyncio.to_thread(waves.begin)).exit_code == 0
     taken: list[int] = []
-    moment = rolloutlisting.moment_of
 
     def noted(decision: Decision, time_ms: int) -> EvaluatedMoment:
         taken.append(decision.seq)
-        return moment(decision, time_ms)
+        return moment_of(decision, time_ms)
 
     monkeypatch.setattr(rolloutlisting, "moment_of", noted)
     state = await read_state(waves.fleet.past())

@@ -15,7 +15,7 @@ from tests.generated_log import START_MS, Fleet, partition_log
 from tests.memorypast import MemoryPast
 
 MADE = [
-    ArchivedRecord(offset, time_ms, None, (), value)
+    ArchivedRecord(offset, time_ms, b"", (), value)
     for offset, (_, time_ms, value) in enumerate(partition_log(Fleet(hpas=2, minutes=2, metrics=1, settings=ENFORCING)))
 ]
 STORED = 3
@@ -48,7 +48,7 @@ def _rows() -> dict[bytes, bytes]:
     ids=["nothing stored", "stored state before the gap", "a gap in the middle"],
 )
 async def test_a_time_before_a_gap_of_the_log_ends_is_an_error_and_no_older_state(
-    rows: Mapping[bytes, bytes], kept: list, said: str
+    rows: Mapping[bytes, bytes], kept: list[ArchivedRecord], said: str
 ) -> None:
     past = StoredPast({(LOG, 0): kept}, rows)
     for time_ms in (MADE[60].timestamp_ms - 1, MADE[60].timestamp_ms):

@@ -27,4 +27,5 @@ def test_another_shape_is_another_object() -> None:
 
 def test_a_pod_that_no_api_server_would_give_is_left_as_it_is() -> None:
     raw = {"metadata": {"name": "web-1", "labels": {"app": 7}}, "status": {"phase": "Running"}}
-    assert pod_body(raw).labels == {"app": 7}
+    labels: object = pod_body(raw).labels
+    assert labels == {"app": 7}

@@ -25,7 +25,7 @@ def test_the_share_that_is_done(done: int, due: int, said: str) -> None:
 
 
 def records(first: int, count: int) -> list[ArchivedRecord]:
-    return [ArchivedRecord(offset, 1_000, b"", b"", []) for offset in range(first, first + count)]
+    return [ArchivedRecord(offset, 1_000, b"", (), b"") for offset in range(first, first + count)]
 
 
 async def test_the_length_of_a_log_counts_what_is_kept_of_all_partitions() -> None:

@@ -138,7 +138,7 @@ def test_of_a_status_that_fleethpa_wrote_new_metric_values_are_not_told(
 
 
 def test_a_status_that_shows_a_refusal_is_told_whole_since_the_next_evaluation_starts_from_it() -> None:
-    refused = {"reason": REFUSAL_REASON}
+    refused: dict[str, Any] = {"reason": REFUSAL_REASON}
     before, now = kept_hpa(shown(40, **refused)), kept_hpa(shown(41, **refused))
     assert not hpa_tells_the_same(before, now, own_status=True)
     assert hpa_tells_the_same(before, kept_hpa(shown(40, 2, **refused)), own_status=True)

@@ -251,7 +251,7 @@ def test_which_metrics_are_pushed_is_set_per_type_for_a_cluster_or_for_the_fleet
     assert settings.pushed("east") == frozenset()
     settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(sources={"Pods": "samples"})))
     settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"External": "samples"})))
-    assert (settings.pushed("east"), settings.pushed("west")) == ({"Pods", "External"}, {"Pods"})
+    assert (settings.pushed("east"), settings.pushed("west")) == (frozenset({"Pods", "External"}), frozenset({"Pods"}))
     settings.apply(SettingsSet(cluster="east", settings=ClusterSettings(sources={"Pods": "api"})))
     assert settings.pushed("east") == frozenset()
     settings.apply(SettingsSet(cluster="*", settings=ClusterSettings(), unset=["sources"]))

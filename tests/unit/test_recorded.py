@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import cache
 
 import pytest
@@ -32,7 +32,7 @@ SEEDS = range(4)
 @cache
 def recorded_of(seed: int) -> list[Recorded]:
     """Decisions of a log in which everything happens, or (last seed) whose loads move as they do in a fleet."""
-    records = disturbed_log(seed, 250).records
+    records: Sequence[tuple[int, int, bytes]] = disturbed_log(seed, 250).records
     if seed == SEEDS[-1]:
         records = partition_log(Fleet(hpas=3, namespaces=1, minutes=30, metrics=3, settings=ENFORCING))
     partition = Partition.empty(0)
@@ -118,7 +118,7 @@ class StretchesPast(MemoryPast):
     async def backwards(
         self, topic: str, partition: int, upto_ms: int | None = None
     ) -> AsyncGenerator[list[ArchivedRecord], None]:
-        records = self.made[topic, partition]
+        records = list(self.made[topic, partition])
         for end in range(len(records), 0, -self.length):
             stretch = records[max(0, end - self.length) : end]
             self.read += len(stretch)

@@ -448,7 +448,7 @@ def test_conditions_on_waves(text: str, before: float, now: float, met: bool) ->
     gate = parse_fail_if(text, WAVE_MEASURES)
 
     def measures(value: float) -> WaveMeasures:
-        fields = dict.fromkeys(WaveMeasures.__struct_fields__, 0) | {gate.field: value}
+        fields: dict[str, Any] = dict.fromkeys(WaveMeasures.__struct_fields__, 0) | {gate.field: value}
         return WaveMeasures(**fields)
 
     assert gate.holds(measures(before), measures(now)) is met

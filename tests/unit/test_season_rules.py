@@ -93,7 +93,7 @@ def day() -> list[EvaluationInputs]:
 
 
 def test_the_backtest_of_emitted_rules_is_what_applying_the_schedule_gives(day: list[EvaluationInputs]) -> None:
-    body = {
+    body: dict[str, Any] = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": "shop"},
@@ -112,5 +112,5 @@ def test_the_backtest_of_emitted_rules_is_what_applying_the_schedule_gives(day: 
     applied = Applied(body, rules, BERLIN.key)
 
     moments = ClosedLoop(tried, 30_000).run(day)
-    assert moments == ClosedLoop(applied, 30_000).run(day)  # type: ignore[arg-type]  # stands for a candidate
+    assert moments == ClosedLoop(applied, 30_000).run(day)  # stands for a candidate
     assert moments != ClosedLoop(base, 30_000).run(day)  # and the rules do something

@@ -1,11 +1,15 @@
 """Pure parts of the simulated API server: patches, selectors, tables, protobuf."""
 
+from typing import Any
+
 import pytest
 
 from fleethpa.simulator import patching, protobuf
 from fleethpa.simulator.apistatus import StatusError
 from fleethpa.simulator.requestselectors import field_matcher, label_matcher, selector_string
 from fleethpa.simulator.simulation import parse_simulation
+
+Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -19,11 +23,11 @@ from fleethpa.simulator.simulation import parse_simulation
         pytest.param("!app", {"app": ""}, False, id="an empty label exists"),
     ],
 )
-def test_label_selectors(selector, labels, matches):
+def test_label_selectors(selector: str, labels: dict[str, str], matches: bool) -> None:
     assert label_matcher(selector)({"metadata": {"labels": labels}}) is matches
 
 
-def test_a_broken_label_selector_is_a_bad_request():
+def test_a_broken_label_selector_is_a_bad_request() -> None:
     with pytest.raises(StatusError, match="unable to parse requirement"):
         label_matcher("app in web")
 
@@ -36,11 +40,11 @@ def test_a_broken_label_selector_is_a_bad_request():
         pytest.param("spec.nodeName=", True, id="an absent field is empty"),
     ],
 )
-def test_field_selectors(selector, matches):
+def test_field_selectors(selector: str, matches: bool) -> None:
     assert field_matcher(selector)({"metadata": {"name": "a"}, "status": {"phase": "Running"}}) is matches
 
 
-def test_the_selector_of_a_scale_is_written_as_text():
+def test_the_selector_of_a_scale_is_written_as_text() -> None:
     expressions = [{"key": "tier", "operator": "In", "values": ["b", "a"]}, {"key": "old", "operator": "DoesNotExist"}]
     selector = {"matchLabels": {"app": "web"}, "matchExpressions": expressions}
     assert selector_string(selector) == "app=web,tier in (a,b),!old"
@@ -54,11 +58,11 @@ def test_the_selector_of_a_scale_is_written_as_text():
         pytest.param({"b": {"c": 2}}, {"a": 1, "l": [{"name": "x", "v": 1}], "b": {"c": 2}}, id="a map is created"),
     ],
 )
-def test_merge_patches(patch, expected):
+def test_merge_patches(patch: Json, expected: Json) -> None:
     assert patching.merge({"a": 1, "l": [{"name": "x", "v": 1}]}, patch) == expected
 
 
-def test_strategic_patches_join_containers_by_name_and_delete_them():
+def test_strategic_patches_join_containers_by_name_and_delete_them() -> None:
     old = {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}
     patch = {"containers": [{"name": "a", "image": "2"}, {"name": "b", "$patch": "delete"}, {"name": "c"}]}
     expected = {"containers": [{"name": "a", "image": "2"}, {"name": "c"}]}
@@ -78,7 +82,7 @@ def test_strategic_patches_join_containers_by_name_and_delete_them():
         pytest.param({"op": "test", "path": "/a/b", "value": 1}, {"a": {"b": 1, "l": [1]}}, id="a test that holds"),
     ],
 )
-def test_json_patches(operation, expected):
+def test_json_patches(operation: Json, expected: Json) -> None:
     assert patching.json_patch({"a": {"b": 1, "l": [1]}}, [operation]) == expected
 
 
@@ -91,7 +95,7 @@ def test_json_patches(operation, expected):
         pytest.param({"op": "jump", "path": "/a"}, id="an unknown operation"),
     ],
 )
-def test_json_patches_that_do_not_fit_are_refused(operation):
+def test_json_patches_that_do_not_fit_are_refused(operation: Json) -> None:
     with pytest.raises(StatusError) as refused:
         patching.json_patch({"a": 1}, [operation])
     assert refused.value.code == 422
@@ -105,13 +109,13 @@ def test_json_patches_that_do_not_fit_are_refused(operation):
         pytest.param(b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00", 415, id="a kind that is read as JSON only"),
     ],
 )
-def test_protobuf_that_cannot_be_read(raw, code):
+def test_protobuf_that_cannot_be_read(raw: bytes, code: int) -> None:
     with pytest.raises(StatusError) as refused:
         protobuf.decode(raw)
     assert refused.value.code == code
 
 
-def test_protobuf_of_a_namespace():
+def test_protobuf_of_a_namespace() -> None:
     raw = b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12\x07\x0a\x05\x0a\x03foo"
     assert protobuf.decode(raw) == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "foo"}}
 
@@ -125,6 +129,6 @@ def test_protobuf_of_a_namespace():
         pytest.param("load: [", "is not YAML", id="no YAML"),
     ],
 )
-def test_a_wrong_simulation_annotation_names_the_mistake(text, message):
+def test_a_wrong_simulation_annotation_names_the_mistake(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_simulation(text)

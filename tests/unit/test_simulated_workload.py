@@ -1,5 +1,8 @@
 """The model behind simulated clusters: pods' lives, load and what it costs, in simulated time."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,16 +14,8 @@ START_MS = 1_000_000_000_000
 PROFILE = PodProfile(schedule_ms=500, ready_ms=2_000, stop_ms=1_000, idle_cpu_milli=10, cpu_milli_per_unit=5)
 
 
-def workload(replicas: int = 2, load: float = 100, profile: PodProfile = PROFILE, **more: object) -> SimulatedWorkload:
-    return SimulatedWorkload(
-        "web",
-        START_MS,
-        replicas,
-        ConstantLoad(load),
-        profile,
-        sample_ms=5_000,
-        **more,  # type: ignore[arg-type]
-    )
+def workload(replicas: int = 2, load: float = 100, profile: PodProfile = PROFILE, **more: Any) -> SimulatedWorkload:
+    return SimulatedWorkload("web", START_MS, replicas, ConstantLoad(load), profile, sample_ms=5_000, **more)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,7 @@ def workload(replicas: int = 2, load: float = 100, profile: PodProfile = PROFILE
         pytest.param({"shape": "points", "points": [[5, 2], [10, 4]]}, 0, 2, id="before the first point it is flat"),
     ],
 )
-def test_load_at_a_time(document, elapsed_s, expected):
+def test_load_at_a_time(document: Mapping[str, Any] | float, elapsed_s: float, expected: float) -> None:
     assert parse_load(document).at(elapsed_s) == pytest.approx(expected)
 
 
@@ -61,12 +56,12 @@ def test_load_at_a_time(document, elapsed_s, expected):
         pytest.param({"shape": "points", "points": [[1, 1], [1, 2]]}, "times must rise", id="points have rising times"),
     ],
 )
-def test_bad_load_is_refused(document, message):
+def test_bad_load_is_refused(document: Mapping[str, Any] | float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_load(document)
 
 
-def test_a_pod_goes_from_pending_over_running_to_ready():
+def test_a_pod_goes_from_pending_over_running_to_ready() -> None:
     model = workload(replicas=1)
     (pod,) = model.pods.values()
     seen = []
@@ -76,32 +71,32 @@ def test_a_pod_goes_from_pending_over_running_to_ready():
     assert seen == [("Pending", False), ("Running", False), ("Running", False), ("Running", True)]
 
 
-def test_ready_pods_share_the_load_and_a_sample_shows_its_cost():
+def test_ready_pods_share_the_load_and_a_sample_shows_its_cost() -> None:
     model = workload(replicas=2, load=100)
     model.advance_to(START_MS + 5_000)
     usages = model.samples[-1].pods.values()
     assert [(usage.cpu_milli, usage.load) for usage in usages] == [(10 + 5 * 50, 50.0)] * 2
 
 
-def test_a_pod_that_is_not_ready_yet_idles_but_is_sampled():
+def test_a_pod_that_is_not_ready_yet_idles_but_is_sampled() -> None:
     model = workload(replicas=1, profile=PodProfile(schedule_ms=500, ready_ms=9_000, idle_cpu_milli=10))
     model.advance_to(START_MS + 5_000)
     assert [usage.cpu_milli for usage in model.samples[-1].pods.values()] == [10]
 
 
-def test_a_pending_pod_has_no_sample():
+def test_a_pending_pod_has_no_sample() -> None:
     model = workload(replicas=1, profile=PodProfile(schedule_ms=6_000))
     model.advance_to(START_MS + 5_000)
     assert model.samples[-1].pods == {}
 
 
-def test_start_up_burns_extra_cpu_for_a_while():
+def test_start_up_burns_extra_cpu_for_a_while() -> None:
     model = workload(load=0, replicas=1, profile=PodProfile(startup_cpu_milli=300, startup_ms=6_000, idle_cpu_milli=10))
     model.advance_to(START_MS + 10_000)
     assert [next(iter(sample.pods.values())).cpu_milli for sample in model.samples] == [310, 10]
 
 
-def test_scale_down_terminates_for_a_while_and_the_pod_takes_no_load():
+def test_scale_down_terminates_for_a_while_and_the_pod_takes_no_load() -> None:
     model = workload(replicas=3)
     model.advance_to(START_MS + 5_000)
     model.replicas = 1
@@ -111,7 +106,7 @@ def test_scale_down_terminates_for_a_while_and_the_pod_takes_no_load():
     assert len(model.pods) == 1
 
 
-def test_scale_down_takes_pods_that_are_not_ready_first():
+def test_scale_down_takes_pods_that_are_not_ready_first() -> None:
     model = workload(replicas=2)
     model.advance_to(START_MS + 5_000)
     kept = set(model.pods)
@@ -122,7 +117,7 @@ def test_scale_down_takes_pods_that_are_not_ready_first():
     assert {pod.name for pod in model.alive()} == kept
 
 
-def test_ordinals_are_reused_and_the_highest_goes_first():
+def test_ordinals_are_reused_and_the_highest_goes_first() -> None:
     model = workload(replicas=3, ordinals=True, rollout=Rollout(0, 1))
     model.replicas = 2
     model.advance_to(START_MS + 2_000)
@@ -141,7 +136,7 @@ def test_ordinals_are_reused_and_the_highest_goes_first():
         pytest.param(Rollout(0, 1), True, 3, 4, id="a StatefulSet replaces one at a time"),
     ],
 )
-def test_a_new_template_rolls_out(rollout, ordinals, least_ready, most_alive):
+def test_a_new_template_rolls_out(rollout: Rollout, ordinals: bool, least_ready: int, most_alive: int) -> None:
     model = workload(replicas=4, rollout=rollout, ordinals=ordinals)
     model.advance_to(START_MS + 5_000)
     model.revision = "2"
@@ -154,7 +149,7 @@ def test_a_new_template_rolls_out(rollout, ordinals, least_ready, most_alive):
     assert (min(ready), max(alive)) == (least_ready, most_alive)
 
 
-def test_a_crashed_pod_comes_back_and_a_failed_one_is_replaced():
+def test_a_crashed_pod_comes_back_and_a_failed_one_is_replaced() -> None:
     model = workload(replicas=2)
     model.advance_to(START_MS + 5_000)
     crashed, failed = model.pods
@@ -169,7 +164,7 @@ def test_a_crashed_pod_comes_back_and_a_failed_one_is_replaced():
     assert len(model.ready_pods()) == 2
 
 
-def test_a_queue_grows_without_workers_and_drains_with_them():
+def test_a_queue_grows_without_workers_and_drains_with_them() -> None:
     profile = PodProfile(schedule_ms=0, ready_ms=0, capacity=10, idle_cpu_milli=0, cpu_milli_per_unit=1)
     model = workload(replicas=0, load=5, profile=profile)
     model.advance_to(START_MS + 10_000)
@@ -182,7 +177,7 @@ def test_a_queue_grows_without_workers_and_drains_with_them():
     assert model.queue == 0
 
 
-def test_absence_is_not_zero_without_pods_there_is_no_usage():
+def test_absence_is_not_zero_without_pods_there_is_no_usage() -> None:
     model = workload(replicas=0, load=100)
     model.advance_to(START_MS + 5_000)
     assert (model.samples[-1].pods, model.samples[-1].total_load) == ({}, 100)
@@ -190,7 +185,7 @@ def test_absence_is_not_zero_without_pods_there_is_no_usage():
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 20_000)), max_size=6), st.integers(97, 7_000))
-def test_the_size_of_steps_does_not_change_what_happens(changes, step_ms):
+def test_the_size_of_steps_does_not_change_what_happens(changes: list[tuple[int, int]], step_ms: int) -> None:
     """A law: one leap and many small steps see the same pods and samples."""
     leaping, walking = workload(replicas=1), workload(replicas=1)
     for replicas, span_ms in changes:
@@ -205,7 +200,7 @@ def test_the_size_of_steps_does_not_change_what_happens(changes, step_ms):
 
 @settings(max_examples=50)
 @given(st.integers(0, 40), st.integers(0, 40))
-def test_the_count_settles_at_what_is_wanted(first, second):
+def test_the_count_settles_at_what_is_wanted(first: int, second: int) -> None:
     model = workload(replicas=first)
     model.advance_to(START_MS + 3_000)
     model.replicas = second

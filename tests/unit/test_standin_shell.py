@@ -616,7 +616,7 @@ def test_a_hand_back_that_is_stuck_leaves_the_stand_in_in_charge_for_longer_each
             held.append(world.holder == "stand-in" and is_open)
         assert held[-300:].count(True) > 200
         assert "did not confirm the end of shop/api, shop/db, shop/web" in str(world.troubles["stand-in"])
-        del world.cluster.remove  # type: ignore[method-assign]
+        del world.cluster.remove
         await world.run(600)
         assert (world.holder, world.cluster.hpas(), world.troubles["stand-in"]) == (HUB, [], None)
 

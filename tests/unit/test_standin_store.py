@@ -109,7 +109,7 @@ async def test_other_targets_are_left_as_they_are(replicas: int, low: int) -> No
 @pytest.mark.parametrize("label", ["", "0", "two", "99999999999", None])
 async def test_a_config_map_whose_label_was_edited_is_written_anew(label: str | None) -> None:
     class Maps(Client):
-        async def get_object(self, path: str, **_: object) -> Json:  # type: ignore[override]
+        async def get_object(self, path: str, **_: object) -> Json:
             (body,) = store_bodies({WEB: kept()}, "fleethpa-system")
             body["metadata"] |= {"resourceVersion": "7", "labels": None if label is None else {STORE_LABEL: label}}
             return {"metadata": {"resourceVersion": "9"}, "items": [body]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +21,13 @@ from tests.bench.simulated_hpa import HPA, live, spec
 PERIOD_MS = 15_000
 
 
-def series(loads: list[float | None], replicas: int = 2) -> LoadSeries:
+def series(loads: Sequence[float | None], replicas: int = 2) -> LoadSeries:
     """One entry every 15 s."""
     times = [number * PERIOD_MS for number in range(len(loads))]
-    return LoadSeries(times, series_spans_ms(times, PERIOD_MS), loads, [0.0] * len(loads), replicas, 0)
+    return LoadSeries(times, series_spans_ms(times, PERIOD_MS), list(loads), [0.0] * len(loads), replicas, 0)
 
 
-def counts(loads: list[float | None], tried: dict[str, Any], replicas: int = 2, start_up_ms: int = 0) -> list[int]:
+def counts(loads: Sequence[float | None], tried: dict[str, Any], replicas: int = 2, start_up_ms: int = 0) -> list[int]:
     """The replicas at each entry."""
     told: list[Moment] = []
     knobs = Knobs(candidate(HPA, tried).autoscaler, ControllerSettings())
@@ -100,7 +101,7 @@ def test_the_sums_are_those_of_the_moments_and_bounds_hold(
     assert all(0 <= moment.ready <= moment.replicas for moment in told)
     again = outcome_of(given_series, told, 1.5)
     assert made.replica_hours == pytest.approx(again.replica_hours)
-    assert (made.overload_share, made.overload) == (pytest.approx(again.overload_share), pytest.approx(again.overload))
+    assert (made.overload_share, made.overload) == pytest.approx((again.overload_share, again.overload))
 
 
 def test_it_is_near_the_closed_loop() -> None:

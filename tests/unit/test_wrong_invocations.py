@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -239,12 +239,25 @@ def test_the_table_covers_every_verb_that_can_be_called_wrongly() -> None:
 # --- as a process -----------------------------------------------------------------------------------------------------
 
 
-def _process(arguments: list[str], folder: Path, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+def _process(
+    arguments: list[str],
+    folder: Path,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | None = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
+    preexec_fn: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FLEETHPA_")}
     environ |= {"FLEETHPA_RUNTIME_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.run(
-        [sys.executable, "-m", "fleethpa", *arguments], cwd=folder, env=environ, timeout=60, **streams
+        [sys.executable, "-m", "fleethpa", *arguments],
+        cwd=folder,
+        env=environ,
+        timeout=60,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        preexec_fn=preexec_fn,
     )
 
 
