@@ -1,0 +1,64 @@
+"""What Makefile, CI, docs and code call beside the command itself: modules with their options, and targets of make."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.documented import ROOT
+
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md")))
+ROOMS = ("schemas", "runtime", "streams", "reconciler", "fleethpa", "tests")
+SOURCES = sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+_MODULE = re.compile(rf"""-m[ ",]+(?P<module>(?:{"|".join(ROOMS)})\b[\w.]*)(?P<rest>[^`)\n]*)""")
+"""In a line for a shell, or in the list of a process's arguments."""
+_MAKE = re.compile(r"(?:`|^|&& )(?:make|tier|tier_with) (?P<words>[a-zA-Z][^`#\"\n]*)", re.MULTILINE)
+
+
+def _text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def _calls() -> dict[tuple[str, str], set[str]]:
+    """The options that a page or a source gives to a module, by both names; fleethpa itself is not meant."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for page in ("Makefile", ".ci/run", *PAGES, *SOURCES):
+        for call in _MODULE.finditer(_text(page)):
+            module = call["module"].rstrip(".")
+            if module != "fleethpa":
+                options = re.findall(r"(?<![\w-])--[a-z][a-z-]*", call["rest"])
+                found.setdefault((page, module), set()).update(options)
+    return found
+
+
+CALLS = _calls()
+
+
+def _source(module: str) -> str:
+    """What `python -m` runs."""
+    path = ROOT.joinpath(*module.split("."))
+    return (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+
+
+def _taken(source: str) -> set[str]:
+    """The options that a module declares; without a parser those that it names."""
+    parsed = re.findall(r'add_argument\(\s*(?:"-\w", )?"(--[a-z-]+)"', source)
+    return {"--help", *(parsed or re.findall(r'"(--[a-z-]+)"', source))}
+
+
+@pytest.mark.parametrize(("page", "module"), CALLS, ids=lambda each: each)
+def test_a_module_that_is_to_be_run_is_there_and_takes_the_options(page: str, module: str) -> None:
+    source = _source(module)
+    assert 'if __name__ == "__main__":' in source
+    assert CALLS[page, module] - _taken(source) == set()
+
+
+@pytest.mark.parametrize("page", [".ci/run", *PAGES])
+def test_make_has_the_targets_and_variables_that_are_named(page: str) -> None:
+    makefile = _text("Makefile")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z]+) \?= ", makefile, re.MULTILINE))
+    words = [word for call in _MAKE.finditer(_text(page)) for word in call["words"].split()]
+    assert {word for word in words if "=" not in word and word not in targets} == set()
+    assert {name for name, is_given, _ in (word.partition("=") for word in words) if is_given} <= variables
