@@ -135,6 +135,13 @@ def is_up(world: World, name: str) -> bool:
     return bool(seen(world, name).get("state") == "up")
 
 
+def all_up(world: World, *names: str) -> dict[str, str]:
+    """The states of clusters, once all are up: the test may be the first that waits for them."""
+    for name in names:
+        until(partial(is_up, world, name), f"{name} is found", 60.0, every_s=1.0)
+    return {name: seen(world, name)["state"] for name in names}
+
+
 def texts(world: World, name: str) -> str:
     return " ".join(each["text"] for each in seen(world, name).get("troubles", ()))
 
@@ -162,7 +169,7 @@ def test_a_cluster_is_found_and_leaves_and_the_others_notice_nothing(
     options = [option, INVENTORY, "--inventory-context", "east"]
     if way == "profile":
         options += ["--clusterprofile-provider-file", str(provider_file(tmp_path, token))]
-    before = {each: seen(world, each)["state"] for each in ("east", "west")}
+    before = all_up(world, "east", "west")
     with finding(world, way, *options):
         objects = described(name, world, token.read_text())
         plane.apply(objects)
@@ -209,9 +216,7 @@ def test_a_cluster_of_a_folder_is_found_and_leaves_and_the_others_notice_nothing
     if others:
         put(*others)
     with finding(world, name, "--kubeconfig-dir", str(folder)):
-        for other in others:
-            until(partial(is_up, world, other), f"{other} is found", 60.0, every_s=1.0)
-        before = {each: seen(world, each)["state"] for each in ("east", "west", *others)}
+        before = all_up(world, "east", "west", *others)
         put(*others, name)
         until(partial(is_up, world, name), f"{name} is found", 60.0, every_s=1.0)
         until(lambda: set(modes(world, name)) == set(NAMES), "its HPAs are seen", 60.0, every_s=1.0)
