@@ -38,7 +38,8 @@ def read_as(form: type[T], data: bytes, asked: str) -> T:
     try:
         return msgspec.json.decode(data, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.convert(read_object(data, asked), form)
+        # Written anew, because a form may keep parts of the answer as they are (`Raw`).
+        return msgspec.json.decode(encoded(read_object(data, asked)), type=form)
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

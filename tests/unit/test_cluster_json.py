@@ -12,10 +12,11 @@ from reconciler.clusters.clustererrors import ApiError, ClusterError, Unreachabl
 from reconciler.clusters.jsonbodies import read_as, read_object, watch_event
 from reconciler.core.apierrors import error_text
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
+from reconciler.core.statusplan import HpaAnswer, live_hpa
 from reconciler.observer.metricpolls import MetricsPoller
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.troubles import Troubles
-from schemas.codec import encode
+from schemas.codec import decode, encode
 from schemas.samples import MetricAnswer
 
 QUERY = MetricAnswer(api="resource", selector="app=web")
@@ -45,6 +46,13 @@ def test_half_a_surrogate_pair_is_a_replacement_character_as_in_upstreams_client
     )
     text = error_text(404, rb'{"kind": "Status", "message": "no \ud800"}', "get", "pods")
     assert text == "no \ufffd"
+
+
+def test_an_hpa_with_half_a_surrogate_pair_can_be_kept_for_the_next_write_of_its_status() -> None:
+    head = b'{"metadata": {"uid": "u", "resourceVersion": "5", "annotations": {"note": "\\ud83d"}}, '
+    kept = live_hpa(read_as(HpaAnswer, head + b'"spec": {"maxReplicas": 5}, "status": {}}', "GET /x"))
+    assert (kept.uid, decode(kept.spec, dict)) == ("u", {"maxReplicas": 5})
+    assert decode(kept.metadata, dict)["annotations"] == {"note": "\ufffd"}
 
 
 @pytest.mark.parametrize(
