@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import Discovery
 from reconciler.core.objectbodies import STAND_IN_LABEL, target_of
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
@@ -20,6 +20,7 @@ from reconciler.standin.objects import (
     lease_body,
     lease_seen,
     native_body,
+    native_seen,
     scaled_to_zero,
     shards_of,
     store_bodies,
@@ -118,8 +119,8 @@ class ClusterStore:
         found: dict[HpaKey, Json] = {}
         for path in paths or [f"{_HPAS}/horizontalpodautoscalers"]:
             listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
-            for item in listed.get("items") or ():
-                found[HpaKey(item["metadata"]["namespace"], item["metadata"]["name"])] = item
+            with reading("the list of native HPAs"):
+                found |= {native_seen(item).key: item for item in listed.get("items") or ()}
         return found
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:
@@ -257,10 +258,8 @@ class ClusterStore:
 
 def _read(lease: Json) -> Json:
     """The Lease, if it is one: something between agent and API server may answer in its place."""
-    try:
+    with reading(f"Lease {LEASE}"):
         lease_seen(lease)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UnreachableError(f"{LEASE}: the answer is not a Lease: {error!r}") from error
     return lease
 
 

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.core.lease import (
     RENEW_DEADLINE_S,
     RETRY_S,
@@ -155,10 +155,8 @@ class Election:
         self._holds_until_s = asked_s + RENEW_DEADLINE_S
 
     def _note(self, lease: Json) -> None:
-        try:
+        with reading(f"Lease {self._name}"):
             seen = seen_lease(lease)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise UnreachableError(f"{self._collection}/{self._name}: the answer is not a Lease: {error!r}") from error
         self._watch = watched(self._watch, seen, boot_s())
         self.generation = max(self.generation, self._watch.lease.generation)
 

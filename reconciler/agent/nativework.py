@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.clustererrors import ApiError, ClusterError
@@ -39,7 +40,7 @@ class NativeWork:
         self.natives: dict[HpaKey, Json] = {}
         self.left: dict[HpaKey, LeftNative] = {}
         self._refusals: dict[HpaKey, int] = {}
-        """How often the last requests about a native HPA failed, one after the other."""
+        """How often the last requests about an HPA failed, one after the other."""
         self._unwoken: set[HpaKey] = set()
         """Native HPAs whose creation was begun and not seen to its end: a target at zero may not be awake."""
         self._raised: dict[HpaKey, tuple[int, int]] = {}
@@ -69,26 +70,36 @@ class NativeWork:
         raised to their floors and woken, too. None: they are not.
         """
         turns = _Turns(self._clock_s)
-        work = [self._step(step, kept, turns) for step in steps]
+        work = [(step.key, self._step(step, kept, turns)) for step in steps]
         if generation is not None:
-            work += [self._floor(each, turns, generation) for each in kept.values() if each.floor is not None]
+            work += [
+                (each.key, self._floor(each, turns, generation)) for each in kept.values() if each.floor is not None
+            ]
             asleep = sorted(self._unwoken & kept.keys() & self.natives.keys())
-            work += [self._rouse(kept[key], turns, generation) for key in asleep]
-        return await asyncio.gather(*work)
+            work += [(key, self._rouse(kept[key], turns, generation)) for key in asleep]
+        work.sort(key=lambda each: self._refusals.get(each[0], 0))
+        return await asyncio.gather(*(each for _, each in work))
 
     async def _step(self, step: NativeStep, kept: Mapping[HpaKey, KeptSpec], turns: "_Turns") -> str:
+        error = await self._in_turn(step.key, turns, partial(self._request, step, kept))
+        is_late = isinstance(error, ApiError) and error.status in (404, 409)
+        return "" if error is None or is_late else f"native HPA: {error}"
+
+    async def _in_turn(
+        self, key: HpaKey, turns: "_Turns", request: Callable[[], Awaitable[None]]
+    ) -> ClusterError | None:
+        """Make a request about an HPA, unless it must wait for the next look; gives its trouble."""
         async with turns as may_begin:
             if not may_begin:
-                return ""
+                return None
             try:
-                await self._request(step, kept)
+                await request()
             except ClusterError as error:
                 # Behind the others at the next look, so that many that are refused keep none from its turn.
-                self._refusals[step.key] = self._refusals.get(step.key, 0) + 1
-                is_late = isinstance(error, ApiError) and error.status in (404, 409)
-                return "" if is_late else f"native HPA: {error}"
-            self._refusals.pop(step.key, None)
-        return ""
+                self._refusals[key] = self._refusals.get(key, 0) + 1
+                return error
+            self._refusals.pop(key, None)
+        return None
 
     async def _request(self, step: NativeStep, kept: Mapping[HpaKey, KeptSpec]) -> None:
         now_ms = self._now_ms()
@@ -107,32 +118,26 @@ class NativeWork:
 
     async def _rouse(self, kept: KeptSpec, turns: "_Turns", generation: int) -> str:
         """Wake a target at zero whose HPA was created, but whose creation was not seen to its end."""
-        async with turns as may_begin:
-            if may_begin:
-                try:
-                    if kept.spec.get("minReplicas") == 0:
-                        await self._store.wake(kept, self.natives[kept.key], generation)
-                except ClusterError as error:
-                    return f"native HPA of {kept.namespace}/{kept.name}, whose target is at zero: {error}"
-                self._unwoken.discard(kept.key)
-        return ""
+        error = await self._in_turn(kept.key, turns, partial(self._wake, kept, generation))
+        return "" if error is None else f"native HPA of {kept.namespace}/{kept.name}, whose target is at zero: {error}"
+
+    async def _wake(self, kept: KeptSpec, generation: int) -> None:
+        if kept.spec.get("minReplicas") == 0:
+            await self._store.wake(kept, self.natives[kept.key], generation)
+        self._unwoken.discard(kept.key)
 
     async def _floor(self, kept: KeptSpec, turns: "_Turns", generation: int) -> str:
         """Raise a target to its floor, once in each generation and for each floor: later changes are somebody's."""
-        async with turns as may_begin:
-            least = floor_now(kept, self._now_ms())
-            if not may_begin or least is None:
-                return ""
-            raised = generation, least
-            if self._raised.get(kept.key) == raised:
-                return ""
-            try:
-                if await self._store.raise_to(kept, least, generation):
-                    log.warning("raised to its floor", extra={"hpa": f"{kept.namespace}/{kept.name}", "floor": least})
-            except ClusterError as error:
-                return f"floor of {kept.namespace}/{kept.name}: {error}"
-            self._raised[kept.key] = raised
-        return ""
+        least = floor_now(kept, self._now_ms())
+        if least is None or self._raised.get(kept.key) == (generation, least):
+            return ""
+        error = await self._in_turn(kept.key, turns, partial(self._raise, kept, least, generation))
+        return "" if error is None else f"floor of {kept.namespace}/{kept.name}: {error}"
+
+    async def _raise(self, kept: KeptSpec, least: int, generation: int) -> None:
+        if await self._store.raise_to(kept, least, generation):
+            log.warning("raised to its floor", extra={"hpa": f"{kept.namespace}/{kept.name}", "floor": least})
+        self._raised[kept.key] = generation, least
 
 
 class _Turns:

@@ -761,6 +761,64 @@ def test_a_target_is_raised_to_its_floor_once(policy: str, raised: int) -> None:
     asyncio.run(story())
 
 
+def test_creations_that_hang_do_not_keep_a_floor_from_being_raised() -> None:
+    """A webhook for HPAs hangs; the scale of a target that is to have a floor has nothing to do with it."""
+    world = World(6, 0.0)
+    names = _with_many(world, 3 * AT_ONCE)
+    world.agents["a"]._around.knowledge.hpas["shop", names[0]]["metadata"] = {"annotations": {POLICY: "floor=5"}}
+    request, scales = world.cluster.request, list[int]()
+
+    async def hanging(who: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        if "/scale?fieldManager=fleethpa-floor" in path:
+            scales.append((body or {})["spec"]["replicas"])
+            return {}
+        if method == "POST" and path.endswith("horizontalpodautoscalers"):
+            world.cluster.now_s += 4 / AT_ONCE  # as many wait for their 4 s at once
+            raise ApiError(504, "the webhook does not answer")
+        return await request(who, method, path, body)
+
+    async def story() -> None:
+        for each in names:
+            world.agents["a"].heard(world.decision(each), is_past=False)
+        await world.run(20)
+        world.cluster.request = hanging  # type: ignore[method-assign]
+        world.is_hub_alive = False
+        await world.run(GRACE_MS // 1000 + 30)
+        assert (world.holder, scales) == ("stand-in", [5])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param("web", id="a text"),
+        pytest.param({"metadata": {"name": "web", "namespace": "shop"}, "spec": {}}, id="neither uid nor version"),
+        pytest.param(
+            {"metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1"}}, id="no spec"
+        ),
+    ],
+)
+def test_a_list_of_native_hpas_of_an_odd_shape_is_a_trouble_of_the_cluster(item: Any) -> None:
+    world = World(6, 0.0)
+    del world.agents["b"]
+    read = world.cluster.read
+
+    def odd(path: str, name: str) -> Json:
+        return {"items": [item]} if name == "horizontalpodautoscalers" else read(path, name)
+
+    async def story() -> None:
+        world.cluster.read = odd  # type: ignore[method-assign]
+        await world.run(5)
+        assert "cannot be read" in str(world.troubles["stand-in"])
+        assert world.agents["a"].forbids()
+        del world.cluster.read
+        await world.run(20)
+        assert (world.holder, world.troubles["stand-in"]) == (HUB, None)
+
+    asyncio.run(story())
+
+
 def test_what_is_heard_before_the_cluster_can_be_read_does_not_pile_up() -> None:
     world = World(6, 0.0)
     del world.agents["b"]

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election
-from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.clusters.clustererrors import ApiError, UnreadableError
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
 from reconciler.standin.protocol import CreateNative, HpaKey, SetHolder
@@ -142,11 +142,11 @@ async def test_an_answer_that_is_no_lease_is_a_trouble_of_the_cluster(answer: Js
             return answer
 
     client: Any = Other(1)
-    with pytest.raises(UnreachableError, match="the answer is not a Lease"):
+    with pytest.raises(UnreadableError, match="Lease fleethpa-hub cannot be read"):
         await store(client).lease()
-    with pytest.raises(UnreachableError, match="the answer is not a Lease"):
+    with pytest.raises(UnreadableError, match="Lease fleethpa-hub cannot be read"):
         await store(client).set_holder(SetHolder("closing", 2, "1", "u"), 60_000, [])
     election = Election(client, "fleethpa-system", "fleethpa-agent", "a")
     if answer.get("metadata") != {"resourceVersion": "1", "annotations": {"fleethpa.io/protocol": 1}}:
         assert not await election._try()
-        assert "the answer is not a Lease" in election.trouble
+        assert "Lease fleethpa-agent cannot be read" in election.trouble
