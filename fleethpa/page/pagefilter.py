@@ -85,7 +85,8 @@ class RowFilter:
             flag = known.get(term.word, "")
             is_any = term.value == ANY
             is_twice = term.word in given
-            is_plain = _PLAIN.fullmatch(term.value) is not None
+            choices = VALUES.get(term.word)  # the flag of a word with few values takes no globs
+            is_plain = term.value in choices if choices else _PLAIN.fullmatch(term.value) is not None
             if not flag or term.negated or is_twice or not is_plain or is_any != (term.word == "problem"):
                 lacking.append(str(term))
             else:

@@ -156,6 +156,7 @@ async def test_the_receipt_derives_the_decision_again(fleet: Fleet, run: Cli) ->
         ("/?q=cluster:a,b", "fleethpa get hpa -A (without cluster:a,b)"),
         ("/changes?q=direction:up limit:MaxReplicas", "--changes --direction up --limited-by MaxReplicas"),
         ("/changes?q=direction:up direction:down", "--direction up (without direction:down)"),
+        ("/changes?q=direction:u* limit:M*", "--changes (without direction:u* limit:M*)"),
     ],
 )
 async def test_the_command_says_what_it_can_of_the_filter(fleet: Fleet, address: str, command: str) -> None:
