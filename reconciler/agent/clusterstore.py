@@ -226,14 +226,22 @@ class ClusterStore:
         counts = [count for each in there.values() if (count := shards_of(each)) is not None]
         wanted = {each["metadata"]["name"]: each for each in store_bodies(kept, self._home, max(counts, default=1))}
         for name, body in wanted.items():
-            old = there.get(name)
-            if old is None:
-                await self._post(self._maps, body)
-            elif old.get("data") != body["data"] or shards_of(old) != shards_of(body):
+            old = there.get(name) or await self._new_map(name, body)
+            if old is not None and (old.get("data") != body["data"] or shards_of(old) != shards_of(body)):
                 body["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
                 await self._put(f"{self._maps}/{name}", body)
         for name in there.keys() - wanted.keys():
             await self._client.request("DELETE", f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
+
+    async def _new_map(self, name: str, body: Json) -> Json | None:
+        """Create a ConfigMap that no list shows; gives what is there in its place, if it has lost its label."""
+        try:
+            await self._post(self._maps, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            return await self._client.get_object(f"{self._maps}/{name}", timeout_s=_TIMEOUT_S)
+        return None
 
     async def _store_maps(self) -> dict[str, Json]:
         listed = await self._client.get_object(f"{self._maps}?labelSelector={quote(STORE_LABEL)}", timeout_s=_TIMEOUT_S)

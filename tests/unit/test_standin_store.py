@@ -106,18 +106,36 @@ async def test_other_targets_are_left_as_they_are(replicas: int, low: int) -> No
     assert client.requests == [f"POST {HPAS}"]
 
 
+MAPS = "/api/v1/namespaces/fleethpa-system/configmaps"
+
+
+class Maps(Client):
+    """One ConfigMap with specs, whose label somebody has edited; None: removed, so that no list by label finds it."""
+
+    def __init__(self, label: str | None) -> None:
+        super().__init__(1)
+        (self.body,) = store_bodies({WEB: kept()}, "fleethpa-system")
+        self.is_found = label is not None
+        self.body["metadata"] |= {"resourceVersion": "7", "labels": {STORE_LABEL: label} if self.is_found else None}
+
+    async def get_object(self, path: str, **_: object) -> Json:
+        if path == f"{MAPS}/fleethpa-stand-in-1-0":
+            return self.body
+        return {"metadata": {"resourceVersion": "9"}, "items": [self.body] if self.is_found else []}
+
+    async def request(self, method: str, path: str, *, body: Json | None = None, **_: object) -> Json:
+        if method == "POST":
+            raise ApiError(409, "there is one", reason="AlreadyExists")
+        return await super().request(method, path, body=body)
+
+
 @pytest.mark.parametrize("label", ["", "0", "two", "99999999999", None])
 async def test_a_config_map_whose_label_was_edited_is_written_anew(label: str | None) -> None:
-    class Maps(Client):
-        async def get_object(self, path: str, **_: object) -> Json:
-            (body,) = store_bodies({WEB: kept()}, "fleethpa-system")
-            body["metadata"] |= {"resourceVersion": "7", "labels": None if label is None else {STORE_LABEL: label}}
-            return {"metadata": {"resourceVersion": "9"}, "items": [body]}
-
-    client = Maps(1)
+    client = Maps(label)
     await store(client).save({WEB: kept()})
-    assert client.requests == ["PUT /api/v1/namespaces/fleethpa-system/configmaps/fleethpa-stand-in-1-0"]
-    assert client.written[0][2]["metadata"]["labels"][STORE_LABEL] == "1"
+    assert client.requests == [f"PUT {MAPS}/fleethpa-stand-in-1-0"]
+    metadata = client.written[0][2]["metadata"]
+    assert (metadata["labels"][STORE_LABEL], metadata["resourceVersion"]) == ("1", "7")
 
 
 @pytest.mark.parametrize(
