@@ -46,7 +46,7 @@ from reconciler.standin.protocol import (
     is_stand_in,
 )
 from schemas.decisions import Decision, ShortDecision
-from schemas.hands import HandsChanged
+from schemas.hands import HandsChanged, LeftNative
 from schemas.kubernetes.jsontypes import Json
 from schemas.outcomes import Outcome
 
@@ -328,9 +328,14 @@ class StandIn:
             generation=step.generation,
             time=self._around.now_ms(),
             before="" if self._lease is None else self._lease.holder,
-            # As many as fit into a record: of the others only the last scale time is lost.
-            natives=next(split(self._native_work.left.values()), []) if step.holder.startswith(HUB) else [],
+            natives=self._left_to_hub() if step.holder.startswith(HUB) else [],
         )
+
+    def _left_to_hub(self) -> list[LeftNative]:
+        """As many as fit into a record, and first those scaled to zero: of the others only the last scale time is lost,
+        while the hub would take these for switched off.
+        """
+        return next(split(sorted(self._native_work.left.values(), key=lambda each: not each.scaled_to_zero)), [])
 
     def _changed(self, change: HandsChanged, lease: Json) -> None:
         self._judge.saw(_ms(self._clock_s()), lease_seen(lease))

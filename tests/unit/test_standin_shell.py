@@ -20,9 +20,12 @@ from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.standin.effective import POLICY, frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
 from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, is_scaled_to_zero, unreported
+from reconciler.standin.protocol import HpaKey, SetHolder
+from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
-from schemas.hands import HandsChanged
+from schemas.hands import HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.topics import MAX_LOG_RECORD_BYTES
 
 Json = dict[str, Any]
 HUB = "hub/main/1"
@@ -817,6 +820,17 @@ def test_a_list_of_native_hpas_of_an_odd_shape_is_a_trouble_of_the_cluster(item:
         assert (world.holder, world.troubles["stand-in"]) == (HUB, None)
 
     asyncio.run(story())
+
+
+def test_a_hand_back_of_more_than_fits_names_those_that_were_scaled_to_zero() -> None:
+    """The hub would take them for switched off."""
+    agent = World(6, 0.0).agents["a"]
+    for number in range(20_000):
+        native = LeftNative(namespace="shop", name=f"hpa-{number:05}", scaled_to_zero=number >= 19_990)
+        agent._native_work.left[HpaKey(native.namespace, native.name)] = native
+    change = agent._next_change(SetHolder(HUB, 4, "1", "u"))
+    assert len(encode(change)) <= MAX_LOG_RECORD_BYTES < len(encode(list(agent._native_work.left.values())))
+    assert sum(native.scaled_to_zero for native in change.natives) == 10
 
 
 def test_what_is_heard_before_the_cluster_can_be_read_does_not_pile_up() -> None:
