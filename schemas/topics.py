@@ -37,6 +37,8 @@ namespace in all.
 
 DEFAULT_PARTITIONS = 24
 EMBEDDED_PARTITIONS = 4
+MAX_PARTITIONS = 10_000
+"""The most that a log has: entries that record more are refused."""
 
 MAX_LOG_RECORD_BYTES = 512 * 1024
 MAX_ROW_BYTES = 512 * 1024

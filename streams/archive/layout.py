@@ -17,14 +17,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from schemas.codec import encode
+from schemas.topics import MAX_PARTITIONS
 from streams.archive.durable import read_struct, write_atomically
 from streams.archive.segments import ArchiveError, reading
 
 VERSION = 1
 LOG = "log"
 DECISIONS = "decisions"
-MOST_PARTITIONS = 10_000
-"""Ingest takes no log with more. A damaged number would have every reader look for as many folders."""
 
 
 class ArchiveInfo(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -65,6 +64,6 @@ def open_archive(root: Path) -> ArchiveInfo:
     info = read_struct(path, ArchiveInfo)
     if info.v != VERSION:
         raise ArchiveError(f"{path}: version {info.v}; this program reads version {VERSION}")
-    if not 1 <= info.partitions <= MOST_PARTITIONS:
-        raise ArchiveError(f"{path}: {info.partitions} partitions; an archive has 1 to {MOST_PARTITIONS:,}")
+    if not 1 <= info.partitions <= MAX_PARTITIONS:  # a damaged number would have readers look for as many folders
+        raise ArchiveError(f"{path}: {info.partitions} partitions; an archive has 1 to {MAX_PARTITIONS:,}")
     return info

@@ -24,7 +24,7 @@ from schemas.settings import SETTING_NAMES, ClusterSettings, EngineSet, Restart,
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
-from streams.ingest.numberchecks import MAX_PARTITIONS, MAX_REPLICAS, check_chunk, check_range
+from streams.ingest.numberchecks import MAX_REPLICAS, check_chunk, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
 from streams.ingest.podchecks import check_pod, check_pod_list
 from streams.ingest.samplechecks import check_answers
@@ -298,9 +298,9 @@ def _whole_partition(body: Body) -> None:
             if body.engine > ENGINE:
                 # What only that engine knows, such as its settings, would be lost here on its way into the log.
                 raise Refusal("invalid", f"engine {body.engine}: this ingest has engine {ENGINE}; upgrade it first")
-            check_range(body.partitions, "partitions", 0, MAX_PARTITIONS)
+            check_range(body.partitions, "partitions", 0, topics.MAX_PARTITIONS)
         case WatermarkReset():
             check_text(body.topic, "topic")
-            check_range(body.source_partition, "sourcePartition", 0, MAX_PARTITIONS)
+            check_range(body.source_partition, "sourcePartition", 0, topics.MAX_PARTITIONS)
         case Restart():
             check_text(body.reason, "reason")

@@ -4,7 +4,6 @@ from streams.ingest.keynames import check_text
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 
 MAX_REPLICAS = 2**31 - 1
-MAX_PARTITIONS = 10_000
 MAX_CHUNKS = 10_000
 MAX_I64 = 2**63 - 1
 
