@@ -43,11 +43,10 @@ def utilization(
     groups = group(pods, answer, resource == "cpu", requests, settings, now_ms)
     if requests.error:
         raise MetricError(requests.error)
-    percent = _percent(groups.ready_milli, groups.ready_request)
-    average = trunc_div(wrap64(groups.ready_milli), groups.ready)
-    ratio = divide(float(percent), float(target))
     usage, request = groups.ready_milli, groups.ready_request
-    wrapped = _leaves_type(usage, request)
+    percent, wrapped = _percent(usage, request)
+    average = trunc_div(wrap64(usage), groups.ready)
+    ratio = divide(float(percent), float(target))
     if _is_plain(ratio, groups):
         return _marked(wrapped, _plain(current, percent, ratio, average, groups, band))
     if ratio < 1.0 or ratio > 1.0:
@@ -57,9 +56,9 @@ def utilization(
         usage += _fallback(pods, answer, resource, container, max(100, target))
     if ratio > 1.0:
         request += groups.unready_request
-    final = divide(float(_percent(usage, request)), float(target))
-    wrapped = wrapped or _leaves_type(usage, request)
-    return _marked(wrapped, _filled(current, percent, ratio, average, final, groups, band))
+    final_percent, also_wrapped = _percent(usage, request)
+    final = divide(float(final_percent), float(target))
+    return _marked(wrapped or also_wrapped, _filled(current, percent, ratio, average, final, groups, band))
 
 
 def raw_average(
@@ -145,18 +144,18 @@ def external_per_pod(
     return _marked(wrapped, made)
 
 
-def _percent(usage: int, request: int) -> int:
-    """Give usage in whole percent of request, truncated, low 32 bits."""
-    request = wrap64(request)
-    if request == 0:
-        raise MetricError("no metrics returned matched known pods")
-    return wrap32(trunc_div(wrap64(usage * 100), request))
-
-
-def _leaves_type(usage: int, request: int) -> bool:
-    """Tell whether a percentage, computed as upstream does, leaves int64 or int32 on the way."""
+def _percent(usage: int, request: int) -> tuple[int, bool]:
+    """Give usage in whole percent of request, truncated, low 32 bits; and whether that, computed as upstream does,
+    leaves int64 or int32 on the way.
+    """
     hundredfold = usage * 100
-    return wrap64(hundredfold) != hundredfold or wrap64(request) != request or abs(hundredfold) > MAX_INT32 * request
+    if 0 < request <= MAX_INT64 and 0 <= hundredfold <= MAX_INT64 and hundredfold <= MAX_INT32 * request:
+        return hundredfold // request, False
+    divisor = wrap64(request)
+    if divisor == 0:
+        raise MetricError("no metrics returned matched known pods")
+    leaves = wrap64(hundredfold) != hundredfold or divisor != request or abs(hundredfold) > MAX_INT32 * request
+    return wrap32(trunc_div(wrap64(hundredfold), divisor)), leaves
 
 
 def _marked(wrapped: bool, made: Calculation) -> Calculation:

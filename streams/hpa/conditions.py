@@ -23,6 +23,19 @@ class Conditions:
                 if old["status"] != status or old.get("reason", "") != reason or old.get("message", "") != message:
                     self.items[index] = self._changed(old, status, reason, message)
                 return
+        self._add(kind, status, reason, message)
+
+    def set_anew(self, kind: str, status: str, reason: str, message: str) -> None:
+        """Do what `set` does with another reason and then with this one: the members of an old condition come in the
+        order of a changed one.
+        """
+        for index, old in enumerate(self.items):
+            if old["type"] == kind:
+                self.items[index] = self._changed(old, status, reason, message)
+                return
+        self._add(kind, status, reason, message)
+
+    def _add(self, kind: str, status: str, reason: str, message: str) -> None:
         since = self._now_text() if status else None
         if reason and message:
             self.items.append(

@@ -30,6 +30,8 @@ def wrap64(value: int) -> int:
 
 def trunc_div(dividend: int, divisor: int) -> int:
     """Divide int64 rounding toward zero; the divisor is not 0. MinInt64 / -1 wraps to MinInt64."""
+    if dividend >= 0 < divisor:
+        return dividend // divisor
     quotient = abs(dividend) // abs(divisor)
     return wrap64(quotient if (dividend < 0) == (divisor < 0) else -quotient)
 

@@ -72,19 +72,7 @@ def _of_all(pods: TargetPods, answer: PodSamples, requests: RequestTable | None)
     active_request, pending_request = (0, 0) if requests is None else (requests.active_total, requests.pending_total)
     ready, pending = len(pods.active), len(pods.pending)
     ignored = len(pods.ignored)
-    return Groups(
-        ready=ready,
-        ready_milli=answer.total_milli,
-        ready_request=active_request,
-        missing=0,
-        missing_request=0,
-        unready=pending,
-        unready_request=pending_request,
-        ignored=ignored,
-        removed=0,
-        removed_milli=0,
-        strays=0,
-    )
+    return Groups(ready, answer.total_milli, active_request, 0, 0, pending, pending_request, ignored, 0, 0, 0)
 
 
 def group_by_pod(

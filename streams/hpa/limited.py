@@ -22,14 +22,17 @@ _STABILIZED_MESSAGES: Final = {
 
 
 def set_stabilized(conditions: Conditions, current: int, normalization: Normalization) -> None:
-    """Say in AbleToScale whether recent recommendations changed the number, and in which direction."""
+    """Say in AbleToScale whether recent recommendations changed the number, and in which direction.
+
+    Upstream has set it before, when it read the scale; that text shows only where no number is found.
+    """
     proposal = normalization.desired
     if normalization.stabilized == proposal:
-        conditions.set("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size")
+        conditions.set_anew("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size")
         return
     up = not normalization.legacy and proposal >= current
     why = "ScaleUpStabilized" if up else "ScaleDownStabilized"
-    conditions.set("AbleToScale", "True", why, _STABILIZED_MESSAGES[why])
+    conditions.set_anew("AbleToScale", "True", why, _STABILIZED_MESSAGES[why])
 
 
 def set_limited(conditions: Conditions, normalization: Normalization) -> None:

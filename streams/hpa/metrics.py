@@ -48,14 +48,12 @@ def combine(
     observation: Observation,
     scale: Scale,
     reported_replicas: int,
-    conditions: Conditions,
     settings: ControllerSettings,
     now_ms: int,
 ) -> Combined:
     """Evaluate all metrics and choose the largest proposal.
 
     `reported_replicas` is the status' currentReplicas before this reconcile: what the labels of a metric compare with.
-    Sets the ScalingActive condition.
     """
     band = tolerance_band(autoscaler, settings)
     metrics: list[MetricEvaluation] = []
@@ -74,7 +72,6 @@ def combine(
         elif best == 0 or calculation.proposal > best:
             best, selected = calculation.proposal, spec.name
     usable = len(invalid) < len(metrics) and not (invalid and best < scale.spec_replicas)
-    _set_scaling_active(conditions, usable, selected, invalid)
     return Combined(
         best if usable else None,
         selected if usable else "",
@@ -163,10 +160,10 @@ def _calculate(
 
 
 def _ages(answer: MetricReading | None) -> tuple[int | None, int | None]:
-    if isinstance(answer, ObjectSample):
-        return answer.time_ms, answer.time_ms
-    if isinstance(answer, PodSamples | ExternalSamples):
+    if type(answer) is PodSamples or type(answer) is ExternalSamples:
         return answer.oldest_ms, answer.newest_ms
+    if type(answer) is ObjectSample:
+        return answer.time_ms, answer.time_ms
     return None, None
 
 
@@ -180,13 +177,14 @@ def tolerance_band(autoscaler: Autoscaler, settings: ControllerSettings) -> Tole
     return calculator.bounds(down, up)
 
 
-def _set_scaling_active(conditions: Conditions, usable: bool, selected: str, invalid: list[MetricEvaluation]) -> None:
-    if usable:
-        message = f"the HPA was able to successfully calculate a replica count from {selected}"
+def set_scaling_active(conditions: Conditions, combined: Combined) -> None:
+    """Say in ScalingActive which metric gave the replica count, or why none did."""
+    if combined.proposal is not None:
+        message = f"the HPA was able to successfully calculate a replica count from {combined.selected}"
         conditions.set("ScalingActive", "True", "ValidMetricFound", message)
-    elif invalid:
-        message = f"the HPA was unable to compute the replica count: {invalid[0].error}"
-        conditions.set("ScalingActive", "False", invalid[0].spec.reason, message)
+    elif combined.events:
+        _, reason, error = combined.events[0]
+        conditions.set("ScalingActive", "False", reason, f"the HPA was unable to compute the replica count: {error}")
     else:
         # No metrics at all (the API refuses it): upstream sets its zero value, a condition without a type.
         conditions.set("", "", "", "")
@@ -204,4 +202,6 @@ def _status(metric: MetricEvaluation) -> dict[str, Any]:
         current = {"value": _format(calculation.value)}
     else:
         current = {"averageValue": _format(calculation.value, "BinarySI" if spec.binary else "DecimalSI")}
-    return {"type": spec.type, spec.status_key: {**dict(spec.status_before), "current": current}}
+    shown = dict(spec.status_before)
+    shown["current"] = current
+    return {"type": spec.type, spec.status_key: shown}

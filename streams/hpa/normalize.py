@@ -3,11 +3,10 @@
 Source: upstream `normalizeDesiredReplicas` (no `behavior`) and `normalizeDesiredReplicasWithBehaviors`, v1.37.1.
 """
 
-from collections.abc import Iterable
-
 from streams.hpa.autoscaler import Autoscaler, ControllerSettings, ScalingPolicy, ScalingRules
 from streams.hpa.evaluation import History, Normalization, PolicyLimit
 from streams.hpa.gofloat import MAX_INT32, MIN_INT32, ceil32, int32, wrap32
+from streams.hpa.scaleevents import ScaleEvents
 
 Recommendations = tuple[tuple[int, int], ...]
 WITHIN_RANGE = "DesiredWithinRange"
@@ -42,7 +41,7 @@ def _legacy(
     limited, bound = legacy_limits(stabilized, rate_limit, autoscaler.min_replicas, autoscaler.max_replicas)
     held = None
     if stabilized != desired:
-        held = _latest(each for each in recommendations if each[1] >= cutoff_ms and each[0] >= stabilized)
+        held = _latest([(at_ms, made) for made, at_ms in recommendations if at_ms >= cutoff_ms and made >= stabilized])
     normalization = Normalization(
         True,
         desired,
@@ -83,10 +82,14 @@ def _with_behavior(
     stabilized = min(max(current, lowest), highest)
     held, until_ms = None, None
     if stabilized > desired:
-        held = _latest(each for each in recommendations if each[1] > down_cutoff_ms and each[0] >= stabilized)
+        held = _latest(
+            [(at_ms, made) for made, at_ms in recommendations if at_ms > down_cutoff_ms and made >= stabilized]
+        )
         until_ms = held[1] + down_window_ms if held else None
     elif stabilized < desired:
-        held = _latest(each for each in recommendations if each[1] > up_cutoff_ms and each[0] <= stabilized)
+        held = _latest(
+            [(at_ms, made) for made, at_ms in recommendations if at_ms > up_cutoff_ms and made <= stabilized]
+        )
         until_ms = held[1] + up_window_ms if held else None
     limited, bound, rate_limit, policies = _rate_limits(autoscaler, up, down, current, stabilized, history, now_ms)
     normalization = Normalization(
@@ -133,8 +136,12 @@ def _extremes(
     return lowest, highest, slot
 
 
-def _latest(recommendations: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    return max(recommendations, key=lambda each: (each[1], each[0]), default=None)
+def _latest(by_time: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Give the last one of (time, replicas), the largest of a moment, as (replicas, time)."""
+    if not by_time:
+        return None
+    time_ms, replicas = max(by_time)
+    return replicas, time_ms
 
 
 def _store(recommendations: Recommendations, slot: int, desired: int, now_ms: int) -> Recommendations:
@@ -212,6 +219,9 @@ def scale_down_limit(
 def _period(policy: ScalingPolicy, current: int, history: History, now_ms: int) -> tuple[int, int, int]:
     """Sum the scale events of a policy's period (strictly younger; the outdated flag does not matter here)."""
     cutoff_ms = now_ms - policy.period_ms
-    added = wrap32(sum([change for change, time_ms, _ in history.scale_up_events if time_ms > cutoff_ms]))
-    deleted = wrap32(sum([change for change, time_ms, _ in history.scale_down_events if time_ms > cutoff_ms]))
+    added, deleted = _sum_since(history.scale_up_events, cutoff_ms), _sum_since(history.scale_down_events, cutoff_ms)
     return added, deleted, wrap32(current - added + deleted)
+
+
+def _sum_since(events: ScaleEvents, cutoff_ms: int) -> int:
+    return wrap32(sum([change for change, time_ms, _ in events if time_ms > cutoff_ms])) if events else 0

@@ -1,5 +1,7 @@
 """What a decision sees of the world at one moment: the scale, the pods, and one answer per metric."""
 
+from operator import itemgetter
+
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import ZERO_TIME_MS
@@ -100,6 +102,9 @@ def _but_pending(pods: list[PodRow]) -> tuple[PodRow, ...]:
 NO_PODS = TargetPods(())
 
 
+_MILLI, _TIME_MS = itemgetter(0), itemgetter(1)
+
+
 class PodSamples(Struct, frozen=True, gc=False):
     """An answer with one sample per pod: `samples[pod] = (milli, time_ms, window_ms)`. Build it with `pod_samples`."""
 
@@ -114,9 +119,8 @@ def pod_samples(samples: dict[str, tuple[int, int, int]]) -> PodSamples:
     """Wrap samples per pod (milli, sample time in Unix ms, window in ms); an empty map is a valid answer."""
     if not samples:
         return PodSamples(samples, 0, None, None)
-    times = [sample[1] for sample in samples.values()]
-    total = sum([sample[0] for sample in samples.values()])
-    return PodSamples(samples, total, min(times), max(times))
+    times_ms = list(map(_TIME_MS, samples.values()))
+    return PodSamples(samples, sum(map(_MILLI, samples.values())), min(times_ms), max(times_ms))
 
 
 class ObjectSample(Struct, frozen=True, gc=False):

@@ -20,11 +20,12 @@ from streams.hpa.evaluation import (
     ReconcileResult,
 )
 from streams.hpa.limited import set_limited, set_stabilized
-from streams.hpa.metrics import Combined, combine
+from streams.hpa.metrics import Combined, combine, set_scaling_active
 from streams.hpa.normalize import normalize
 from streams.hpa.observation import Observation, Scale, ScaleFailure
 from streams.hpa.statuses import Status, new_status
 
+REACHED = "the HPA controller was able to get the target's current scale"
 ABOVE_MAX = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN = "Current number of replicas below Spec.MinReplicas"
 
@@ -56,8 +57,6 @@ def decide(
         return _no_scale(autoscaler, status, history, conditions, autoscaler.target_error, "spec")
     if isinstance(scale, ScaleFailure):
         return _no_scale(autoscaler, status, history, conditions, scale.error, "unmapped" if scale.unmapped else "read")
-    reached = "the HPA controller was able to get the target's current scale"
-    conditions.set("AbleToScale", "True", "SucceededGetScale", reached)
     if history.recommendations is None:
         history = History(((scale.spec_replicas, now_ms),), history.scale_up_events, history.scale_down_events)
     run = _Run(autoscaler, status, observation, scale, history, settings, now_ms, conditions)
@@ -115,12 +114,19 @@ class _Run:
         if current == 0:
             return self._by_metrics() if self._wakes_from_zero() else self._disabled()
         if current > autoscaler.max_replicas:
+            self._set_reached()
             return self._want(autoscaler.max_replicas, "aboveMax", ABOVE_MAX)
         if current < autoscaler.min_replicas:
+            self._set_reached()
             return self._want(autoscaler.min_replicas, "belowMin", BELOW_MIN)
         return self._by_metrics()
 
+    def _set_reached(self) -> None:
+        """Say that the scale was read; where a number is found, `set_stabilized` says more."""
+        self.conditions.set("AbleToScale", "True", "SucceededGetScale", REACHED)
+
     def _disabled(self) -> Evaluation:
+        self._set_reached()
         message = "scaling is disabled since the replica count of the target is zero"
         self.conditions.set("ScalingActive", "False", "ScalingDisabled", message)
         return self._finish(0, "disabled")
@@ -140,11 +146,12 @@ class _Run:
             self.observation,
             self.scale,
             self.status.get("currentReplicas", 0),
-            self.conditions,
             self.settings,
             self.now_ms,
         )
         if combined.proposal is None and combined.error:
+            self._set_reached()
+            set_scaling_active(self.conditions, combined)
             return self._metrics_failed(combined.error, combined.spec_fault, combined)
         proposal = max(combined.proposal or 0, 0)
         if proposal:
@@ -163,6 +170,7 @@ class _Run:
         self.history = History(recommendations, old.scale_up_events, old.scale_down_events)
         desired = normalization.limited
         set_stabilized(self.conditions, self.current, normalization)
+        set_scaling_active(self.conditions, combined)
         set_limited(self.conditions, normalization)
         self.normalization = normalization
         if self.current == 0 and autoscaler.min_replicas != 0 and desired < autoscaler.min_replicas:
@@ -189,6 +197,7 @@ class _Run:
         return None
 
     def _selector_failed(self, event_reason: str, error: str, reason: str, message: str) -> Evaluation:
+        self._set_reached()
         self.conditions.set("ScalingActive", "False", reason, message)
         return self._metrics_failed(error, False, None, (("Warning", event_reason, error),))
 

@@ -1,8 +1,10 @@
 """Decision records of evaluations and completions, full or short."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -247,12 +249,15 @@ def reason_of(evaluation: Evaluation, status: dict[str, Any]) -> str:
     if evaluation.reason:
         return evaluation.reason
     kind = _EXPLAINED_BY.get(evaluation.path)
+    if kind is None:
+        return WITHIN_RANGE
     for condition in status.get("conditions") or ():
         if condition["type"] == kind:
             return str(condition.get("reason", ""))
-    return "" if kind else WITHIN_RANGE
+    return ""
 
 
+_EXPLAINED = itemgetter("type", "status", "reason", "message")
 _PACK = msgspec.msgpack.Encoder()
 
 
@@ -264,14 +269,21 @@ def digest(shape: Any) -> bytes:
 def shape_of(evaluation: Evaluation, final: int, status: dict[str, Any]) -> tuple[Any, ...]:
     """Give what must not change for a record to be short, besides its facts."""
     return (
-        [_metric_shape(metric) for metric in evaluation.metrics],
+        list(map(_metric_shape, evaluation.metrics)),
         _ends(evaluation, final),
-        [(c["type"], c["status"], c.get("reason"), c.get("message")) for c in status.get("conditions") or ()],
+        _conditions_shape(status.get("conditions") or ()),
         status.get("currentReplicas"),
         status.get("desiredReplicas"),
         status.get("lastScaleTime"),
         status.get("observedGeneration"),
     )
+
+
+def _conditions_shape(conditions: Iterable[dict[str, Any]]) -> list[tuple[str, str, str | None, str | None]]:
+    try:
+        return list(map(_EXPLAINED, conditions))
+    except KeyError:  # some condition has no reason or no message
+        return [(c["type"], c["status"], c.get("reason"), c.get("message")) for c in conditions]
 
 
 def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
@@ -280,10 +292,13 @@ def _metric_shape(metric: MetricEvaluation) -> tuple[Any, ...]:
     target, share = (None, spec.target) if spec.calculation == kinds.UTILIZATION else (spec.target, None)
     if calculation is None:
         return spec.type, spec.name, target, share, "", metric.error, spec.reason, True, 0, 0, 0, 0
-    return (
-        *(spec.type, spec.name, target, share, calculation.kept, "", "", False),
-        *(calculation.used, calculation.not_ready, calculation.missing, calculation.ignored),
+    used, not_ready, missing, ignored = (
+        calculation.used,
+        calculation.not_ready,
+        calculation.missing,
+        calculation.ignored,
     )
+    return spec.type, spec.name, target, share, calculation.kept, "", "", False, used, not_ready, missing, ignored
 
 
 def _ends(evaluation: Evaluation, final: int) -> list[tuple[str, int]]:

@@ -50,7 +50,7 @@ def full_record(
         direction=facts.direction,
         reason=facts.reason,
         selected_metric=facts.selected_metric,
-        metrics=[metric_decision(metric) for metric in evaluation.metrics],
+        metrics=list(map(metric_decision, evaluation.metrics)),
         steps=steps,
         constraints_applied=facts.constraints_applied,
         wants=facts.wants,
@@ -84,7 +84,7 @@ def short_record(
         same_as=same_as,
         time=print_time(now_ms),
         input=position,
-        m=[values_of(metric) for metric in evaluation.metrics],
+        m=list(map(values_of, evaluation.metrics)),
         raw_desired_replicas=evaluation.proposal,
         newest=[metric.newest_ms for metric in evaluation.metrics],
     )

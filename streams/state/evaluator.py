@@ -7,7 +7,7 @@ from msgspec import structs
 from schemas.decisions import BRAKES_SINCE, Step
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
-from streams.hpa.observation import MetricReading, Observation, Scale, TargetPods
+from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
 from streams.hpa.reconcile import decide
 from streams.state import decisionrecords
 from streams.state.brakes import Brakes
@@ -218,13 +218,17 @@ class Evaluator:
     def _register(self, observation: Observation, evaluation: Evaluation) -> None:
         """Register the selector for the overlap check, once an evaluation asked for metrics with a valid one."""
         scale = observation.scale
-        if isinstance(scale, Scale) and evaluation.path in ("metrics", "metricsFailed"):
+        if observation.pods is NO_PODS or not isinstance(scale, Scale):
+            return
+        if evaluation.path in ("metrics", "metricsFailed"):
             register(self.state, self.namespace, self.hpa, scale.selector)
 
     def _note_move(self, observation: Observation) -> None:
         """Note who moved the target since the evaluation before."""
         row, scale_row = self.row, self.scale_row
         self.change = attribute(self.hpa, scale_row)
+        if not self.change and row.written is None:
+            return
         if isinstance(observation.scale, Scale) and scale_row is not None:
             written = row.written[0] if row.written is not None else None
             replicas = observation.scale.spec_replicas
@@ -323,7 +327,10 @@ class Evaluator:
             facts,
             observed,
             decisionrecords.shape_of(evaluation, facts.final_desired_replicas, result.status),
-            *(row.spec_hash, row.origin, row.generation, state.row.engine),
+            row.spec_hash,
+            row.origin,
+            row.generation,
+            state.row.engine,
         )
         digest = decisionrecords.digest(shape)
         if wanted is None and self._repeats(digest):

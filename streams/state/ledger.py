@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from schemas.decisionheaders import FULL_TYPE, SHORT_TYPE
 from schemas.decisions import Decision, ShortDecision
@@ -18,7 +17,7 @@ _JSON = ("content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 
 
-class DecisionRecord(NamedTuple):
+class DecisionRecord(Struct, frozen=True, gc=False):
     """A decision as it goes to the decisions topic."""
 
     id: str
@@ -29,7 +28,7 @@ class DecisionRecord(NamedTuple):
     headers: list[tuple[str, bytes]]
 
 
-class Draft(NamedTuple):
+class Draft(Struct, frozen=True, gc=False):
     """A decision that has no number yet: `seq` and `prev` of its `body` are still to be filled in."""
 
     id: str

@@ -112,7 +112,7 @@ class Membership:
 
     def matching(self, selector: str) -> TargetPods:
         """Give the pods that `selector` matches; none for one that is empty or cannot be parsed."""
-        members = self._track(selector)
+        members = self._members.get(selector) or self._track(selector)
         return NO_PODS if members is None else members.as_list()
 
     def has_any(self, selector: str, names: set[str]) -> bool:
@@ -122,7 +122,7 @@ class Membership:
 
     def overlapping(self, selector: str) -> tuple[str, ...]:
         """Give the selectors in use, this one among them, that match one of the pods of `selector`; sorted."""
-        members = self._track(selector)
+        members = self._members.get(selector) or self._track(selector)
         if members is None or not members.pods:
             return ()
         if members.overlap_version != self._version:

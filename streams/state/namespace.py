@@ -101,13 +101,15 @@ class Namespace:
         return parts - 1 if parts <= SPLIT_PARTS else spread_over(pod)
 
     def _part_of_question(self, question: MetricKey) -> int:
-        """Part in which the answers to a question live."""
-        return 0 if len(self.applied) <= SPLIT_PARTS else spread_over("|".join(question))
+        """Part of many in which the answers to a question live; of few it is the first."""
+        return spread_over("|".join(question))
 
     def part_of_arrival(self, key: MetricKey) -> int:
         """Part in which it is kept when answers or samples came: beside them, as it depends on which count as new."""
         parts = len(self.applied)
-        return parts - 1 if is_series(key) and parts <= SPLIT_PARTS else self._part_of_question(key)
+        if parts > SPLIT_PARTS:
+            return self._part_of_question(key)
+        return parts - 1 if is_series(key) else 0
 
     def _touch(self, part: int) -> bool:
         """Mark a part as changed; False: it already has this record."""
@@ -201,6 +203,8 @@ class Namespace:
 
     def part_of_answer(self, query: QueryKey, part: int) -> int:
         """Part in which a part of an answer is kept."""
+        if len(self.applied) <= SPLIT_PARTS:
+            return 0
         return self._part_of_question((*query, str(part)) if part else query)
 
     def choose_answer(self, query: QueryKey) -> None:

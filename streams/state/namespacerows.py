@@ -18,6 +18,7 @@ from streams.state.rows import (
     SeriesKey,
     ViewRow,
     answer_row,
+    is_series,
 )
 
 
@@ -41,8 +42,9 @@ def _fill_few(namespace: Namespace, made: dict[int, NamespaceRow]) -> None:
         row.pods, row.samples = namespace.pods, list(namespace.series.items())
     if (row := made.get(0)) is not None:
         row.answers = [answer for _, _, answer in _all_answers(namespace)]
+    of_series = len(namespace.applied) - 1
     for key, arrival in namespace.arrivals.items():
-        if (row := made.get(namespace.part_of_arrival(key))) is not None:
+        if (row := made.get(of_series if is_series(key) else 0)) is not None:
             row.arrivals.append((key, arrival))
 
 

@@ -5,14 +5,13 @@ Source: pkg/controller/podautoscaler/horizontal.go (hpaSelectors, hpasControllin
 
 from streams.hpa.observation import NO_PODS, TargetPods
 from streams.state.hpastate import Hpa
-from streams.state.membership import is_selector
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 
 
 def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, pods: TargetPods) -> tuple[str, ...]:
     """Name the HPAs whose targets share a pod with this one (`namespace/name`, sorted, itself included); () if none."""
-    if pods is NO_PODS or not is_selector(selector):
+    if pods is NO_PODS:
         return ()
     own, registered = hpa.id.name, namespace.registered
     others = [
@@ -34,7 +33,6 @@ def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, sele
 
 
 def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
-    """Register a target's selector; an invalid or empty one is passed over."""
-    if is_selector(selector):
-        hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
-        namespace.register(selector, hpa.id.name)
+    """Register a target's selector, which is well-formed."""
+    hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
+    namespace.register(selector, hpa.id.name)

@@ -35,7 +35,7 @@ def labels(result: ReconcileResult) -> dict[str, Any]:
     return {
         "action": result.action,
         "error": result.error_label,
-        "metrics": [list(each) for each in result.metric_results],
+        "metrics": list(map(list, result.metric_results)),
     }
 
 

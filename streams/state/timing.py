@@ -31,7 +31,7 @@ class Turn(Struct, frozen=True, gc=False):
 
 def slack_ms(period_ms: int) -> int:
     """Give the slack of answers for a sync period: 2 s, or a quarter of a short period."""
-    return min(SLACK_MS, period_ms // 4)
+    return SLACK_MS if period_ms >= 4 * SLACK_MS else period_ms // 4
 
 
 def note_arrival(known: Arrival | None, now_ms: int, period_ms: int) -> Arrival:
@@ -67,16 +67,17 @@ def turn(
     slack = slack_ms(period_ms)
     since_ms = max(evaluated_ms + 1, due_ms - period_ms + slack) if evaluated_ms else due_ms - slack
     answered = [each for each in arrivals if each is not None and each.started_ms >= since_ms]
-    regular = [each for each in answered if _is_regular(each, period_ms)]
+    # Those that follow the one before by a period at least, so that the next may be expected.
+    regular = [each for each in answered if each.started_ms - each.before_ms >= period_ms - slack]
     waits = len(answered) < len(arrivals) and any(
-        _is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals
+        [_is_awaited(each, since_ms, due_ms, evaluated_ms, period_ms, polled) for each in arrivals]
     )
     if now_ms >= due_ms:
         if waits and now_ms < due_ms + ANSWER_WAIT_MS:
             return Turn(False, due_ms, due_ms + ANSWER_WAIT_MS)
     elif not regular or waits:
         return Turn(False, due_ms, due_ms)
-    anchor_ms = max([each.started_ms for each in regular], default=due_ms)
+    anchor_ms = max([each.started_ms for each in regular]) if regular else due_ms
     if now_ms < due_ms and now_ms - evaluated_ms < period_ms // 2 and all([each.before_ms for each in regular]):
         # Too soon after the last evaluation, and none of them is the first: follow these answers from the next one on.
         return Turn(False, anchor_ms + period_ms, anchor_ms + period_ms)
@@ -88,11 +89,6 @@ def due_after_early(due_ms: int, now_ms: int, period_ms: int) -> int:
     less than half a period away.
     """
     return due_ms if due_ms - now_ms >= period_ms // 2 else _next_due(due_ms, now_ms, period_ms)
-
-
-def _is_regular(arrival: Arrival, period_ms: int) -> bool:
-    """Tell whether an answer follows the one before it by a period at least, so that the next may be expected."""
-    return arrival.started_ms - arrival.before_ms >= period_ms - slack_ms(period_ms)
 
 
 def _is_awaited(

@@ -19,12 +19,11 @@ def look_at(state: State, hpa: Hpa) -> list[Draft]:
         hpa.outcome = None
         state.schedule.plan(hpa)
         return []
-    drafts = []
-    if hpa.row.pending is not None:
-        drafts.extend(end_write(state, hpa, hpa.row.pending))
+    pending = hpa.row.pending
+    drafts = [] if pending is None else end_write(state, hpa, pending)
     if hpa.row.pending is None:
-        drafts.extend(_take_turn(state, namespace, hpa))
-    elif hpa.deadline < 0:
+        return drafts + _take_turn(state, namespace, hpa)
+    if hpa.deadline < 0:
         state.schedule.plan(hpa)
     return drafts
 
