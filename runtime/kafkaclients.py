@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
+from runtime.driverstart import driver_of, start_driver
 from runtime.headernames import read_any_header_names
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -97,8 +98,8 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     Raises:
         KafkaConnectionError: no broker was named for KNOWN_WITHIN_S.
     """
-    await client.start()
-    driver = _driver(client)
+    driver = driver_of(client)
+    await start_driver(client)
     until_s = time.monotonic() + KNOWN_WITHIN_S
     while not driver.cluster.brokers():
         if time.monotonic() >= until_s:
@@ -178,12 +179,8 @@ async def know_topics(producer: AIOKafkaProducer, *topics: str) -> None:
 
 def _was_answered(client: AIOKafkaConsumer | AIOKafkaProducer) -> bool:
     """Whether a broker named topics lately; the driver asks several times a second while one is missing."""
-    newest_ms: float = _driver(client).cluster._last_successful_refresh_ms
+    newest_ms: float = driver_of(client).cluster._last_successful_refresh_ms
     return time.time() * 1000 - newest_ms < ANSWERED_MS
-
-
-def _driver(client: AIOKafkaConsumer | AIOKafkaProducer) -> Any:
-    return client.client if isinstance(client, AIOKafkaProducer) else client._client
 
 
 @asynccontextmanager
