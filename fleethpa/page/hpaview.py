@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ LONGEST_FOLD_MS: Final = 6 * 3_600_000
 """How far back changes of the spec are read: that folds the log, of which a week takes long."""
 _APART: Final = re.compile(" {2,}")
 """What the command line puts between the parts of a step's detail."""
+FIRST_PART_MS: Final = 3 * 3_600_000
+"""Of a longer span, so much is read for the timeline at first."""
+EVALUATIONS_KEPT: Final = 32
 TIMELINE: Final = 200
 """Lines of the timeline at most."""
 
@@ -47,41 +51,104 @@ class HpaPast:
     """What was read of an HPA: its evaluations and ended writes of a span, its changes, and one decision explained."""
 
     decisions: Sequence[Recorded]
+    """The newest of the span, as many as the timeline shows; or all of them."""
     revisions: Sequence[Revision]
     is_whole: bool
-    """Whether the changes reach as far back as the evaluations."""
+    """Whether the changes reach as far back as the span."""
     again: Again | None = None
     ending: Recorded | None = None
     troubles: Sequence[ClusterTrouble] = ()
     note: str = ""
 
 
-async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> HpaPast:
+class KeptEvaluations:
+    """The decisions that were evaluated again last, by id: that of one decision is always the same.
+
+    To evaluate one again folds the log since the newest stored state before it, which an archive has once an hour; a
+    view is read again whenever something is new.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Again] = OrderedDict()
+
+    async def of(self, past: Past, found: Recorded) -> Again:
+        """A decision, evaluated again; one that could not be is tried again."""
+        id_ = found.decision.id
+        if (again := self._kept.get(id_)) is None or again.recorded.value != found.value:
+            again = await evaluated_again(past, found)
+        if not again.lacking:
+            self._kept[id_] = again
+            self._kept.move_to_end(id_)
+        while len(self._kept) > EVALUATIONS_KEPT:
+            self._kept.popitem(last=False)
+        return again
+
+
+async def read_hpa(past: Past, hpa: HpaId, at_ms: int, span_ms: int, kept: KeptEvaluations) -> HpaPast:
     """Read what the view of an HPA shows.
 
     Raises:
         CommandError: there is no such HPA; the source cannot be read.
     """
-    decisions = await read_decisions(past, hpa, at_ms, span_ms)
+    decisions = await read_timeline(past, hpa, at_ms, span_ms)
     revisions, _ = await revisions_in(past, hpa, max(0, at_ms - min(span_ms, LONGEST_FOLD_MS)))
     is_whole = span_ms <= LONGEST_FOLD_MS
     try:
-        newest, ending = await find_decision(past, str(hpa), None, at_ms=at_ms)
+        newest, ending = newest_of(decisions) or await find_decision(past, str(hpa), None, at_ms=at_ms)
     except CommandError as error:
         return HpaPast(decisions, revisions, is_whole, note=error.text())
-    again = await evaluated_again(past, newest)
+    again = await kept.of(past, newest)
     note = f"What would have changed the answer cannot be found out: {again.lacking}" if again.lacking else ""
     return HpaPast(decisions, revisions, is_whole, again, ending, await troubles_of(past, newest, ending, at_ms), note)
 
 
+async def read_timeline(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
+    """The newest decisions of an HPA in the span that ends at a moment, oldest first: at least what the timeline shows.
+
+    A long span is read backwards, in parts of which each is twice as long, until there are enough.
+
+    Raises:
+        CommandError: there are none, and there is no such HPA.
+    """
+    found: list[Recorded] = []
+    since_ms, until_ms, part_ms = max(0, at_ms - span_ms), at_ms + 1, FIRST_PART_MS
+    while until_ms > since_ms:
+        part_since_ms = max(since_ms, until_ms - part_ms)
+        found = [*await _decisions_of(past, hpa, part_since_ms, until_ms), *found]
+        # One line more than is shown: the oldest of them is whole then.
+        if sum(1 for _ in groupby(found, key=_likeness)) > TIMELINE:
+            break
+        until_ms, part_ms = part_since_ms, 2 * part_ms
+    return found or await _none_of(past, hpa)
+
+
+def newest_of(decisions: Sequence[Recorded]) -> tuple[Recorded, Recorded | None] | None:
+    """The newest evaluation among some decisions and, where its write has ended, the record that completed it."""
+    for recorded in reversed(decisions):
+        if recorded.head.kind == "evaluation":
+            id_ = recorded.head.id
+            return recorded, next((each for each in decisions if each.head.completes == id_), None)
+    return None
+
+
 async def read_decisions(past: Past, hpa: HpaId, at_ms: int, span_ms: int) -> list[Recorded]:
-    """The decisions of an HPA in the span that ends at a moment, oldest first."""
+    """The decisions of an HPA in the span that ends at a moment, oldest first.
+
+    Raises:
+        CommandError: there are none, and there is no such HPA.
+    """
+    return await _decisions_of(past, hpa, max(0, at_ms - span_ms), at_ms + 1) or await _none_of(past, hpa)
+
+
+async def _none_of(past: Past, hpa: HpaId) -> list[Recorded]:
+    await check_known(past, Selection((Ref(hpa.name, hpa.namespace, hpa.cluster),)))
+    return []
+
+
+async def _decisions_of(past: Past, hpa: HpaId, since_ms: int, until_ms: int) -> list[Recorded]:
     number = partition_for(hpa.namespace_key, await past.partitions())
-    async with aclosing(past.decisions(number, max(0, at_ms - span_ms), at_ms + 1, hpa.__eq__)) as decisions:
-        found = [recorded async for recorded in decisions]
-    if not found:
-        await check_known(past, Selection((Ref(hpa.name, hpa.namespace, hpa.cluster),)))
-    return found
+    async with aclosing(past.decisions(number, since_ms, until_ms, hpa.__eq__)) as decisions:
+        return [recorded async for recorded in decisions]
 
 
 def span_of(text: str) -> int:
@@ -168,7 +235,7 @@ def _moves(view: HpaView | None) -> list[dict[str, Any]]:
 def timeline(read: HpaPast) -> list[dict[str, Any]]:
     """What happened, newest first; evaluations that came out alike are one line."""
     runs = [list(run) for _, run in groupby(read.decisions, key=_likeness)]
-    lines = [_alike(run) for run in runs[-TIMELINE:]]
+    lines = [_alike(run) for run in reversed(runs[-TIMELINE:])]
     lines += [_changed(each) for each in read.revisions]
     lines += [line for recorded in read.decisions if (line := _by_hand(recorded)) is not None]
     return sorted(lines, key=lambda line: -line["time_ms"])[:TIMELINE]

@@ -27,7 +27,16 @@ from fleethpa.page.changesview import changes_view, newer_view, read_changes
 from fleethpa.page.decisionview import compared, decision_view, read_before, read_decision, receipt
 from fleethpa.page.fleetview import cluster_rows, fleet_view, verdict
 from fleethpa.page.guarding import COOKIE, Guard, middleware
-from fleethpa.page.hpaview import DEFAULT_SPAN, SPANS, charts, hpa_view, read_decisions, read_hpa, span_of
+from fleethpa.page.hpaview import (
+    DEFAULT_SPAN,
+    SPANS,
+    KeptEvaluations,
+    charts,
+    hpa_view,
+    read_decisions,
+    read_hpa,
+    span_of,
+)
 from fleethpa.page.livereader import LiveReader
 from fleethpa.page.pagetexts import LARGEST_FORM, command_line, refusal_text, time_flag
 from fleethpa.page.rendering import environment
@@ -92,7 +101,7 @@ class PageServer:
         self._templates = environment()
         self._run_views = RunViews(reader, options, self._templates, self._html)
         self._rollouts = RolloutReadings()
-        self._charts = KeptCharts()
+        self._charts, self._evaluations = KeptCharts(), KeptEvaluations()
 
     def app(self) -> web.Application:
         """The application, with the reader running while it does."""
@@ -154,7 +163,7 @@ class PageServer:
         if hpa not in state.hpas and hpa not in state.forgotten:
             raise no_such_hpa(Ref(hpa.name, hpa.namespace, hpa.cluster), state.hpas, hpa.namespace)
         async with self.reader.past(at_ms) as past:
-            read = await read_hpa(past, hpa, now_ms, span_ms)
+            read = await read_hpa(past, hpa, now_ms, span_ms, self._evaluations)
         found = hpa_view(state, hpa, read, now_ms) | {"span": text or DEFAULT_SPAN, "spans": SPANS}
         return self._html(request, "hpa.html", state, found, command=f"explain {hpa}{time_flag('--at', at_ms)}")
 

@@ -14,6 +14,7 @@ from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.hpa import metric_name, metric_source
 from streams.analysis.candidate import metric_key
+from streams.analysis.specfold import fold_specs
 from streams.archive.segments import PlainRecord
 from streams.state.breakerfold import trip_reason
 from streams.state.guards import asked_mode
@@ -58,23 +59,42 @@ class _Spec(Struct, frozen=True):
     """The mode asked for: its own, or that of its surroundings."""
 
 
-def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
-    """Fold the log and note every change of one HPA. A spec that was there before the log begins is not one."""
-    found: list[Revision] = []
-    before = _known(partition, hpa)
-    for offset, timestamp_ms, value in records:
-        partition.apply(offset, timestamp_ms, value)
+class RevisionReader:
+    """Folds what the log says of specs, record by record, and notes every change of one HPA.
+
+    A spec that was there before is no change. Nothing is evaluated: of the partition, only specs, modes and its clock
+    are true afterwards.
+    """
+
+    def __init__(self, partition: Partition, hpa: HpaId) -> None:
+        self._partition, self._hpa = partition, hpa
+
+    def take(self, record: PlainRecord) -> list[Revision]:
+        """The changes that the next record brings.
+
+        Raises:
+            LogError, UnknownEngineError: it cannot be folded.
+        """
+        partition, hpa = self._partition, self._hpa
+        offset, _, value = record
         if not any(word in value for word in _WORDS):
-            continue
+            fold_specs(partition, record, hpa.cluster)
+            return []
+        before = _known(partition, hpa)
+        fold_specs(partition, record, hpa.cluster)
+        found: list[Revision] = []
         now_ms = partition.clock_ms
-        after = _known(partition, hpa)
         entries = _entries(value, hpa)
-        revision = _change(before, after, now_ms, offset)
+        revision = _change(before, _known(partition, hpa), now_ms, offset)
         if revision is not None:
             found.append(_attributed(revision, entries, hpa))
-        found += _commands(entries, now_ms, offset, hpa, before)
-        before = after
-    return found
+        return [*found, *_commands(entries, now_ms, offset, hpa, before)]
+
+
+def history(partition: Partition, records: Iterable[PlainRecord], hpa: HpaId) -> list[Revision]:
+    """Note every change of one HPA that some records bring; as `RevisionReader`."""
+    reader = RevisionReader(partition, hpa)
+    return [revision for record in records for revision in reader.take(record)]
 
 
 def _change(before: "_Spec | None", after: "_Spec | None", now_ms: int, offset: int) -> Revision | None:

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from schemas.entries import PlainBody, Source
 from schemas.samples import AnswerIdentity
+from streams.state.logerrors import LogError
 from streams.state.rows import AnswerRow
 
 
@@ -54,13 +55,16 @@ _HEAD = msgspec.json.Decoder(AnswerHead)
 _RECORD = msgspec.json.Decoder(FoldedRecord)
 
 
-def read_record(value: bytes) -> FoldedRecord:
-    """Read a log record.
+def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
+    """Read the log record of an offset of a partition.
 
     Raises:
-        msgspec.DecodeError: it is not a log record.
+        LogError: it is not a log record; the text says where it is.
     """
-    return _RECORD.decode(value)
+    try:
+        return _RECORD.decode(value)
+    except msgspec.DecodeError as error:
+        raise LogError(f"log partition {partition} offset {offset} is not a log record: {error}") from error
 
 
 def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:

@@ -7,8 +7,6 @@ grouped or which valid prefix of a checkpoint's rows was restored.
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-import msgspec
-
 from schemas.chain import uid_of
 from schemas.decisions import ENGINE
 from schemas.keys import HpaId
@@ -163,10 +161,7 @@ class Partition:
         row = self.state.row
         if row.offset != NOTHING_APPLIED and offset != row.offset + 1:
             raise LogError(f"log partition {row.number}: offset {offset} does not follow {row.offset}")
-        try:
-            record = read_record(value)
-        except msgspec.DecodeError as error:
-            raise LogError(f"log partition {row.number} offset {offset} is not a log record: {error}") from error
+        record = read_record(row.number, offset, value)
         self.state.offset = offset
         self._advance_clock(timestamp_ms)
         row.log_hash = log_hash(row.log_hash, timestamp_ms, value)

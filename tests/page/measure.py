@@ -95,7 +95,10 @@ class RecordedFleet(Fleet):
 
 
 def week(folder: Path, decisions: int) -> Path:
-    """An archive of one HPA with that many decisions, 15 s apart. Its load rises and falls within hours."""
+    """An archive of one HPA with that many decisions, 15 s apart. Its load rises and falls within hours.
+
+    A segment holds an hour, as `fleethpa archive` makes them.
+    """
     fleet = RecordedFleet()
     fleet.settle(replicas=3, usage_milli=300)
     recorded = fleet.topics[DECISIONS, 0]
@@ -106,10 +109,10 @@ def week(folder: Path, decisions: int) -> Path:
     return write_archive(
         folder,
         GeneratedFleet(partitions=1),
-        segment_ms=12 * 3_600_000,
+        segment_ms=3_600_000,
         topics=fleet.topics,
         sign_every=10**9,
-        flush_every=10_000,
+        flush_every=720,
     )
 
 

@@ -20,12 +20,21 @@ from aiohttp import web
 
 from fleethpa.cli.common.configuration import Config
 from fleethpa.cli.common.failures import CommandError
+from fleethpa.cli.common.finding import find_decision
 from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output.times import rfc3339
 from fleethpa.page.chartseries import MOST_POINTS, series, thinned
 from fleethpa.page.fleetview import sparkline
 from fleethpa.page.guarding import HEADERS, Guard, names_of, request_log
+from fleethpa.page.hpaview import (
+    HpaPast,
+    KeptEvaluations,
+    newest_of,
+    read_decisions,
+    read_timeline,
+    timeline,
+)
 from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts, PageServer
@@ -781,3 +790,32 @@ async def test_decisions_of_one_hpa_are_those_among_all(wanted: str) -> None:
     ]
     assert mine == [each for each in everything if each.decision.name == wanted]
     assert bool(mine) == (wanted != "nobody")
+
+
+async def test_the_timeline_of_a_long_span_is_read_backwards_until_there_are_enough_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = GeneratedFleet(hpas=1, namespaces=1, minutes=20, settings=ENFORCING)
+    past = MemoryPast(topics_of(fleet))
+    hpa, at_ms, span_ms = HpaId("c0", "ns0", "app0"), START_MS + 20 * 60_000, 3_600_000
+    everything = HpaPast(await read_decisions(past, hpa, at_ms, span_ms), (), is_whole=False)
+    lines = timeline(everything)
+    for shown_lines in (1, len(lines) // 2, len(lines), len(lines) + 1):
+        monkeypatch.setattr("fleethpa.page.hpaview.TIMELINE", shown_lines)
+        monkeypatch.setattr("fleethpa.page.hpaview.FIRST_PART_MS", 60_000)
+        read = await read_timeline(past, hpa, at_ms, span_ms)
+        assert timeline(HpaPast(read, (), is_whole=False)) == lines[:shown_lines]
+        assert (len(read) < len(everything.decisions)) == (shown_lines < len(lines))
+        assert newest_of(read) == newest_of(everything.decisions)
+        assert newest_of(read) == await find_decision(past, str(hpa), None, at_ms=at_ms)
+
+
+async def test_a_decision_is_evaluated_again_once_for_all_views_of_it(fleet: Fleet) -> None:
+    past = fleet.past(None)
+    found, _ = await find_decision(past, "east/shop/checkout", None)
+    kept = KeptEvaluations()
+    first = await kept.of(past, found)
+    read = past.log_records_read
+    assert first.would is not None
+    assert await kept.of(past, found) is first
+    assert past.log_records_read == read

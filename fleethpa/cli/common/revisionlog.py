@@ -17,7 +17,7 @@ from fleethpa.cli.output.times import rfc3339
 from schemas.keys import partition_for
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
-from streams.analysis.revisions import history
+from streams.analysis.revisions import RevisionReader
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState
@@ -62,10 +62,11 @@ async def revisions_in(past: Past, hpa: HpaId, since_ms: int | None = None) -> t
     partition = await past.restored(number, before_ms=since_ms)
     lost = since_ms is None and partition.applied_offset >= 0
     begins_ms = partition.clock_ms if lost else None
+    reader = RevisionReader(partition, hpa)
     until_ms = None if past.at_ms is None else past.at_ms + 1
     async with aclosing(past.following(partition, until_ms=until_ms)) as records:
         async for record in records:
-            found += history(partition, [record.plain], hpa)
+            found += reader.take(record.plain)
     return [each for each in found if since_ms is None or each.time >= since_ms], begins_ms
 
 
