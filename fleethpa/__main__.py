@@ -1,5 +1,5 @@
 """`python -m fleethpa`."""
 
-from fleethpa.cli.main import main
+from fleethpa.cli.entry import main
 
 main()

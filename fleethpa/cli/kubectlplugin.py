@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from fleethpa.cli.common.failures import USAGE, CommandError, usage
+from fleethpa.cli.common.failures import INTERRUPTED, USAGE, CommandError, usage
 from fleethpa.cli.main import VERBS, cli
 from fleethpa.cli.main import main as command_main
 
@@ -63,4 +63,6 @@ def main() -> None:
     except CommandError as problem:
         print(problem.text(), file=sys.stderr)
         sys.exit(USAGE)
+    except KeyboardInterrupt:  # while the verb was imported, of which the options are asked
+        sys.exit(INTERRUPTED)
     command_main()

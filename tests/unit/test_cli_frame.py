@@ -447,3 +447,41 @@ def test_start_up_imports_what_the_command_needs(arguments: str, most: int, allo
     *names, count = done.stdout.rpartition("\nimported ")[2].split()
     assert HEAVY & set(names) == allowed
     assert int(count) <= most
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+_, name, module = sys.argv
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+import fleethpa.cli.entry
+entry = getattr(fleethpa.cli.entry, name)
+sys.argv[1:] = ["get", "hpa", "-A", "--from", "/nowhere"]
+entry()
+"""
+
+
+@pytest.mark.parametrize("entry", ["main", "kubectl_main"])
+@pytest.mark.parametrize("module", ["click", "fleethpa.cli.common.session", "fleethpa.cli.get", "asyncio"])
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(entry: str, module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, entry, module], capture_output=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+def test_a_job_that_ignores_ctrl_c_goes_on_while_it_is_imported() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ended = subprocess.run(
+        [sys.executable, "-c", ignoring + INTERRUPTED_IMPORT, "main", "click"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert b"/nowhere" in ended.stderr

@@ -1,0 +1,42 @@
+"""Where the processes of the command line begin. It imports next to nothing, so that Ctrl-C soon has an answer.
+
+The modules of a command take a third of a second to import, in which Ctrl-C would print a traceback.
+"""
+
+import os
+import signal
+
+_INTERRUPTED = 130  # `failures.INTERRUPTED`, which must not be imported yet
+
+
+def main() -> None:
+    """Entry point of `fleethpa` and `python -m fleethpa`."""
+    _end_at_interrupts()
+    from fleethpa.cli.main import main as command
+
+    _raise_interrupts()
+    command()
+
+
+def kubectl_main() -> None:
+    """Entry point of `kubectl fleethpa`."""
+    _end_at_interrupts()
+    from fleethpa.cli.kubectlplugin import main as command
+
+    _raise_interrupts()
+    command()
+
+
+def _end_at_interrupts() -> None:
+    # A job that was started in the background of a script ignores Ctrl-C, and goes on doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _raise_interrupts() -> None:
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(_: int, __: object) -> None:
+    os._exit(_INTERRUPTED)
