@@ -37,6 +37,13 @@ def test_it_is_refused(read: Callable[[], object], error: type[Exception]) -> No
         read()
 
 
+@pytest.mark.parametrize("digits", ["9" * 19, HUGE])
+def test_a_percentage_of_too_many_digits_is_out_of_range(digits: str) -> None:
+    with pytest.raises(CommandError, match=f"--set cpu={digits}%: out of range") as caught:
+        changed_spec(SPEC, (f"cpu={digits}%",))
+    assert "The controller calculates with at most" in caught.value.cause
+
+
 def test_a_setting_of_a_behavior_is_left_to_validation() -> None:
     made = changed_spec(SPEC, (f"scaleDown.stabilizationWindowSeconds={HUGE}",))
     assert made["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == HUGE

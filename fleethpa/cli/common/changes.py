@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = ("minReplicas", "maxReplicas")
 _BEHAVIOR: Final = ("scaleUp", "scaleDown")
-_RELATIVE: Final = re.compile(r"([+-])([0-9]{1,18}(?:\.[0-9]{1,18})?)%")
-_PERCENT: Final = re.compile(r"([0-9]{1,18})%")
-_LONG_PERCENT: Final = re.compile(r"[+-]?[0-9]{19,}%")
+_RELATIVE: Final = re.compile(r"([+-])([0-9]+)(\.[0-9]{1,18})?%")
+_PERCENT: Final = re.compile(r"([0-9]+)%")
+_MOST_DIGITS: Final = 18
+"""Of a whole percentage: as many as fit into 64 bits. Python reads none of more than 4,300."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _MOST: Final = parse_quantity(f"{2**63 - 1}m")
 _LEAST: Final = parse_quantity(f"-{2**63 - 1}m")
@@ -104,7 +105,9 @@ def _set_target(spec: dict[str, Any], name: str, value: str) -> None:
     for target in found:
         if percent := _PERCENT.fullmatch(value):
             target.clear()
-            target.update({"type": "Utilization", "averageUtilization": int(percent[1])})
+            target.update(
+                {"type": "Utilization", "averageUtilization": _whole_percent(f"--set {name}={value}", percent[1])}
+            )
             continue
         kind = "value" if target.get("type") == "Value" else "averageValue"
         _quantity(f"--set {name}", value)
@@ -144,13 +147,17 @@ def _quantity(option: str, value: str) -> int:
     try:
         found = parse_quantity(value)
     except QuantityError as error:
-        if _LONG_PERCENT.fullmatch(value):
-            raise _out_of_range(f"{option}={value}") from error
         cause = "A quantity is a number with an optional suffix, such as 250m, 1.5, 3k or 2Gi."
         raise usage(f"{option}={value}: {value!r} is not a quantity", cause=cause) from error
     if found.cmp(_MOST) > 0 or found.cmp(_LEAST) < 0:
         raise _out_of_range(f"{option}={value}")
     return found.milli_value()
+
+
+def _whole_percent(what: str, digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise _out_of_range(what)
+    return int(digits)
 
 
 def _out_of_range(what: str) -> CommandError:
@@ -195,13 +202,14 @@ def with_metrics(inputs: EvaluationInputs, settings: tuple[str, ...]) -> tuple[E
 def _number(inputs: EvaluationInputs, number: Varied, name: str, value: str) -> int:
     """The varied number for `+30%` (of what it was), `90%` (utilization), or a quantity as the status shows it."""
     if relative := _RELATIVE.fullmatch(value):
-        share = Fraction(relative[2]) / 100 * (1 if relative[1] == "+" else -1)
+        percentage = _whole_percent(f"--metric {name}={value}", relative[2]) + Fraction(f"0{relative[3] or ''}")
+        share = percentage / 100 * (1 if relative[1] == "+" else -1)
         return max(0, round(number.now * (1 + share)))
 
     if percent := _PERCENT.fullmatch(value):
         if number.spec.calculation != "utilization":
             raise usage(f"--metric {name}={value}: the target is not a utilization", cause="Write +30%, or a quantity.")
-        return total_of(inputs, number.index, percent=int(percent[1]))
+        return total_of(inputs, number.index, percent=_whole_percent(f"--metric {name}={value}", percent[1]))
     milli = _quantity(f"--metric {name}", value)
     of_pods = isinstance(inputs.observation.answers[number.index], PodSamples)
     return total_of(inputs, number.index, milli=milli) if of_pods else milli
