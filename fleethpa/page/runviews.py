@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from aiohttp import web
@@ -14,6 +15,8 @@ from jinja2 import Environment
 
 from fleethpa.cli.common.failures import CommandError, not_found, usage
 from fleethpa.cli.common.filters import moment
+from fleethpa.cli.common.finding import no_such_hpa
+from fleethpa.cli.common.selection import parse_ref
 from fleethpa.cli.common.views import FleetState
 from fleethpa.cli.output.htmlreport import script_source
 from fleethpa.page.auditview import read_coverage
@@ -24,6 +27,10 @@ from schemas.keys import HpaId
 
 BROWSER: Final = "fleethpa-browser"
 """The cookie by which a browser's runs are known to be its own."""
+MOST_NAMES: Final = 30
+"""Names that a browser is given to choose from."""
+MOST_NAMED: Final = 3
+"""Names that an error gives."""
 REPORT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox allow-scripts; "
     f"script-src {script_source()}"
@@ -51,6 +58,7 @@ class RunViews:
             web.post("/audit", self.audit_it),
             web.get("/try", self.try_form),
             web.post("/try", self.try_it),
+            web.get("/try/hpas", self.names),
             web.get("/{kind:try|audit}/run", self.run),
             web.post("/{kind:try|audit}/cancel", self.cancel),
             web.get("/try/report", self.report),
@@ -104,7 +112,7 @@ class RunViews:
             state = await self._reader.state_at(None)
             hpa = _named(state, given.get("hpa", ""))
             if hpa is None:
-                raise _no_hpa(given.get("hpa", ""))
+                raise _no_hpa(state, given.get("hpa", ""))
             self._runs.check_room(browser, "try")
             text = given.get("manifest", "")
             question = given.get("question") or QUESTIONS[0]
@@ -119,12 +127,14 @@ class RunViews:
     ) -> web.Response:
         state = await self._reader.state_at(None)
         hpa = _named(state, given.get("hpa", ""))
-        if hpa is None and given.get("hpa"):
-            mistake = mistake or _no_hpa(given["hpa"])
+        asked = given.get("hpa", "").strip()
+        if hpa is None and asked:
+            mistake = mistake or _no_hpa(state, asked)
         text = given.get("manifest") or (candidate_text(hpa, state.hpas[hpa].spec) if hpa is not None else "")
         found = {
             "hpa": hpa,
-            "hpas": list(state.hpas),
+            "asked_hpa": asked,
+            "names": names_of(state, asked) or names_of(state, ""),
             "manifest": text,
             "since": given.get("since") or "1h",
             "model": given.get("model") or MODELS[0],
@@ -135,6 +145,12 @@ class RunViews:
             **self._run_of(browser or request.cookies.get(BROWSER, ""), "try"),
         }
         return self._html(request, "try.html", state, found, command=f"backtest {hpa or 'NAME'} -f hpa.yaml")
+
+    async def names(self, request: web.Request) -> web.Response:
+        """The names that a text may mean, as a part of the view."""
+        found = names_of(await self._reader.state_at(None), request.query.get("hpa", ""))
+        text = self._templates.get_template("hpanames.html").render(names=found)
+        return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 
     async def run(self, request: web.Request) -> web.Response:
         """How the run of this browser goes, as a part of its view."""
@@ -164,10 +180,23 @@ class RunViews:
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
 
-def _no_hpa(text: str) -> CommandError:
-    return usage(f"there is no HPA {text!r}", cause="It is named as CLUSTER/NAMESPACE/NAME; choose one below.")
+def names_of(state: FleetState, text: str) -> list[HpaId]:
+    """The HPAs whose name holds every word of a text, in order: the first MOST_NAMES of them."""
+    words = text.lower().split()
+    return list(islice((hpa for hpa in state.hpas if all(word in str(hpa).lower() for word in words)), MOST_NAMES))
+
+
+def _no_hpa(state: FleetState, text: str) -> CommandError:
+    """Why a text names no HPA, with those that it may mean."""
+    try:
+        error = no_such_hpa(parse_ref(text), state.hpas, None)
+    except CommandError as wrong:
+        error = wrong
+    likely = ", ".join(map(str, names_of(state, text)[:MOST_NAMED]))
+    cause = f"There is {likely}." if likely else error.cause or "Write CLUSTER/NAMESPACE/NAME."
+    return usage(error.what, cause=cause)
 
 
 def _named(state: FleetState, text: str) -> HpaId | None:
     """The HPA of a name, as an address gives it."""
-    return next((hpa for hpa in state.hpas if str(hpa) == text), None)
+    return next((hpa for hpa in state.hpas if str(hpa) == text.strip()), None)

@@ -37,6 +37,7 @@ def views(page: Page, address: str) -> dict[str, str]:
         "audit": "/audit",
         "diff": diff,
         "spec": spec,
+        "choose": "/try",
         "try": "/try?hpa=" + hpa.removeprefix("/hpa/"),
     }
 

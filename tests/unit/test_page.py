@@ -39,6 +39,7 @@ from fleethpa.page.livereader import STALE_S, STALL_S, LiveReader
 from fleethpa.page.pagefilter import FLEET_WORDS, FilterTextError, read_filter
 from fleethpa.page.pageserver import CHARTS_KEPT, READER, KeptCharts, PageServer
 from fleethpa.page.rendering import clock
+from fleethpa.page.runviews import MOST_NAMES
 from fleethpa.page.trying import trial
 from schemas.autoscalers import AutoscalerList, Command
 from schemas.entries import WHOLE_PARTITION_KEY
@@ -515,7 +516,7 @@ async def test_a_form_of_another_site_is_refused(fleet: Fleet) -> None:
         ("/hpa/east/shop", 404, "/hpa/CLUSTER/NAMESPACE/NAME"),
         (f"{CHECKOUT}?span=long", 400, "span 'long' is not a duration"),
         (f"{CHECKOUT}/series?span=0s", 400, "holds no time"),
-        ("/try?hpa=east/shop/chekout", 200, "there is no HPA 'east/shop/chekout'"),
+        ("/try?hpa=east/shop/chekout", 200, "no HPA east/shop/chekout Did you mean east/shop/checkout?"),
         ("/changes?q=direction:sideways", 200, "there is no direction 'sideways'; there are up, down, none"),
     ],
 )
@@ -542,7 +543,7 @@ async def test_an_address_that_takes_no_form_says_which_method_it_takes(fleet: F
 async def test_a_run_of_an_hpa_that_is_not_there_is_refused_in_words(fleet: Fleet) -> None:
     async with browsing() as client:
         answer = await client.post("/try", data={"hpa": "east/shop/gone", "manifest": "x"})
-        assert "there is no HPA 'east/shop/gone'" in Shown(await answer.text()).text
+        assert "no HPA east/shop/gone" in Shown(await answer.text()).text
 
 
 async def test_a_page_behind_the_last_one_is_the_last_one(fleet: Fleet) -> None:
@@ -819,3 +820,31 @@ async def test_a_decision_is_evaluated_again_once_for_all_views_of_it(fleet: Fle
     assert first.would is not None
     assert await kept.of(past, found) is first
     assert past.log_records_read == read
+
+
+async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_words(fleet: Fleet) -> None:
+    names = [f"app-{number:03}" for number in range(100)]
+    fleet.append(AutoscalerList(list_id="b", hpas=[hpa(), *map(hpa, names)], session="s"))
+
+    async with browsing() as client:
+
+        async def options(text: str) -> list[str | None]:
+            answer = Shown(await (await client.get("/try/hpas", params={"hpa": text})).text())
+            return [attributes["value"] for tag, attributes in answer.tags if tag == "option"]
+
+        assert await options("") == [f"east/shop/{name}" for name in names[:MOST_NAMES]]
+        assert await options("EAST check") == ["east/shop/checkout"]
+        assert await options("nothing") == []
+        form = Shown(await (await client.get("/try")).text())
+        assert sum(tag == "option" for tag, _ in form.tags) == MOST_NAMES
+        for text, said in (
+            ("checkout", "There is east/shop/checkout."),
+            ("east/shop/chekout", "Did you mean east/shop/checkout?"),
+            ("nowhere/shop/checkout", "There is east/shop/checkout."),
+            ("a/b/c/d", "Write [CLUSTER/][NAMESPACE/]NAME"),
+            ("app-05", "There is east/shop/app-050, east/shop/app-051, east/shop/app-052."),
+        ):
+            answer = Shown(await (await client.get("/try", params={"hpa": text})).text())
+            assert said in answer.text
+            field = next(attributes for tag, attributes in answer.tags if attributes.get("id") == "hpa")
+            assert (field["value"], field["aria-invalid"]) == (text, "true")
