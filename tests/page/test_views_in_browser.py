@@ -25,6 +25,8 @@ from tests.unit.page_kit import LOCAL, over
 pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 AXE = (Path(__file__).parent / "axe-core-4.14.1.min.js").read_text()
+SCROLLED_TABLES = """[...document.querySelectorAll(".scroll")].filter((each) => each.scrollWidth > each.clientWidth)
+    .map((each) => each.getAttribute("aria-label"))"""
 HOSTILE = "<img src=x onerror=window.wasHacked=1>\u202e'\""
 
 
@@ -52,6 +54,7 @@ def test_no_view_has_a_serious_violation_or_scrolls_sideways(
             page.wait_for_selector("#plots canvas")
         assert serious(page) == [], name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+        assert page.evaluate(SCROLLED_TABLES) == [], f"a table of {name} scrolls sideways"
     context.close()
 
 
@@ -141,6 +144,35 @@ def test_another_spec_is_tried_on_the_past(page: Page, archived: str) -> None:
     expect(report.locator("figure.chart canvas").first).to_be_visible()
     expect(report.locator("figure.chart svg").first).to_be_hidden()
     expect(report.get_by_text("maxReplicas 10→5")).to_be_visible()
+
+
+def test_an_hpa_to_try_is_searched_and_chosen_by_keyboard(page: Page, archived: str) -> None:
+    page.goto(archived)
+    page.get_by_role("link", name="Try").click()
+    field = page.get_by_label("HPA")
+    field.focus()
+    with page.expect_response("**/try/hpas?*"):
+        page.keyboard.type("sear")
+    expect(page.locator("#hpas option")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value("west/shop/search")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text("west/shop/search")
+    assert "name: search" in page.get_by_label("The manifest to try").input_value()
+
+
+def test_an_hpa_to_try_is_found_without_scripts(browser: Browser, archived: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{archived}/try")
+    page.get_by_label("HPA").fill("west/shop/serch")
+    page.get_by_role("button", name="Take its spec").click()
+    expect(page.get_by_role("alert")).to_contain_text("Did you mean west/shop/search?")
+    page.get_by_label("HPA").fill("west/shop/search")
+    page.get_by_role("button", name="Take its spec").click()
+    expect(page.locator("h1")).to_contain_text("west/shop/search")
+    context.close()
 
 
 def test_what_the_decisions_cost_is_shown_by_cause(page: Page, archived: str) -> None:
