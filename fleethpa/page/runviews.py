@@ -101,8 +101,16 @@ class RunViews:
     # --- another spec on the past -----------------------------------------------------------------------------------
 
     async def try_form(self, request: web.Request) -> web.Response:
-        """The manifest to try, and how the newest run of this browser goes."""
-        return await self._trying(request, request.query)
+        """The manifest to try, and how the newest run of this browser goes. A part of a name will do, if only one HPA
+        has it.
+        """
+        given = dict(request.query)
+        if asked := given.get("hpa", "").strip():
+            state = await self._reader.state_at(None)
+            meant = names_of(state, asked)
+            if _named(state, asked) is None and len(meant) == 1:
+                given["hpa"] = str(meant[0])
+        return await self._trying(request, given)
 
     async def try_it(self, request: web.Request) -> web.Response:
         """Start a run, or say what is wrong with the manifest beside it."""

@@ -835,10 +835,11 @@ async def test_a_name_is_searched_among_the_hpas_and_a_wrong_one_is_answered_in_
         assert await options("") == [f"east/shop/{name}" for name in names[:MOST_NAMES]]
         assert await options("EAST check") == ["east/shop/checkout"]
         assert await options("nothing") == []
+        meant = Shown(await (await client.get("/try", params={"hpa": "check"})).text())
+        assert "on the recorded past of east/shop/checkout" in meant.text
         form = Shown(await (await client.get("/try")).text())
         assert sum(tag == "option" for tag, _ in form.tags) == MOST_NAMES
         for text, said in (
-            ("checkout", "There is east/shop/checkout."),
             ("east/shop/chekout", "Did you mean east/shop/checkout?"),
             ("nowhere/shop/checkout", "There is east/shop/checkout."),
             ("a/b/c/d", "Write [CLUSTER/][NAMESPACE/]NAME"),
