@@ -36,7 +36,7 @@ def test_the_changes_are_those_of_the_whole_fold(
     made: Callable[[int], LogBuilder], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = made(seed)
-    records: list[PlainRecord] = [tuple(record) for record in log.records]
+    records: list[PlainRecord] = [(each.offset, each.timestamp_ms, each.value) for each in log.records]
     names = list(log.partition.state.hpas)
     begins = (0, len(records) // 2)
     found = [_changes(records, begin, names) for begin in begins]
