@@ -17,11 +17,10 @@ from reconciler.apply.scalesfirst import ScalesFirst
 from reconciler.apply.statuswriter import StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.client import ClusterClient
-from reconciler.core.fullrecords import FullRecords
+from reconciler.core.fullrecords import FullRecords, ShownDecision
 from reconciler.core.inbox import Inbox, Position, WantedWrite
 from reconciler.core.objectbodies import time_ms
 from reconciler.core.plan import End, WriteGuards, outcome
-from reconciler.core.statusplan import wants_events, wants_status
 from reconciler.core.writelimits import GuardSettings
 from runtime.wallclock import Clock
 from runtime.workerpool import WorkerPool
@@ -29,7 +28,7 @@ from schemas.agents import KnownPause
 from schemas.codec import WireError, decode
 from schemas.decisionheaders import cluster_of, is_short
 from schemas.decisions import Decision, ShortDecision
-from schemas.keys import namespace_key
+from schemas.keys import HpaId, namespace_key
 from schemas.outcomes import Outcome
 from schemas.topics import Headers
 
@@ -77,7 +76,7 @@ class _ClusterWorker:
         self,
         client: ClusterClient,
         writes: "WorkerPool[str, WantedWrite]",
-        status_writes: "WorkerPool[tuple[str, str], StatusWrite]",
+        status_writes: "WorkerPool[HpaId, StatusWrite]",
         actuator: Actuator,
         status_writer: StatusWriter,
     ) -> None:
@@ -142,7 +141,7 @@ class ClusterWriters:
         writes: WorkerPool[str, WantedWrite] = WorkerPool(
             self._carrying(actuator), workers=self._limits.workers, limit=self._limits.queue
         )
-        status_writes: WorkerPool[tuple[str, str], StatusWrite] = WorkerPool(
+        status_writes: WorkerPool[HpaId, StatusWrite] = WorkerPool(
             self._writing_status(status_writer, client.name),
             workers=max(1, self._limits.workers // 2),
             limit=self._limits.queue,
@@ -203,8 +202,8 @@ class ClusterWriters:
             if self._inbox.begins_anew(decision, position.partition):
                 log.warning("the decisions begin again", extra={"partition": position.partition})
                 self._done_all(self.forget({position.partition}))
-            self.learn(decision, position.partition)
-            self._accept(self._workers[decision.cluster], decision, position)
+            shown = self._full.take(decision, position.partition, self._clock())
+            self._accept(self._workers[decision.cluster], decision, shown, position)
 
     def learn(self, decision: Decision, partition: int) -> None:
         """Remember a full record, which short ones repeat, without carrying it out."""
@@ -224,15 +223,17 @@ class ClusterWriters:
 
     def _take_short(self, short: ShortDecision) -> None:
         """Write the status of a short record, which never wants replicas; the next one makes up for a lost one."""
-        decision = self._full.whole(short)
-        worker = self._workers.get(decision.cluster) if decision is not None else None
-        if decision is None or worker is None:
+        shown = self._full.repeated(short)
+        worker = self._workers.get(shown.hpa.cluster) if shown is not None else None
+        if shown is None or worker is None:
             return
-        is_due = worker.status_writer.is_due(decision, self._settings.status_every_ms(decision.cluster))
-        if (is_due and wants_status(decision)) or wants_events(decision):
-            self._queue_status(worker, decision, None, status=is_due)
+        is_due = worker.status_writer.is_due(shown.hpa, self._settings.status_every_ms(shown.hpa.cluster))
+        if (is_due and shown.has_status) or shown.has_events:
+            self._queue_status(worker, shown, None, status=is_due)
 
-    def _accept(self, worker: _ClusterWorker, decision: Decision, position: Position) -> None:
+    def _accept(
+        self, worker: _ClusterWorker, decision: Decision, shown: ShownDecision | None, position: Position
+    ) -> None:
         wanted, replaced = self._inbox.offer(decision, position)
         for old in replaced:
             # One that is being carried out checks `is_newest` itself before it writes.
@@ -245,19 +246,18 @@ class ClusterWriters:
             overflow = worker.writes.put(decision.id, wanted)
             if overflow is not None:
                 self._end_later(overflow, End("failed", "too many writes wait for this cluster"))
-        if wants_status(decision) or wants_events(decision):
-            self._queue_status(worker, decision, position)
+        if shown is not None:
+            self._queue_status(worker, shown, position)
 
     def _queue_status(
-        self, worker: _ClusterWorker, decision: Decision, position: Position | None, *, status: bool = True
+        self, worker: _ClusterWorker, shown: ShownDecision, position: Position | None, *, status: bool = True
     ) -> None:
         self._metrics.decisions.labels("show").inc()
-        key = (decision.namespace, decision.name)
-        status_write = worker.status_writes.waiting(key) or StatusWrite()
-        status_write.add(decision, position, status=status)
+        status_write = worker.status_writes.waiting(shown.hpa) or StatusWrite()
+        status_write.add(shown, position, status=status)
         if position is not None:
             self._books.begin(position)
-        overflow = worker.status_writes.put(key, status_write)
+        overflow = worker.status_writes.put(shown.hpa, status_write)
         if overflow is not None:
             self._status_done(overflow)
 

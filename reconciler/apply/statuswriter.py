@@ -5,7 +5,7 @@ as upstream's recorder does.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -16,15 +16,15 @@ from reconciler.clusters.clustermetrics import result_of
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import statusplan
 from reconciler.core.eventcorrelator import EventCorrelator
+from reconciler.core.fullrecords import ShownDecision
 from reconciler.core.inbox import Position, TargetKey, target_key
 from reconciler.core.plan import Retry, after_trouble
 from reconciler.core.statusplan import EventBudget, EventWrite, HpaAnswer, LiveHpa
 from runtime.wallclock import Clock
 from schemas.decisions import Decision
+from schemas.keys import HpaId
 
 T = TypeVar("T")
-ObjectKey = tuple[str, str]
-"""Namespace and name."""
 
 log = logging.getLogger(__name__)
 
@@ -41,30 +41,30 @@ TIDY_MS = 60_000
 """How often the event budgets of all objects are checked for idle ones."""
 
 
-@dataclass
+@dataclass(slots=True)
 class StatusWrite:
     """What is to be written to one HPA: the newest status, the Events left to write, and the records they came from."""
 
-    status: Decision | None = None
-    events: list[Decision] = field(default_factory=list)
-    positions: list[Position] = field(default_factory=list)
+    status: ShownDecision | None = None
+    events: tuple[ShownDecision, ...] = ()
+    positions: tuple[Position, ...] = ()
 
     has_news: bool = False
     """Whether more than metric values may have changed."""
 
-    def add(self, decision: Decision, position: Position | None = None, *, status: bool = True) -> None:
+    def add(self, shown: ShownDecision, position: Position | None = None, *, status: bool = True) -> None:
         """Take a newer decision of the same HPA in.
 
         Args:
             position: of a full record, which counts as read once this is written; None: a short record.
             status: whether its status is to be written now.
         """
-        if status and statusplan.wants_status(decision):
-            self.status = decision
-        if statusplan.wants_events(decision):
-            self.events = [*self.events, decision][-EVENTS_KEPT:]
+        if status and shown.has_status:
+            self.status = shown
+        if shown.has_events:
+            self.events = (*self.events, shown)[-EVENTS_KEPT:]
         if position is not None:
-            self.positions.append(position)
+            self.positions = (*self.positions, position)
             self.has_news = True
 
 
@@ -76,16 +76,16 @@ class StatusWriter:
         self._metrics, self._clock = metrics, clock
         self._budget, self._tidied_ms, self._down_ms = EventBudget(), 0, -DOWN_FOR_MS
         self._correlator = EventCorrelator(self._budget)
-        self._written: dict[ObjectKey, LiveHpa] = {}
+        self._written: dict[HpaId, LiveHpa] = {}
         """The HPAs as the API server answered the last write of their status."""
-        self._written_ms: dict[ObjectKey, int] = {}
+        self._written_ms: dict[HpaId, int] = {}
         self._target_uids: dict[TargetKey, str] = {}
 
-    def is_due(self, decision: Decision, every_ms: int) -> bool:
+    def is_due(self, hpa: HpaId, every_ms: int) -> bool:
         """Whether a status in which only metric values have changed is to be written now, if that is done every
         `every_ms` (0: with each evaluation).
         """
-        written_ms = self._written_ms.get((decision.namespace, decision.name))
+        written_ms = self._written_ms.get(hpa)
         return not every_ms or written_ms is None or self._clock() - written_ms >= every_ms
 
     async def write(self, status_write: StatusWrite) -> None:
@@ -95,13 +95,13 @@ class StatusWriter:
             self._count("all", result_of(0))
             return
         deadline_ms = now_ms + GIVE_UP_MS
-        if status_write.status is not None:
-            key = (status_write.status.namespace, status_write.status.name)
-            self._written_ms[key] = now_ms
-            write = partial(self._write_status, has_news=status_write.has_news)
-            await self._try("status", write, status_write.status, deadline_ms)
-        for decision in status_write.events:
-            for event in await self._events(decision, status_write.has_news):
+        shown = status_write.status
+        if shown is not None:
+            self._written_ms[shown.hpa] = now_ms
+            write = partial(self._write_status, hpa=shown.hpa, has_news=status_write.has_news)
+            await self._try("status", write, shown.whole(), deadline_ms)
+        for each in status_write.events:
+            for event in await self._events(each.whole(), status_write.has_news):
                 await self._try("event", self._write_event, event, deadline_ms)
         self._forget_idle()
 
@@ -110,9 +110,9 @@ class StatusWriter:
         if abs(now - self._tidied_ms) >= TIDY_MS:
             self._tidied_ms = now
             self._budget.forget_idle(now)
-            for key in [key for key, written_ms in self._written_ms.items() if now - written_ms > FORGOTTEN_MS]:
-                del self._written_ms[key]
-                self._written.pop(key, None)
+            for hpa in [hpa for hpa, written_ms in self._written_ms.items() if now - written_ms > FORGOTTEN_MS]:
+                del self._written_ms[hpa]
+                self._written.pop(hpa, None)
 
     async def _try(self, what: str, write: Callable[[T], Awaitable[None]], item: T, deadline_ms: int) -> None:
         attempt = 0
@@ -138,12 +138,11 @@ class StatusWriter:
     def _count(self, what: str, result: str) -> None:
         self._metrics.status_writes.labels(self._client.name, what, result).inc()
 
-    async def _write_status(self, decision: Decision, *, has_news: bool) -> None:
-        key = (decision.namespace, decision.name)
+    async def _write_status(self, decision: Decision, *, hpa: HpaId, has_news: bool) -> None:
         path = f"/apis/autoscaling/v2/namespaces/{decision.namespace}/horizontalpodautoscalers/{decision.name}"
         # Upstream's controller takes the object from its informer, too: an outdated one is refused with a conflict and
         # then read again.
-        live = self._written.pop(key, None)
+        live = self._written.pop(hpa, None)
         is_known = live is not None and live.uid == decision.uid
         if live is None or not is_known:
             live = await _live(self._client.get_as(HpaAnswer, path))
@@ -154,7 +153,7 @@ class StatusWriter:
             body = statusplan.status_update(decision, live)
         if body is not None:
             live = await _live(self._client.put_as(HpaAnswer, f"{path}/status", body))
-        self._written[key] = live
+        self._written[hpa] = live
 
     async def _events(self, decision: Decision, has_news: bool) -> list[EventWrite]:
         target_uid = await self._target_uid(decision, has_news) if decision.origin == "central" else ""

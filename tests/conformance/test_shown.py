@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from reconciler.core.fullrecords import FullRecords
-from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_update, wants_status
+from reconciler.core.statusplan import HpaAnswer, LiveHpa, live_hpa, status_update
 from schemas.codec import encode
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import Body
@@ -43,15 +43,14 @@ class ShownScenario(LoggedScenario):
         return made
 
     def _show(self, record: Json) -> None:
-        decision: Decision | None
         if "sameAs" in record:
-            decision = self.known.whole(msgspec.convert(record, ShortDecision))
-            self.shorts += decision is not None
+            shown = self.known.repeated(msgspec.convert(record, ShortDecision))
+            self.shorts += shown is not None
         else:
-            decision = msgspec.convert(record, Decision)
-            self.known.take(decision, 0, self.now_ms)
-        if decision is None or decision.name != self.name or not wants_status(decision):
+            shown = self.known.take(msgspec.convert(record, Decision), 0, self.now_ms)
+        if shown is None or shown.hpa.name != self.name or not shown.has_status:
             return
+        decision = shown.whole()
         if status_update(decision, self._kept()) is not None:
             self.live, self.writes = self.live | {"status": decision.status}, self.writes + 1
 

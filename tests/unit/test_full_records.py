@@ -4,6 +4,7 @@ from msgspec import structs
 
 from reconciler.core.fullrecords import KEPT_MS, FullRecords
 from schemas.decisions import Decision, InputPosition, MetricDecision, ShortDecision, Step, expand
+from schemas.keys import HpaId
 from schemas.scales import Target
 
 STATUS = {
@@ -12,6 +13,7 @@ STATUS = {
         {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 50, "averageValue": "100m"}}}
     ],
 }
+NOWHERE = InputPosition(partition=0, offset=0, hash="")
 FULL = Decision(
     id="0-1-u",
     seq=1,
@@ -42,13 +44,14 @@ def short(of: str, seq: int = 2) -> ShortDecision:
 
 def test_a_short_record_has_the_status_of_its_own_values() -> None:
     known = FullRecords()
-    assert known.whole(short("0-1-u")) is None
+    assert known.repeated(short("0-1-u")) is None
     known.take(FULL, 0, 0)
-    whole = known.whole(short("0-1-u"))
-    assert whole is not None
+    shown = known.repeated(short("0-1-u"))
+    assert shown is not None
+    whole = shown.whole()
     assert whole.status is not None
-    shown = whole.status["currentMetrics"][0]["resource"]["current"]
-    assert (shown, whole.time) == ({"averageValue": "242m", "averageUtilization": 121}, "2026-11-21T12:00:15.000Z")
+    values = whole.status["currentMetrics"][0]["resource"]["current"]
+    assert (values, whole.time) == ({"averageValue": "242m", "averageUtilization": 121}, "2026-11-21T12:00:15.000Z")
 
 
 def test_what_status_and_events_need_of_a_record_comes_back() -> None:
@@ -68,19 +71,21 @@ def test_what_status_and_events_need_of_a_record_comes_back() -> None:
     )
     known = FullRecords()
     known.take(full, 0, 0)
-    whole = known.whole(short(full.id))
+    shown = known.repeated(short(full.id))
+    assert shown is not None
     unused = {"steps": [], "observed": {}, "labels": {}, "constraints_applied": [], "error": "", "spec_hash": ""}
-    assert whole == structs.replace(expand(short(full.id), full), **unused)
+    assert shown.whole() == structs.replace(expand(short(full.id), full), input=NOWHERE, **unused)
+    assert (shown.hpa, shown.has_status, shown.has_events) == (HpaId("east", "shop", "web"), False, True)
 
 
 def test_one_full_record_per_hpa_is_kept_the_newest() -> None:
     known = FullRecords()
     known.take(FULL, 0, 0)
     known.take(structs.replace(FULL, id="0-9-u", seq=9), 0, 0)
-    assert known.whole(short("0-1-u", 10)) is None
-    assert known.whole(short("0-9-u", 10)) is not None
+    assert known.repeated(short("0-1-u", 10)) is None
+    assert known.repeated(short("0-9-u", 10)) is not None
     known.take(structs.replace(FULL, id="0-4-u", seq=4), 0, 0)  # read back while newer ones were read on
-    assert known.whole(short("0-9-u", 10)) is not None
+    assert known.repeated(short("0-9-u", 10)) is not None
     assert len(known) == 1
 
 
@@ -91,11 +96,36 @@ def test_what_no_short_record_repeats_is_not_kept() -> None:
     assert len(known) == 0
 
 
+def test_what_shows_nothing_is_not_kept_and_takes_the_place_of_what_did() -> None:
+    known = FullRecords()
+    assert known.take(FULL, 0, 0) is not None
+    assert known.take(structs.replace(FULL, id="0-2-u", seq=2, mode="shadow"), 0, 0) is None
+    assert (len(known), known.repeated(short("0-1-u")), known.repeated(short("0-2-u"))) == (0, None, None)
+
+
+def test_a_record_that_wants_replicas_is_shown_without_being_kept() -> None:
+    known = FullRecords()
+    wanting = structs.replace(FULL, wants=5)
+    shown = known.take(wanting, 0, 0)
+    assert shown is not None
+    assert (shown.whole(), len(known)) == (structs.replace(wanting, input=NOWHERE), 0)
+
+
+def test_what_waits_shares_the_record_that_short_ones_repeat() -> None:
+    known = FullRecords()
+    known.take(FULL, 0, 0)
+    first, second = known.repeated(short("0-1-u")), known.repeated(short("0-1-u", 3))
+    assert first is not None
+    assert second is not None
+    assert first.full is second.full
+    assert first.hpa is second.hpa
+
+
 def test_records_of_partitions_that_were_given_up_and_of_hpas_that_are_gone_are_forgotten() -> None:
     known = FullRecords()
     known.take(FULL, 0, 0)
     known.take(structs.replace(FULL, id="1-1-v", name="api"), 1, 1_000)
     known.forget({1})
-    assert (len(known), known.whole(short("0-1-u")) is not None) == (1, True)
+    assert (len(known), known.repeated(short("0-1-u")) is not None) == (1, True)
     known.take(structs.replace(FULL, id="2-1-w", name="cart"), 2, KEPT_MS + 1)
-    assert (len(known), known.whole(short("0-1-u"))) == (1, None)
+    assert (len(known), known.repeated(short("0-1-u"))) == (1, None)

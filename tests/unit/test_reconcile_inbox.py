@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from reconciler.core.inbox import Inbox, OffsetProgress, Position, target_key
-from schemas.decisions import Decision, InputPosition
+from schemas.decisions import Decision, InputPosition, MetricDecision, Step
 from schemas.scales import Target
 
 
@@ -40,10 +40,26 @@ def test_a_newer_decision_replaces_the_older_wish() -> None:
     assert inbox.offer(older, at(0))[0] is not None
     wanted, replaced = inbox.offer(newer, at(1))
     assert wanted is not None
-    assert wanted.decision is newer
+    assert wanted.decision == newer
     assert [each.decision for each in replaced] == [older]
     assert not inbox.is_newest(older)
     assert inbox.is_newest(newer)
+
+
+def test_a_wanted_write_keeps_what_its_write_needs_and_not_what_it_shows() -> None:
+    needed = decided(1)
+    whole = structs.replace(
+        needed,
+        status={"currentReplicas": 3},
+        metrics=[MetricDecision(type="Resource", name="cpu", value=100)],
+        steps=[Step(step="metrics", in_=3, out=7)],
+        events=[("Normal", "SuccessfulRescale", "New size: 7")],
+        observed={"specReplicas": 3},
+        labels={"action": "scaleUp"},
+    )
+    wanted, _ = Inbox().offer(whole, at(0))
+    assert wanted is not None
+    assert wanted.decision == needed
 
 
 def test_a_newer_evaluation_that_wants_nothing_ends_the_older_wish() -> None:

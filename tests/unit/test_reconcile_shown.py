@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.apply.statuswriter import DOWN_FOR_MS, GIVE_UP_MS, StatusWrite, StatusWriter
 from reconciler.apply.telemetry import ReconcilerMetrics
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
+from reconciler.core.fullrecords import ShownDecision, shown_decision
 from reconciler.core.inbox import Position
 from reconciler.core.statusplan import HpaAnswer
 from schemas.codec import encode
@@ -32,6 +33,11 @@ class Silent:
 
 def status_write() -> StatusWrite:
     made = StatusWrite()
+    made.add(shown_status({"currentReplicas": 3}), Position(0, 1))
+    return made
+
+
+def shown_status(status: dict[str, Any]) -> ShownDecision:
     decision = Decision(
         id="0-1-web",
         seq=1,
@@ -44,10 +50,11 @@ def status_write() -> StatusWrite:
         input=InputPosition(partition=0, offset=0, hash=""),
         scale_target_ref={"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         mode="enforce",
-        status={"currentReplicas": 3},
+        status=status,
     )
-    made.add(decision, Position(0, 1))
-    return made
+    shown = shown_decision(decision)
+    assert shown is not None
+    return shown
 
 
 async def test_what_waits_for_a_cluster_that_is_down_is_given_up_without_trying_each_for_long() -> None:
@@ -95,9 +102,7 @@ class Counting(Silent):
 def repeated(replicas: int) -> StatusWrite:
     """What a short record asks for."""
     made = StatusWrite()
-    full = status_write().status
-    assert full is not None
-    made.add(structs.replace(full, status={"currentReplicas": replicas}))
+    made.add(shown_status({"currentReplicas": replicas}))
     return made
 
 
@@ -114,6 +119,16 @@ async def test_an_object_is_read_anew_only_where_somebody_else_has_changed_it() 
     assert (client.live["spec"], client.live["status"]) == ({"maxReplicas": 9}, {"currentReplicas": 5})
 
 
+async def test_of_the_statuses_that_wait_the_newest_is_written_and_the_others_are_not_decoded() -> None:
+    client = Counting()
+    status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
+    made = status_write()
+    made.add(structs.replace(shown_status({"currentReplicas": 4}), full=b"not to be read"))
+    made.add(shown_status({"currentReplicas": 5}))
+    await status_writer.write(made)
+    assert (client.requests, client.live["status"]) == (["get", "put"], {"currentReplicas": 5})
+
+
 async def test_managed_fields_are_neither_kept_nor_sent_back() -> None:
     client = Counting()
     client.metadata["managedFields"] = [{"manager": "fleethpa"}]
@@ -126,17 +141,16 @@ async def test_managed_fields_are_neither_kept_nor_sent_back() -> None:
 async def test_statuses_in_which_only_values_differ_wait_for_the_setting_and_news_do_not() -> None:
     client = Counting()
     status_writer = StatusWriter(client, metrics=ReconcilerMetrics(CollectorRegistry()), clock=lambda: client.now_ms)  # type: ignore[arg-type]
-    decision = status_write().status
-    assert decision is not None
-    assert status_writer.is_due(decision, 60_000), "nothing was shown yet"
+    shown = shown_status({"currentReplicas": 3})
+    assert status_writer.is_due(shown.hpa, 60_000), "nothing was shown yet"
     await status_writer.write(status_write())
     client.now_ms += 59_999
-    assert (status_writer.is_due(decision, 0), status_writer.is_due(decision, 60_000)) == (True, False)
+    assert (status_writer.is_due(shown.hpa, 0), status_writer.is_due(shown.hpa, 60_000)) == (True, False)
     client.now_ms += 1
-    assert status_writer.is_due(decision, 60_000)
+    assert status_writer.is_due(shown.hpa, 60_000)
     waiting = StatusWrite()
-    waiting.add(decision, status=False)
-    assert (waiting.status, waiting.positions) == (None, [])
+    waiting.add(shown, status=False)
+    assert (waiting.status, waiting.positions) == (None, ())
 
 
 async def test_a_full_record_reads_the_object_only_where_it_shows_nothing_new() -> None:
@@ -144,8 +158,6 @@ async def test_a_full_record_reads_the_object_only_where_it_shows_nothing_new() 
     status_writer = StatusWriter(client, metrics=metrics, clock=lambda: client.now_ms)  # type: ignore[arg-type]
     for replicas in (3, 4, 4):
         made = StatusWrite()
-        shown = repeated(replicas).status
-        assert shown is not None
-        made.add(shown, Position(0, 1))
+        made.add(shown_status({"currentReplicas": replicas}), Position(0, 1))
         await status_writer.write(made)
     assert client.requests == ["get", "put", "put", "get"], "others may have changed what shows nothing new"

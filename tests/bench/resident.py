@@ -1,0 +1,299 @@
+"""What observer and reconciler keep of an HPA: `python -m tests.bench.resident observer|behind [--hpas N]`.
+
+The measured part runs in this process without Kafka clients, against the servers of the fleet bench in another one.
+`observer`: the observers of all clusters, when everything was listed and asked for once. `behind`: the reconciler's
+queues when no request was answered yet: of each HPA a full decision and two short ones wait; then, with `--write`, all
+is written. Figures are resident memory above that of the idle process, and with `--trace` what Python objects of which
+lines hold it (that makes the run several times as slow, and its resident memory another).
+"""
+
+import argparse
+import asyncio
+import gc
+import multiprocessing
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import structs
+from prometheus_client import CollectorRegistry
+
+from reconciler.apply.clusterwriters import ClusterWriters, WriterLimits
+from reconciler.apply.telemetry import ReconcilerMetrics
+from reconciler.clusters.client import ClusterClient
+from reconciler.clusters.credentials import ClusterConfig
+from reconciler.core.inbox import Position
+from reconciler.core.writelimits import GuardSettings
+from reconciler.observer.clusterobserver import ClusterObserver
+from reconciler.observer.observerconfig import ObserverConfig
+from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.observer.publisher import RecordPublisher
+from runtime.garbage import look_for_cycles_seldom
+from runtime.publicrecords import Publisher
+from runtime.wallclock import wall_clock_ms
+from schemas.connection import KafkaSettings
+from schemas.decisionheaders import FULL_TYPE, SHORT_TYPE, source_header
+from schemas.decisions import Decision, ShortDecision
+from schemas.observersessions import SessionName
+from streams.state.partition import Partition
+from tests.archive_kit import ENFORCING
+from tests.bench.fleetworld import Server, Workload, World, managed_fields
+from tests.generated_log import Fleet, partition_log
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+LOOK_S = 0.5
+
+
+# --- the fleet --------------------------------------------------------------------------------------------------------
+
+
+async def _serve(world: World, pipe: Connection) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Server(world), "127.0.0.1", 0)
+    pipe.send(server.sockets[0].getsockname()[1])
+    await asyncio.Event().wait()
+
+
+def _fleet(given: argparse.Namespace, pipe: Connection) -> None:
+    world = World(given.hpas, given.clusters, given.pods)
+    status = orjson.dumps(_templates()[0].status)
+    managers = managed_fields("fleethpa", "2026-11-22T00:00:00Z")
+    for one in world.all:
+        one.hpa_status, one.hpa_managers = status, managers
+    asyncio.run(_serve(world, pipe))
+
+
+@contextmanager
+def _served(given: argparse.Namespace) -> Iterator[int]:
+    """The servers of a fleet in a process of its own; gives their port."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_fleet, args=(given, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _client(port: int, cluster: str) -> ClusterClient:
+    document: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster, "cluster": {"server": f"http://127.0.0.1:{port}/{cluster}"}}],
+        "users": [{"name": "bench", "user": {"token": "bench"}}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": "bench"}}],
+        "current-context": cluster,
+    }
+    return ClusterClient(ClusterConfig(cluster, context=cluster, document=document))
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * PAGE
+
+
+class Measured:
+    """Memory and CPU time since it was made."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        gc.collect()
+        if given.trace:
+            tracemalloc.start(3)
+        self._bytes, self._cpu_s = resident_bytes(), time.process_time()
+
+    def tell(self, what: str) -> None:
+        """Print both."""
+        cpu_s = time.process_time() - self._cpu_s
+        each = (resident_bytes() - self._bytes) / self._given.hpas
+        sys.stdout.write(f"{what:<40} {each:>8,.0f} B per HPA, resident   {cpu_s:>8.2f} s of CPU\n")
+        if self._given.trace:
+            gc.collect()
+            found = tracemalloc.take_snapshot()
+            total = sum(each.size for each in found.traces)
+            sys.stdout.write(f"{'':<40} {total / self._given.hpas:>8,.0f} B per HPA, of Python\n")
+            for line in found.statistics(self._given.group)[:25]:
+                sys.stdout.write(
+                    f"{line.size / self._given.hpas:>8,.0f} B {line.count / self._given.hpas:>6.1f} objects"
+                )
+                sys.stdout.write("".join(f"  {frame}" for frame in line.traceback) + "\n")
+        sys.stdout.flush()
+
+
+# --- observer ---------------------------------------------------------------------------------------------------------
+
+
+class _NoBrokers:
+    """A producer of which the brokers have each record at once."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        return [0]
+
+    async def send(self, topic: str, **record: Any) -> "asyncio.Future[None]":
+        self.samples += topic.endswith("samples")
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+async def observer(port: int, given: argparse.Namespace) -> None:
+    """Observe until every namespace was asked for its metrics `--rounds` times."""
+    measured = Measured(given)
+    producer, metrics = _NoBrokers(), ObserverMetrics(CollectorRegistry())
+    names = [f"c{number}" for number in range(given.clusters)]
+    config = ObserverConfig(kafka=KafkaSettings(bootstrap_servers="-"), clusters=())
+    reports = RecordPublisher(Publisher(producer, waits_for_room=True), metrics, wall_clock_ms)  # type: ignore[arg-type]
+    clients = [_client(port, name) for name in names]
+    namespaces = (given.hpas + 9) // 10
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(reports.run())]
+            for client in clients:
+                observer = ClusterObserver(
+                    client,
+                    config,
+                    reports,
+                    metrics,
+                    session=SessionName("bench", time.time_ns()),
+                    sync_period_ms=lambda: 15_000,
+                    note=lambda *_: None,
+                    native_news=lambda: None,
+                    may_be_preceded=lambda: False,
+                )
+                tasks.append(group.create_task(observer.run()))
+            told = 0
+            while told < given.rounds:
+                await asyncio.sleep(LOOK_S)
+                while told < given.rounds and producer.samples >= (told + 1) * namespaces:
+                    told += 1
+                    measured.tell(f"metrics asked for {told} times")
+            for task in tasks:
+                task.cancel()
+    finally:
+        for client in clients:
+            await client.close()
+
+
+# --- reconciler -------------------------------------------------------------------------------------------------------
+
+
+class _NoOffsets:
+    def begin(self, position: Position) -> None: ...
+
+    def done(self, position: Position) -> None: ...
+
+    def is_ours(self, position: Position) -> bool:
+        return True
+
+    async def publish(self, decision: Decision, ended: object, now_ms: int) -> None: ...
+
+
+def _templates() -> tuple[Decision, ShortDecision]:
+    """A full decision that wants nothing, and a short one that repeats it."""
+    partition, full = Partition.empty(0), {}
+    for record in partition_log(Fleet(hpas=20, namespaces=2, minutes=3, settings=ENFORCING)):
+        for made in partition.apply(*record):
+            if b'"sameAs"' not in made.value:
+                decision = msgspec.json.decode(made.value, type=Decision)
+                full[decision.id] = decision
+                continue
+            short = msgspec.json.decode(made.value, type=ShortDecision)
+            if full[short.same_as].status is not None:
+                return full[short.same_as], short
+    raise ValueError("the log brings no short decision")
+
+
+def _records(one: Workload, number: int, full: Decision, short: ShortDecision) -> Iterator[tuple[bytes, str]]:
+    """The values and types of an HPA's records: a full one and two short ones."""
+    first = f"0-{3 * number + 1}-{one.uid}"
+    whole = structs.replace(
+        full,
+        id=first,
+        seq=3 * number + 1,
+        cluster=one.cluster,
+        namespace=one.namespace,
+        name=one.name,
+        uid=one.uid,
+        scale_target_ref={**full.scale_target_ref, "name": one.name},
+        target=None if full.target is None else structs.replace(full.target, name=one.name),
+    )
+    yield msgspec.json.encode(whole), FULL_TYPE
+    for more in (2, 3):
+        seq = 3 * number + more
+        again = structs.replace(short, id=f"0-{seq}-{one.uid}", seq=seq, same_as=first)
+        yield msgspec.json.encode(again), SHORT_TYPE
+
+
+async def behind(port: int, given: argparse.Namespace) -> None:
+    """Take a full decision and two short ones of each HPA in before any is written; then write them, if asked to."""
+    full, short = _templates()
+    full = structs.replace(full, status={**(full.status or {}), "currentReplicas": 99})  # another than the fleet shows
+    world = World(given.hpas, given.clusters, 0)
+    registry = CollectorRegistry()
+    limits = WriterLimits(workers=8, queue=given.hpas, request_timeout_s=30.0)
+    clients = [_client(port, name) for name in world.clusters]
+    measured = Measured(given)
+    writers = ClusterWriters(
+        _NoOffsets(), GuardSettings(), ReconcilerMetrics(registry), limits=limits, clock=wall_clock_ms
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [task for client in clients for task in writers.open(client, group)]
+            for number, one in enumerate(world.all):
+                for value, kind in _records(one, number, full, short):
+                    headers = [("ce_type", kind.encode()), source_header(one.cluster)]
+                    decision = writers.decode(value, headers, "")
+                    assert decision is not None
+                    writers.take(decision, Position(0, number))
+            measured.tell("three decisions of each HPA wait")
+            if given.write:
+                await asyncio.sleep(LOOK_S)
+                while any(worker.status_writes for worker in writers._workers.values()):
+                    await asyncio.sleep(LOOK_S)
+                measured.tell("all statuses are written")
+            for task in tasks:
+                task.cancel()
+    finally:
+        for client in clients:
+            await client.close()
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.resident", description=__doc__)
+    parser.add_argument("part", choices=("observer", "behind"))
+    parser.add_argument("--hpas", type=int, default=10_000)
+    parser.add_argument("--clusters", type=int, default=20)
+    parser.add_argument("--pods", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2, help="observer: how often all metrics are asked for")
+    parser.add_argument("--write", action="store_true", help="behind: write what waits")
+    parser.add_argument("--trace", action="store_true", help="which lines made what is held")
+    parser.add_argument("--group", default="lineno", help="with --trace: lineno or traceback")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    """Measure one part."""
+    given = options(arguments)
+    with _served(given) as port:
+        look_for_cycles_seldom()
+        asyncio.run((observer if given.part == "observer" else behind)(port, given))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
