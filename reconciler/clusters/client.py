@@ -27,7 +27,15 @@ from reconciler.clusters.credentials import (
     identity,
     proxy_of,
 )
-from reconciler.clusters.jsonbodies import encoded, read_as, read_object, watch_event
+from reconciler.clusters.jsonbodies import (
+    ListPage,
+    encoded,
+    known_metadata,
+    read_as,
+    read_object,
+    read_page,
+    watch_event,
+)
 from reconciler.core.apierrors import error_text, status_body
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from schemas.wholenumbers import whole_number
@@ -110,10 +118,16 @@ class ClusterClient:
         """
         get = self.get_patiently if patiently else self.get
         found = await get(path, timeout_s=timeout_s)
-        metadata = found.get("metadata")
-        if not (isinstance(metadata, dict) and metadata.get("resourceVersion")):
-            raise UnreachableError(f"GET {path}: the answer is not an object of Kubernetes: {str(found)[:200]}")
+        known_metadata(found.get("metadata"), f"GET {path}", str(found)[:200])
         return found
+
+    async def get_page(self, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S) -> ListPage:
+        """GET of a page of a list, of whose items no two need be objects at once.
+
+        Raises:
+            UnreachableError: something else answered, such as a proxy with a page of its own.
+        """
+        return read_page(await self._answered("GET", path, timeout_s=timeout_s), f"GET {path}")
 
     async def put(self, path: str, body: Mapping[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
         """PUT."""

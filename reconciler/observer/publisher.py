@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from reconciler.core.chunks import split
 from reconciler.observer.observermetrics import ObserverMetrics
+from runtime.freememory import FreeMemory
 from runtime.publicrecords import Publisher
 from runtime.wallclock import Clock
 from schemas.codec import encode
@@ -36,8 +37,12 @@ class ReportPublisher(Protocol):
 class RecordPublisher:
     """Takes bodies and writes them soon after, those of one topic and namespace in order."""
 
-    def __init__(self, publisher: Publisher, metrics: ObserverMetrics, clock: Clock) -> None:
+    def __init__(
+        self, publisher: Publisher, metrics: ObserverMetrics, clock: Clock, memory: FreeMemory | None = None
+    ) -> None:
+        """`memory`: gives back what lists and records have left free in the C heap; None: that of this process."""
         self._publisher, self._metrics, self._clock = publisher, metrics, clock
+        self._memory = memory or FreeMemory()
         self._batches: dict[Destination, list[Raw]] = {}
         self._waiting_bytes = 0
         self._newest_ms = 0
@@ -63,6 +68,7 @@ class RecordPublisher:
             self._arrived.clear()
             await asyncio.sleep(LINGER_S)  # batching, not synchronisation: what arrives meanwhile shares a record
             await self.flush()
+            self._memory.give_back()
 
     async def flush(self) -> None:
         """Write all that waits, after what is being written already."""

@@ -141,14 +141,13 @@ class Reflector:
         token = ""
         while True:
             query = {"limit": self._limits.list_limit} | ({"continue": token} if token else {})
-            page = await self._client.get_object(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
-            items += map(self._listener.kept, page.get("items") or ())
-            metadata = page.get("metadata") or {}
-            del page  # 10 MB with 500 pods, which must not wait for the next page beside those of all other clusters
-            token = metadata.get("continue") or ""
+            page = await self._client.get_page(f"{self._path}?{urlencode(query)}", timeout_s=60.0)
+            items += map(self._listener.kept, page.items)
+            version, token = page.metadata["resourceVersion"], page.metadata.get("continue") or ""
+            del page  # 1 MB with 500 pods, which must not wait for the next page beside those of all other clusters
             if not token:
                 break
-        self._version = metadata["resourceVersion"]
+        self._version = version
         await self._listener.listed(self._namespace, items)
         self._healthy()
 

@@ -1,10 +1,10 @@
 """What observer and reconciler keep of an HPA: `python -m tests.bench.resident observer|behind [--hpas N]`.
 
 The measured part runs in this process without Kafka clients, against the servers of the fleet bench in another one.
-`observer`: the observers of all clusters, when everything was listed and asked for once. `behind`: the reconciler's
-queues when no request was answered yet: of each HPA a full decision and two short ones wait; then, with `--write`, all
-is written. Figures are resident memory above that of the idle process, and with `--trace` what Python objects of which
-lines hold it (that makes the run several times as slow, and its resident memory another).
+`observer`: the observers of all clusters, when everything was listed and asked for once, and a while later. `behind`:
+the reconciler's queues when no request was answered yet: of each HPA a full decision and two short ones wait; then,
+with `--write`, all is written. Figures are resident memory above that of the idle process, and with `--trace` what
+Python objects of which lines hold it (that makes the run several times as slow, and its resident memory another).
 """
 
 import argparse
@@ -49,6 +49,8 @@ from tests.generated_log import Fleet, partition_log
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LOOK_S = 0.5
+SELDOM_MS, SETTLE_S = 600_000, 35.0
+"""Metrics are asked for so seldom that, so much later, only what observers keep is left: answers have gone out."""
 
 
 # --- the fleet --------------------------------------------------------------------------------------------------------
@@ -152,12 +154,12 @@ class _NoBrokers:
 
 
 async def observer(port: int, given: argparse.Namespace) -> None:
-    """Observe until every namespace was asked for its metrics `--rounds` times."""
+    """Observe until everything was listed and every namespace was asked for its metrics once, and a while longer."""
     measured = Measured(given)
     producer, metrics = _NoBrokers(), ObserverMetrics(CollectorRegistry())
     names = [f"c{number}" for number in range(given.clusters)]
     config = ObserverConfig(kafka=KafkaSettings(bootstrap_servers="-"), clusters=())
-    reports = RecordPublisher(Publisher(producer, waits_for_room=True), metrics, wall_clock_ms)  # type: ignore[arg-type]
+    reports = RecordPublisher(Publisher(producer, waits_for_room=True), metrics, wall_clock_ms)
     clients = [_client(port, name) for name in names]
     namespaces = (given.hpas + 9) // 10
     try:
@@ -170,18 +172,17 @@ async def observer(port: int, given: argparse.Namespace) -> None:
                     reports,
                     metrics,
                     session=SessionName("bench", time.time_ns()),
-                    sync_period_ms=lambda: 15_000,
+                    sync_period_ms=lambda: SELDOM_MS,
                     note=lambda *_: None,
                     native_news=lambda: None,
                     may_be_preceded=lambda: False,
                 )
                 tasks.append(group.create_task(observer.run()))
-            told = 0
-            while told < given.rounds:
+            while producer.samples < namespaces:
                 await asyncio.sleep(LOOK_S)
-                while told < given.rounds and producer.samples >= (told + 1) * namespaces:
-                    told += 1
-                    measured.tell(f"metrics asked for {told} times")
+            measured.tell("metrics of all namespaces were asked for")
+            await asyncio.sleep(SETTLE_S)
+            measured.tell(f"{SETTLE_S:g} s later")
             for task in tasks:
                 task.cancel()
     finally:
@@ -280,7 +281,6 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--hpas", type=int, default=10_000)
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--pods", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=2, help="observer: how often all metrics are asked for")
     parser.add_argument("--write", action="store_true", help="behind: write what waits")
     parser.add_argument("--trace", action="store_true", help="which lines made what is held")
     parser.add_argument("--group", default="lineno", help="with --trace: lineno or traceback")

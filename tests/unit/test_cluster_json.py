@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.client import retry_after_ms
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
-from reconciler.clusters.jsonbodies import read_as, read_object, watch_event
+from reconciler.clusters.jsonbodies import read_as, read_object, read_page, watch_event
 from reconciler.core.apierrors import error_text
 from reconciler.core.metricanswers import PodMetricsList, fill, fill_usages
 from reconciler.core.statusplan import HpaAnswer, live_hpa
@@ -30,9 +30,42 @@ def test_an_answer_that_is_nested_without_end_is_none(data: bytes) -> None:
         read_object(data, "GET /x")
     with pytest.raises(UnreachableError, match="GET /x: the answer is not JSON: it is nested too deeply"):
         read_as(PodMetricsList, data, "GET /x")
+    with pytest.raises(UnreachableError, match="GET /x: the answer is not JSON: it is nested too deeply"):
+        read_page(data, "GET /x")
     with pytest.raises(UnreachableError, match="an event is not what it should be"):
         watch_event(data)
     assert error_text(403, data, "get", "pods").startswith('{"')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, {"b": [null, "x"]}]}', id="a list"),
+        pytest.param(b'{"metadata": {"resourceVersion": "7", "continue": "t"}, "items": []}', id="empty"),
+        pytest.param(b'{"metadata": {"resourceVersion": "7"}, "items": null}', id="null"),
+        pytest.param(b'{"metadata": {"resourceVersion": "7"}}', id="without items"),
+        pytest.param(
+            rb'{"metadata": {"resourceVersion": "7"}, "items": [{"a": "\ud800"}]}', id="half a pair in an item"
+        ),
+        pytest.param(rb'{"metadata": {"resourceVersion": "7", "continue": "\ud800"}, "items": [1]}', id="half a pair"),
+        pytest.param(b'{"metadata": {"resourceVersion": "7"}, "items": {"a": 1}}', id="items are no list"),
+    ],
+)
+def test_a_page_has_the_items_of_the_whole_answer(body: bytes) -> None:
+    page, whole = read_page(body, "GET /x"), read_object(body, "GET /x")
+    assert (page.metadata, list(page.items)) == (whole["metadata"], list(whole.get("items") or ()))
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"metadata": 7, "items": []}', b'{"metadata": {}, "items": []}'])
+def test_a_page_of_something_else_is_none(body: bytes) -> None:
+    with pytest.raises(UnreachableError, match="GET /x: the answer is not a"):
+        read_page(body, "GET /x")
+
+
+def test_an_item_that_is_not_text_is_found_when_it_is_read() -> None:
+    page = read_page(b'{"metadata": {"resourceVersion": "7"}, "items": [{"a": "\xff"}]}', "GET /x")
+    with pytest.raises(UnreachableError, match="GET /x: the answer is not JSON"):
+        list(page.items)
 
 
 def test_half_a_surrogate_pair_is_a_replacement_character_as_in_upstreams_client() -> None:

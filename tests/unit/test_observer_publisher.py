@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from reconciler.core.chunks import CHUNK_BYTES
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import AT_ONCE, RecordPublisher
+from runtime.freememory import FreeMemory
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.scales import Heartbeat
@@ -53,3 +54,21 @@ async def test_what_waits_is_not_written_before_what_is_being_written() -> None:
         await outlet.put(SCALES, "east", "shop", late)
         group.create_task(outlet.flush())
     assert [bodies for _, bodies in slow.sent] == [*(encode([body]) for body in large), encode(late)]
+
+
+async def test_what_lists_leave_free_is_given_back_once_they_are_written() -> None:
+    slow, given_back = Slow(), asyncio.Event()
+
+    def trim(_: int) -> int:
+        assert slow.sent, "nothing is free before"
+        given_back.set()
+        return 1
+
+    memory = FreeMemory(trim, lambda: 0.0)
+    outlet = RecordPublisher(slow, ObserverMetrics(CollectorRegistry()), lambda: 1, memory)  # type: ignore[arg-type]
+    await outlet.put(SCALES, "east", "shop", [Heartbeat(session="a")])
+    writing = asyncio.create_task(outlet.run())
+    async with asyncio.timeout(10):
+        await given_back.wait()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from reconciler.clusters.clustererrors import ApiError, ClusterError, UnreachableError
+from reconciler.clusters.jsonbodies import ListPage
 from reconciler.core.objectbodies import pod_body
 from reconciler.observer.mirror import Mirror
 from reconciler.observer.observermetrics import ObserverMetrics
@@ -42,7 +43,9 @@ class Server:
         self._check(path, self.lists)
         return self.pages.pop(0) if self.pages else {"metadata": {"resourceVersion": "7"}, "items": []}
 
-    get_object = get
+    async def get_page(self, path: str, *, timeout_s: float = 5.0) -> ListPage:
+        found = await self.get(path)
+        return ListPage(found.get("metadata") or {}, iter(found.get("items") or ()))
 
     async def watch(
         self, path: str, *, silence_s: float, opened: Callable[[], None] = lambda: None
