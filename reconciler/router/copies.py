@@ -1,16 +1,20 @@
-"""Copies of records in the topics of agents: each is acknowledged, or given up with its agent, or still wanted."""
+"""Copies of records in the topics of agents: each is acknowledged, or its agent is late and it waits."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from schemas.agents import ONLY_PARTITION, AgentSet
 
-log = logging.getLogger(__name__)
+PATIENCE_S = 2.0
+"""How long copies for other agents wait for room for a record of one agent."""
+ANSWER_WITHIN_S = 20.0
+"""An agent's topic that acknowledges nothing of what it was sent for this long does not take records."""
 
 
 class RouterMetrics:
@@ -30,9 +34,14 @@ class RouterMetrics:
             registry=registry,
         )
         self.agents = Gauge("fleethpa_router_agents", "Registered agents", registry=registry)
+        self.late_agents = Gauge(
+            "fleethpa_router_late_agents",
+            "Agents whose topic does not take records, so that their copies wait",
+            registry=registry,
+        )
 
 
-class _Sends(Protocol):
+class Sends(Protocol):
     """The part of a producer that copies need."""
 
     async def send(
@@ -40,22 +49,31 @@ class _Sends(Protocol):
     ) -> "asyncio.Future[Any]": ...
 
 
-class _Failed(NamedTuple):
-    agent: AgentSet
-    error: BaseException
-    ended: Callable[[], None]
+Ended = Callable[[BaseException | None], None]
 
 
-def _nothing() -> None:
-    pass
+@dataclass
+class _Lane:
+    """How it goes with the copies of one agent."""
+
+    producer: Sends
+    open: int = 0
+    """Copies that are neither acknowledged nor failed."""
+    moved_s: float = 0.0
+    """When one ended last, or the only open one was begun."""
+    all_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Copies:
-    """Sends to agents' topics, and remembers what they did not take."""
+    """Sends to agents' topics.
 
-    def __init__(self, producer: _Sends, metrics: RouterMetrics) -> None:
+    All agents share a producer until a copy fails. An idempotent producer counts on from the failed record, which the
+    broker never saw, so its next records would be refused: from then on the agent has a producer of its own.
+    """
+
+    def __init__(self, producer: Sends, metrics: RouterMetrics) -> None:
         self._producer, self._metrics = producer, metrics
-        self._failed: list[_Failed] = []
+        self._lanes: dict[AgentSet, _Lane] = {}
 
     async def send(
         self,
@@ -64,56 +82,73 @@ class Copies:
         key: bytes,
         headers: list[tuple[str, bytes]],
         what: str,
-        ended: Callable[[], None] = _nothing,
+        ended: Ended,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        """Begin to copy a record. `ended` is called once the record need not be copied again: the topic has it, or
-        `check` found the topic gone. It is not called for a copy that failed and is still wanted.
-        """
+        """Begin to copy a record. `ended` is called once: with None when the topic has it, else with the error."""
+        lane = self._lane(agent)
+        if not lane.open:
+            lane.moved_s = time.monotonic()
+        lane.open += 1
+        lane.all_ended.clear()
 
         def answered(done: "asyncio.Future[Any]") -> None:
             error = KafkaError("given up by the producer") if done.cancelled() else done.exception()
-            self._answered(agent, len(value), what, error, ended)
+            self._answered(agent, lane, len(value), what, error, ended)
 
         try:
-            sent = await self._producer.send(
-                agent.topics.orders, value, key=key, partition=ONLY_PARTITION, headers=headers
-            )
+            async with asyncio.timeout(patience_s):
+                sent = await lane.producer.send(
+                    agent.topics.orders, value, key=key, partition=ONLY_PARTITION, headers=headers
+                )
         except KafkaError as error:
-            self._answered(agent, len(value), what, error, ended)
+            self._answered(agent, lane, len(value), what, error, ended)
+        except TimeoutError:
+            full = KafkaTimeoutError(f"no room for another record within {patience_s:.0f} s")
+            self._answered(agent, lane, len(value), what, full, ended)
         else:
             sent.add_done_callback(answered)
 
+    def _lane(self, agent: AgentSet) -> _Lane:
+        if (lane := self._lanes.get(agent)) is None:
+            lane = self._lanes[agent] = _Lane(self._producer)
+        return lane
+
     def _answered(
-        self, agent: AgentSet, size: int, what: str, error: BaseException | None, ended: Callable[[], None]
+        self, agent: AgentSet, lane: _Lane, size: int, what: str, error: BaseException | None, ended: Ended
     ) -> None:
+        lane.open -= 1
+        lane.moved_s = time.monotonic()
         if error is None:
             self._metrics.copied.labels(agent.cluster, what).inc()
             self._metrics.copied_bytes.labels(agent.cluster).inc(size)
-            ended()
-            return
-        self._metrics.failed.labels(agent.cluster).inc()
-        log.error("an agent's topic did not take a record", extra={"cluster": agent.cluster, "error": repr(error)})
-        self._failed.append(_Failed(agent, error, ended))
+        else:
+            self._metrics.failed.labels(agent.cluster).inc()
+        ended(error)
+        if not lane.open:
+            lane.all_ended.set()
 
-    async def check(self, is_gone: Callable[[str], Awaitable[bool]]) -> list[AgentSet]:
-        """Give up what failed for agents whose topic is gone, which is those clusters' trouble: their HPAs hold.
+    def stuck(self) -> list[AgentSet]:
+        """Agents whose topic has acknowledged nothing for ANSWER_WITHIN_S, although it was sent something."""
+        before_s = time.monotonic() - ANSWER_WITHIN_S
+        return [agent for agent, lane in self._lanes.items() if lane.open and lane.moved_s < before_s]
 
-        Args:
-            is_gone: whether the brokers report that the topic does not exist or may not be described.
+    async def all_ended(self, agent: AgentSet) -> None:
+        """Wait until each copy that was begun for an agent is acknowledged or has failed."""
+        lane = self._lane(agent)
+        while lane.open:
+            await lane.all_ended.wait()
 
-        Returns:
-            These agents.
+    async def settled(self) -> None:
+        """Wait until each copy for any agent is acknowledged or has failed."""
+        for agent in list(self._lanes):
+            await self.all_ended(agent)
 
-        Raises:
-            BaseException: a record was not taken by a topic that may still be there, and must be copied again.
-        """
-        gone: list[AgentSet] = []
-        while self._failed:
-            failed = self._failed[-1]
-            if failed.agent not in gone:
-                if not await is_gone(failed.agent.topics.orders):
-                    raise failed.error
-                gone.append(failed.agent)
-            self._failed.remove(failed)
-            failed.ended()
-        return gone
+    def use(self, agent: AgentSet, producer: Sends) -> None:
+        """Send to an agent with this producer from now on; nothing of it may be open."""
+        self._lane(agent).producer = producer
+
+    def forget(self, agent: AgentSet) -> None:
+        """An agent is gone."""
+        self._lanes.pop(agent, None)

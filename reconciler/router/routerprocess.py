@@ -1,9 +1,9 @@
 """The router: decisions, settings and central HPAs in, one topic per agent out.
 
 It keeps no state besides committed offsets, and holds no credentials of any cluster. Copies are made at least once; an
-agent drops what it has seen. An agent whose topic cannot be written delays no other. Any number of routers share the
-partitions of the decisions; what an agent must know beside decisions is written by the one that owns the partition of
-the cluster's name.
+agent drops what it has seen. An agent whose topic cannot be written delays no other (`lateagents.py`). Any number of
+routers share the partitions of the decisions; what an agent must know beside decisions is written by the one that owns
+the partition of the cluster's name.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
 from msgspec import structs
 
 from reconciler.core.inbox import OffsetProgress
-from reconciler.core.routing import ShortFilter, Signs, is_order
 from reconciler.observer.centralhpas import CentralHpas, follow_central
-from reconciler.router.copies import Copies, RouterMetrics
+from reconciler.router import agenttopics
+from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics
 from reconciler.router.fleetnews import FleetNews
+from reconciler.router.lateagents import LateAgents
+from reconciler.router.wantedrecords import WantedRecords
 from runtime import groupoffsets, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
@@ -34,10 +34,9 @@ from runtime.wallclock import Clock, wall_clock_ms
 from schemas.agentregistry import AgentRegistry
 from schemas.agents import SNAPSHOT_TYPE, AgentKnowledge, AgentSet
 from schemas.autoscalers import AutoscalerSet, Command
-from schemas.codec import WireError, decode, encode
+from schemas.codec import encode
 from schemas.connection import KafkaSettings
-from schemas.decisionheaders import cluster_of, is_short
-from schemas.decisions import Decision, ShortDecision
+from schemas.decisionheaders import cluster_of
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.keys import HpaId, partition_for
 from schemas.settings import SettingsSet
@@ -51,7 +50,6 @@ RENEW_AFTER_MS = 30 * 86_400_000
 """A registration this old is repeated: records of settings expire after a year."""
 TOPIC_TIMEOUT_S = 10.0
 """How long a router that starts waits for the topics of registered agents."""
-REQUEST_TIMEOUT_MS = 20_000
 COMMIT_EVERY_S = 1.0
 """What was copied since is copied again after a crash, and passed over by the agents."""
 SOON_S = 0.05
@@ -81,13 +79,13 @@ class Router:
         self._config = config
         self.health = PartHealth(*_KNOWN, "decisions")
         self._metrics = RouterMetrics(self.health.registry)
-        self._registry, self._shorts = AgentRegistry(), ShortFilter()
-        self._signs = Signs()
+        self._registry, self._wanted = AgentRegistry(), WantedRecords(config.clock)
         self._registered_ms: dict[str, int] = {}
         """Cluster -> when its registration was written last."""
         self._ready: dict[str, AgentSet] = {}
         """Cluster -> its agent, once its topic was found."""
-        self._progress: dict[int, OffsetProgress] = {}
+        self.progress: dict[int, OffsetProgress] = {}
+        """Partition of the decisions -> what of it is read, and copied to the agents that are not late."""
         self._committed: dict[int, int] = {}
         self._committed_s = time.monotonic()
         self._owned: set[int] = set()
@@ -101,9 +99,12 @@ class Router:
         """Copy until `stop` is set. An unexpected error ends it by exception; a restart is the recovery."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.health.served(self._config.web_host, self._config.web_port))
-            producing = kafkaclients.running_producer(self._config.kafka, request_timeout_ms=REQUEST_TIMEOUT_MS)
+            timeout_ms = int(ANSWER_WITHIN_S * 1000)
+            producing = kafkaclients.producer_that_ends(self._config.kafka, request_timeout_ms=timeout_ms)
             self._producer: AIOKafkaProducer = await stack.enter_async_context(producing)
             self._copies = Copies(self._producer, self._metrics)
+            self._late = LateAgents(self._config.kafka, self._producer, self._copies, self, self.health, self._metrics)
+            stack.push_async_callback(self._late.close)
             # A group member that may not read its topic would wait for ever, and say nothing.
             self._partitions = len(await self._producer.partitions_for(DECISIONS))
             self._consumer = AIOKafkaConsumer(
@@ -140,6 +141,7 @@ class Router:
                 self._find_topics(),
                 self._tell(),
                 self._renew(),
+                self._late.watch(),
             ]
             tasks = [group.create_task(each) for each in work]
             ending = group.create_task(stop.wait())
@@ -150,8 +152,7 @@ class Router:
             self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
             while not stop.is_set():
                 await self._copy()
-            await self._producer.flush()
-            await self._check_copies()
+            await first_of(self._copies.settled(), asyncio.sleep(kafkaclients.STOP_WITHIN_S))
             await self._commit()
             for task in (*tasks, ending):
                 task.cancel()
@@ -171,14 +172,15 @@ class Router:
         while True:
             agents = {agent.cluster: agent for agent in self._registry.agents()}
             self._metrics.agents.set(len(agents))
-            for cluster in [cluster for cluster, agent in self._ready.items() if agents.get(cluster) != agent]:
-                del self._ready[cluster]
-                self._snapshot_due_s.pop(cluster, None)
-            self._shorts.forget(agents.keys())
+            for agent in [agent for cluster, agent in self._ready.items() if agents.get(cluster) != agent]:
+                self._late.drop(agent)
+                self.gone(agent)
+                self._snapshot_due_s.pop(agent.cluster, None)
+            self._wanted.forget(agents.keys())
             missing = [agent for cluster, agent in agents.items() if cluster not in self._ready]
             self._agents_changed.clear()
             for agent in missing:
-                if await self._exists(agent.topics.orders):
+                if await agenttopics.exists(self._producer, agent.topics.orders):
                     self._ready[agent.cluster] = agent
                     self._snapshot_due_s[agent.cluster] = 0.0
                     self.health.note(agent.topics.orders, None)
@@ -191,22 +193,12 @@ class Router:
             except TimeoutError:
                 continue
 
-    async def _exists(self, topic: str) -> bool:
-        try:
-            async with asyncio.timeout(TOPIC_TIMEOUT_S):
-                return bool(await self._producer.partitions_for(topic))
-        except (KafkaError, TimeoutError) as error:
-            log.warning("an agent's topic was not found", extra={"topic": topic, "error": repr(error)})
-            return False
-
-    async def _is_gone(self, topic: str) -> bool:
-        """Whether the brokers say so. Where they do not answer, a record that failed must be copied later."""
-        client = self._producer.client
-        try:
-            async with asyncio.timeout(TOPIC_TIMEOUT_S):
-                return await client.force_metadata_update() and topic not in client.cluster.topics()
-        except TimeoutError:
-            return False
+    def gone(self, agent: AgentSet) -> None:
+        """An agent has no topic any more, or is not registered: nothing is copied to it."""
+        self._copies.forget(agent)
+        if self._ready.get(agent.cluster) == agent:
+            del self._ready[agent.cluster]
+            self._agents_changed.set()
 
     async def _topics_found(self) -> None:
         """Wait for the topics of the agents that are registered, so that none of their decisions is passed over."""
@@ -239,55 +231,59 @@ class Router:
         if self._consumer.assignment():
             self.health.ready("decisions")
         for partition, records in batches.items():
-            progress = self._progress.setdefault(partition.partition, OffsetProgress())
+            progress = self.progress.setdefault(partition.partition, OffsetProgress())
             for record in records:
                 if revocations != self._revocations:
                     # The rest is read again, from where the group has committed, by whoever has the partition now.
                     return
                 progress.begin(record.offset)
                 agent = self._ready.get(cluster_of(record.headers))
-                if agent is not None and (self._is_order(record) or self._is_sign(agent, record)):
-                    self._signs.copied(agent.cluster, partition.partition, self._config.clock())
+                if agent is not None and agent in self._late:
+                    self._late.pass_over(agent, record.partition, record.offset)
+                elif agent is not None and self.is_wanted(agent, record):
                     await self._copy_record(agent, record, progress)
                 progress.done(record.offset)
-        await self._check_copies()
+        self._late.begin_stuck(self._ready.values())
         if time.monotonic() - self._committed_s >= COMMIT_EVERY_S:
             await self._commit()
 
     async def _copy_record(self, agent: AgentSet, record: ConsumerRecord, progress: OffsetProgress) -> None:
         progress.begin(record.offset)
-        headers, ended = list(record.headers), partial(progress.done, record.offset)
-        await self._copies.send(agent, record.value, b"%d" % record.partition, headers, "decision", ended)
+        revocations = self._revocations
 
-    def _is_sign(self, agent: AgentSet, record: ConsumerRecord) -> bool:
-        return self._signs.is_due(agent.cluster, record.partition, self._config.clock())
+        def ended(error: BaseException | None) -> None:
+            if error is not None and revocations == self._revocations and self._is_late(agent, error):
+                self._late.pass_over(agent, record.partition, record.offset)
+            progress.done(record.offset)
 
-    def _is_order(self, record: ConsumerRecord) -> bool:
-        try:
-            if is_short(record.headers):
-                return self._shorts.is_order(decode(record.value, ShortDecision))
-            decision = decode(record.value, Decision)
-        except WireError as error:
-            log.error("not a decision record", extra={"offset": record.offset, "error": str(error)})
+        await self._copies.send(agent, record.value, b"%d" % record.partition, list(record.headers), "decision", ended)
+
+    def _is_late(self, agent: AgentSet, error: BaseException) -> bool:
+        """Note that a copy failed; False: the agent is gone, so that nothing waits for it."""
+        if self._ready.get(agent.cluster) != agent:
             return False
-        self._shorts.take(decision)
-        return is_order(decision)
+        self._late.begin(agent, error)
+        return True
 
-    async def _check_copies(self) -> None:
-        for agent in await self._copies.check(self._is_gone):
-            if self._ready.get(agent.cluster) == agent:
-                del self._ready[agent.cluster]
-                self._agents_changed.set()
+    def is_wanted(self, agent: AgentSet, record: ConsumerRecord) -> bool:
+        """Whether a decision record is copied to an agent."""
+        return cluster_of(record.headers) == agent.cluster and self._wanted.take(record)
 
     async def _commit(self) -> None:
         self._committed_s = time.monotonic()
         offsets = {
-            TopicPartition(DECISIONS, number): progress.committable
-            for number, progress in self._progress.items()
-            if number in self._owned and progress.committable > self._committed.get(number, -1)
+            TopicPartition(DECISIONS, number): offset
+            for number in self._owned
+            if (offset := self._committable(number)) > self._committed.get(number, -1)
         }
         if offsets and await groupoffsets.commit(self._consumer, offsets):
             self._committed |= {partition.partition: offset for partition, offset in offsets.items()}
+
+    def _committable(self, number: int) -> int:
+        """The first offset of a partition that some agent may not have; -1: nothing was read."""
+        ends = [self.progress[number].committable] if number in self.progress else []
+        late = self._late.bound(number)
+        return min(ends if late is None else [*ends, late], default=-1)
 
     # --- what agents must know beside decisions -----------------------------------------------------------------------
 
@@ -336,16 +332,33 @@ class Router:
             if not self._is_mine(cluster) or self.health.waiting_for.keys() - {"decisions"}:
                 self._snapshot_due_s[cluster] = time.monotonic() + 1.0
                 continue
-            now_ms = self._config.clock()
             if time.monotonic() >= self._snapshot_due_s.get(cluster, 0.0):
                 self._snapshot_due_s[cluster] = time.monotonic() + self._config.snapshot_every_s
-                await self._tell_agent(agent, self._news.all_records(cluster, uuid.uuid4().hex[:12], now_ms))
+                await self._tell_agent(agent, self.knowledge_for(agent))
             elif changes.concerns(cluster):
-                await self._tell_agent(agent, self._news.changed_records(cluster, changes, now_ms))
+                changed = self._news.changed_records(cluster, changes, self._config.clock())
+                await self._tell_agent(agent, changed)
+
+    def knowledge_for(self, agent: AgentSet) -> Iterable[AgentKnowledge]:
+        """Everything that an agent must know beside decisions; nothing where another router tells it."""
+        if not self._is_mine(agent.cluster):
+            return ()
+        return self._news.all_records(agent.cluster, uuid.uuid4().hex[:12], self._config.clock())
 
     async def _tell_agent(self, agent: AgentSet, records: Iterable[AgentKnowledge]) -> None:
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                self._is_late(agent, error)
+
         for record in records:
-            await self._copies.send(agent, encode(record), b"snapshot", [("ce_type", SNAPSHOT_TYPE)], "knowledge")
+            if agent not in self._late:  # it is told everything once its topic works
+                head = [("ce_type", SNAPSHOT_TYPE)]
+                await self._copies.send(agent, encode(record), b"snapshot", head, "knowledge", ended)
+
+    def caught_up(self, agent: AgentSet) -> None:
+        """An agent that was late has all decisions; it is told what has changed otherwise."""
+        self._snapshot_due_s[agent.cluster] = 0.0
+        self._news.waiting.set()
 
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
@@ -362,8 +375,9 @@ class Router:
         """Commit what is copied; the rest is copied again by whoever comes next."""
         self._revocations += 1
         await self._commit()
+        self._late.drop_all()
         self._owned.clear()
-        self._progress.clear()
+        self.progress.clear()
         self._committed.clear()
 
 

@@ -4,107 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from msgspec import structs
 
 from fleethpa.simulator.broker import EmbeddedBroker
-from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.router.firstagent import run_router_for_agents
-from reconciler.router.routerprocess import Router, RouterConfig
+from reconciler.router.routerprocess import RouterConfig
 from runtime.kafkaclients import reader
-from runtime.publicrecords import Publisher
-from schemas.agents import ONLY_PARTITION, SNAPSHOT_TYPE, AgentKnowledge, AgentSet
+from schemas.agents import ONLY_PARTITION, AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet
-from schemas.codec import decode, encode
 from schemas.connection import KafkaSettings
-from schemas.decisions import Decision, InputPosition, ShortDecision
-from schemas.keys import namespace_key, partition_for
+from schemas.keys import partition_for
 from schemas.settings import ClusterSettings, SettingsSet
 from schemas.topics import AUTOSCALERS, DECISIONS, PUBLIC_TOPICS, SETTINGS
-from tests.pipeline.cluster_rig import hpa, running
+from tests.pipeline.cluster_rig import hpa
+from tests.pipeline.router_kit import Copied, Hub, router
 
 EAST = AgentSet(cluster="east", incarnation=7)
-
-
-class Hub:
-    """The topics around a router."""
-
-    def __init__(self, kafka: KafkaSettings, producer: AIOKafkaProducer) -> None:
-        self.kafka, self._producer, self.publisher = kafka, producer, Publisher(producer)
-
-    async def register(self, agent: AgentSet) -> None:
-        await self.publisher.send(SETTINGS, "", "", [agent], 1)
-
-    async def decide(self, seq: int, cluster: str = "east", **changes: Any) -> str:
-        id_ = f"0-{seq}-web"
-        decision = Decision(
-            id=id_,
-            seq=seq,
-            prev="",
-            cluster=cluster,
-            namespace="shop",
-            name="web",
-            uid="u",
-            time=f"2026-11-21T12:00:{seq:02}.000Z",
-            input=InputPosition(partition=0, offset=seq, hash=""),
-            mode="enforce",
-            wants=5,
-        )
-        await self._write(structs.replace(decision, **changes), cluster, b"io.fleethpa.decision.v1")
-        return id_
-
-    async def repeat(self, seq: int, same_as: str, cluster: str = "east") -> str:
-        id_ = f"0-{seq}-web"
-        short = ShortDecision(
-            id=id_, seq=seq, prev="", same_as=same_as, time="t", input=InputPosition(partition=0, offset=seq, hash="")
-        )
-        await self._write(short, cluster, b"io.fleethpa.decision.short.v1")
-        return id_
-
-    async def _write(self, record: Any, cluster: str, kind: bytes) -> None:
-        key = namespace_key(cluster, "shop")
-        headers = [("ce_type", kind), ("ce_source", f"/clusters/{cluster}".encode())]
-        await self._producer.send_and_wait(
-            DECISIONS, encode(record), key=key.encode(), partition=partition_for(key, 4), headers=headers
-        )
-
-
-class Copied:
-    """What an agent's topic holds."""
-
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
-        self.decisions: list[tuple[int, str]] = []
-        """(partition of the log, id)."""
-        self.knowledge = KnowledgeFold()
-        self.snapshots = 0
-
-    async def until(self, found: Any, what: str) -> None:
-        try:
-            async with asyncio.timeout(30):
-                while not found():
-                    for records in (await self._consumer.getmany(timeout_ms=20)).values():
-                        for record in records:
-                            self._take(record)
-        except TimeoutError:
-            raise AssertionError(f"{what}: {self.decisions} {self.knowledge.hpas}") from None
-
-    def _take(self, record: Any) -> None:
-        if dict(record.headers)["ce_type"] == SNAPSHOT_TYPE:
-            knowledge = decode(record.value, AgentKnowledge)
-            assert knowledge.cluster == "east"
-            self.snapshots += bool(knowledge.snapshot)
-            self.knowledge.take(knowledge)
-        else:
-            short = dict(record.headers)["ce_type"] == b"io.fleethpa.decision.short.v1"
-            id_ = decode(record.value, ShortDecision).id if short else decode(record.value, Decision).id
-            self.decisions.append((int(record.key), id_))
-
-    @property
-    def ids(self) -> list[str]:
-        return [id_ for _, id_ in self.decisions]
 
 
 @asynccontextmanager
@@ -119,13 +36,6 @@ async def hub() -> AsyncIterator[tuple[Hub, Copied]]:
                 yield Hub(kafka, producer), Copied(consumer)
         finally:
             await producer.stop()
-
-
-@asynccontextmanager
-async def router(made: Hub, **changes: Any) -> AsyncIterator[Router]:
-    part = Router(RouterConfig(kafka=made.kafka, session_timeout_ms=2_000, **changes))
-    async with running(part, asyncio.Event()):
-        yield part
 
 
 async def test_an_agent_gets_the_decisions_of_its_cluster_under_the_partition_of_their_numbers(tmp_path: Path) -> None:

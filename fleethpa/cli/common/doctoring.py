@@ -97,7 +97,8 @@ async def _router(session: Session, state: FleetState, now_ms: int) -> list[Chec
         return [CheckResult("failure", "log", "router", "there are agents, and no router has ever run", step)]
     if waiting.oldest_ms and now_ms - waiting.oldest_ms > QUIET_MS:
         text = (
-            f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}"
+            f"is behind: {counted(waiting.records, 'decision')} waiting, the oldest{since(waiting.oldest_ms, now_ms)}; "
+            "where the topic of an agent takes no records, /readyz of the router names it"
         )
         return [CheckResult("failure", "log", "router", text, step)]
     return [CheckResult("ok", "log", "router", "keeps up with the decisions")]
