@@ -42,7 +42,7 @@ from fleethpa.cli.common.session import Session, command_options
 from fleethpa.cli.common.writing import Concern, PlannedRecord, confirm, show, write_all, write_options
 from fleethpa.cli.output.formats import to_yaml
 from fleethpa.cli.output.words import counted
-from reconciler.core.objectbodies import is_own
+from reconciler.core.objectbodies import bears_own_label
 from schemas.autoscalers import AutoscalerSet
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
@@ -134,7 +134,7 @@ def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], m
     """Say which native HPAs are adopted, and why others are not. `natives`: what the API server has in that place."""
     plan = AdoptPlan(gone=_gone(state, place, natives))
     for hpa, native in natives.items():
-        if is_own(native):
+        if bears_own_label(native):
             continue
         problem = _owned(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
         if problem is None:

@@ -256,6 +256,8 @@ class Writes:
         metadata = dict(document["metadata"])
         part = "status" if writer.subresource == "status" else "spec"
         fields = {part: managedfields.changed(old, document, part)}
+        if part == "spec":
+            fields["labels"] = managedfields.changed_labels(old, document)
         if old is not None and part == "spec" and fields["spec"] and resource.plural not in _WITHOUT_GENERATION:
             metadata["generation"] = old["metadata"].get("generation", 1) + 1
         entry = writer.entry(resource.group_version, rfc3339_seconds(self._clock.now_ms()))

@@ -1,4 +1,4 @@
-"""Who set which part of an object: `metadata.managedFields`, to the depth of the members of spec."""
+"""Who set which part of an object: `metadata.managedFields`, to the depth of the members of spec and of the labels."""
 
 from __future__ import annotations
 
@@ -35,27 +35,46 @@ def changed(old: Json | None, new: Json, part: str) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
+def changed_labels(old: Json | None, new: Json) -> set[str]:
+    """Return the names of labels that are new, changed or gone."""
+    before, after = (((old or {}).get("metadata") or {}).get("labels") or {}), new["metadata"].get("labels") or {}
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
 def record(entries: Iterable[Json], fields: dict[str, set[str]], writer: FieldWriter, entry: Json) -> list[Json]:
-    """Return managedFields after `writer` has set `fields` (part of the object: members)."""
-    kept, own = [], entry | {"fieldsV1": {}}
+    """Return managedFields after `writer` has set `fields` (part of the object, or `labels`: members)."""
+    kept: list[Json] = []
+    own: dict[str, Json] = {}
     for old in entries:
         if writer.owns(old):
-            own["fieldsV1"] = {part: dict(members) for part, members in old["fieldsV1"].items()}
+            own = _parts(old)
         elif rest := _without(old, fields):
             kept.append(rest)
     for part, members in fields.items():
         if members:
-            own["fieldsV1"].setdefault(f"f:{part}", {}).update({f"f:{name}": {} for name in sorted(members)})
-    return [*kept, own] if own["fieldsV1"] else kept
+            own.setdefault(f"f:{part}", {}).update({f"f:{name}": {} for name in sorted(members)})
+    return [*kept, entry | {"fieldsV1": _nested(own)}] if own else kept
 
 
 def _without(entry: Json, fields: dict[str, set[str]]) -> Json | None:
     left = {}
-    for part, members in entry["fieldsV1"].items():
+    for part, members in _parts(entry).items():
         lost = {f"f:{name}" for name in fields.get(part[2:], ())}
         if rest := {name: value for name, value in members.items() if name not in lost}:
             left[part] = rest
-    return entry | {"fieldsV1": left} if left else None
+    return entry | {"fieldsV1": _nested(left)} if left else None
+
+
+def _parts(entry: Json) -> dict[str, Json]:
+    """The fields of an entry by part; labels, which are part of the metadata, are a part of their own."""
+    parts = {part: dict(members) for part, members in entry["fieldsV1"].items() if part != "f:metadata"}
+    labels = entry["fieldsV1"].get("f:metadata", {}).get("f:labels")
+    return parts | ({"f:labels": dict(labels)} if labels else {})
+
+
+def _nested(parts: dict[str, Json]) -> Json:
+    rest = {part: members for part, members in parts.items() if part != "f:labels"}
+    return rest | ({"f:metadata": {"f:labels": parts["f:labels"]}} if "f:labels" in parts else {})
 
 
 def refuse_conflicts(current: Json, applied: Json, writer: FieldWriter) -> None:

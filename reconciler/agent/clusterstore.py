@@ -8,7 +8,7 @@ from urllib.parse import quote
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.clusters.discovery import Discovery
-from reconciler.core.objectbodies import STAND_IN_LABEL, target_of
+from reconciler.core.objectbodies import STAND_IN_LABEL, is_kept_by_stand_in, target_of
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from reconciler.standin.admissionfence import FLOOR_MANAGER, HPAS, SCALES
 from reconciler.standin.effective import KeptSpec
@@ -60,6 +60,8 @@ class ClusterStore:
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
         self._maps = f"/api/v1/namespaces/{home}/configmaps"
         self._discovery = Discovery(client)
+        self.labelled: list[HpaKey] = []
+        """HPAs with the label of ours that somebody else set, as of the last list."""
 
     # --- the Lease ----------------------------------------------------------------------------------------------------
 
@@ -112,15 +114,22 @@ class ClusterStore:
 
     async def natives(self) -> dict[HpaKey, Json]:
         """All native HPAs of ours, by a consistent list: without a resource version, it is not answered by a cache
-        that lags.
+        that lags. What only has their label is in `labelled` afterwards.
         """
         selector = quote(f"{STAND_IN_LABEL}=true")
         paths = [f"{_HPAS}/namespaces/{each}/horizontalpodautoscalers" for each in self._namespaces]
         found: dict[HpaKey, Json] = {}
+        labelled: list[HpaKey] = []
         for path in paths or [f"{_HPAS}/horizontalpodautoscalers"]:
             listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
             with reading("the list of native HPAs"):
-                found |= {native_seen(item).key: item for item in listed.get("items") or ()}
+                for item in listed.get("items") or ():
+                    key = native_seen(item).key
+                    if is_kept_by_stand_in(item):
+                        found[key] = item
+                    else:
+                        labelled.append(key)
+        self.labelled = labelled
         return found
 
     async def try_out(self, kept: KeptSpec, now_ms: int) -> None:

@@ -19,7 +19,7 @@ from reconciler.agent.unreportedchanges import UnreportedChanges
 from reconciler.clusters.clustererrors import ApiError, ClusterError
 from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.chunks import split
-from reconciler.core.objectbodies import time_ms
+from reconciler.core.objectbodies import STAND_IN_LABEL, time_ms
 from reconciler.standin.effective import Keeper, KeptSpec, effective_spec, spec_hash
 from reconciler.standin.evidence import FRESH_MS, PROOF_MS, Judge, next_proof_ms
 from reconciler.standin.objects import (
@@ -263,8 +263,13 @@ class StandIn:
         generation = self._lease.generation if self._lease is not None and is_in_charge else None
         self._note_unended(judged)
         troubles = [trouble, self._unended, *[await self._hands(step) for step in hands]]
-        troubles += await self._native_work.carry_out(due, kept, generation)
+        troubles += [*await self._native_work.carry_out(due, kept, generation), self._labelled()]
         return [each for each in troubles if each]
+
+    def _labelled(self) -> str:
+        """Which HPAs are not ours although they have our label."""
+        names = ", ".join(f"{key.namespace}/{key.name}" for key in self._store.labelled[:SHOWN_NATIVES])
+        return names and f"native HPAs that others gave the label {STAND_IN_LABEL} are left alone: {names}"
 
     def _note_unended(self, judged: Judgement) -> None:
         """Say why the hub does not get the cluster back, until it has it."""

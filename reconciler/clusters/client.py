@@ -37,6 +37,7 @@ from reconciler.clusters.jsonbodies import (
     watch_event,
 )
 from reconciler.core.apierrors import error_text, status_body
+from reconciler.core.objectbodies import FIELD_MANAGER
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
 from schemas.wholenumbers import whole_number
 
@@ -45,7 +46,6 @@ __all__ = ["IN_CLUSTER", "ClusterClient", "ClusterConfig", "clusters_of", "resou
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-FIELD_MANAGER = "fleethpa"
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
 _RELOAD_PAUSE_S = 5.0

@@ -14,8 +14,11 @@ from schemas.scales import ScaleSet, Target
 CANARY_LABEL = "fleethpa.io/canary"
 """Label of the HPA that proves that no native controller runs; no observer reports it."""
 
+FIELD_MANAGER = "fleethpa"
+"""Field manager of every write of fleethpa's, but for what the stand-in itself writes to `/scale`."""
 STAND_IN_LABEL = "fleethpa.io/stand-in"
-"""Label of a native HPA that the stand-in keeps while the hub is away; no observer reports it."""
+"""Label of a native HPA that the stand-in keeps while the hub is away; no observer reports it (`is_kept_by_stand_in`).
+"""
 
 
 def time_ms(text: str | None) -> int | None:
@@ -79,8 +82,33 @@ def hpa_body(hpa: JsonView) -> dict[str, Any]:
 
 def is_own(hpa: JsonView) -> bool:
     """Whether this HPA is fleethpa's own, a canary or a stand-in's, which must not be evaluated."""
+    return CANARY_LABEL in (hpa["metadata"].get("labels") or {}) or is_kept_by_stand_in(hpa)
+
+
+def bears_own_label(hpa: JsonView) -> bool:
+    """Whether this HPA has a label by which fleethpa finds its own, whoever set it. `hpa`: with its managed fields."""
     labels = hpa["metadata"].get("labels") or {}
     return CANARY_LABEL in labels or STAND_IN_LABEL in labels
+
+
+def is_kept_by_stand_in(hpa: JsonView) -> bool:
+    """Whether the stand-in made this native HPA: it has its label, and the managed fields say that fleethpa set it.
+
+    The label alone can be a person's, copied with the rest of a manifest. The API server keeps with the object who set
+    a field, so that no agent needs to remember it, and keeps it through updates by others. Where somebody has cleared
+    the managed fields, the label counts: one of ours must not be left behind.
+    """
+    metadata = hpa["metadata"]
+    if STAND_IN_LABEL not in (metadata.get("labels") or {}):
+        return False
+    fields = [each for each in metadata.get("managedFields") or () if each.get("fieldsV1")]
+    return not fields or any(
+        each.get("manager") == FIELD_MANAGER and f"f:{STAND_IN_LABEL}" in _labels_set_by(each) for each in fields
+    )
+
+
+def _labels_set_by(entry: JsonView) -> JsonView:
+    return (entry["fieldsV1"].get("f:metadata") or {}).get("f:labels") or {}
 
 
 def is_status_of(hpa: JsonView, manager: str) -> bool:

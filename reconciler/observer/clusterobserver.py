@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from reconciler.clusters.client import FIELD_MANAGER, ClusterClient
+from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ClusterError, reading
 from reconciler.clusters.discovery import Discovery
 from reconciler.core import chunks, metricanswers
 from reconciler.core.kepthpas import KeptHpa, asking_of, hpa_tells_the_same, kept_hpa, reported_hpa
-from reconciler.core.objectbodies import hpa_body, is_own, is_status_of, pod_body
+from reconciler.core.objectbodies import FIELD_MANAGER, hpa_body, is_own, is_status_of, pod_body
 from reconciler.observer.apiserver import ApiServer
 from reconciler.observer.clusterview import WATCHES, ClusterState
 from reconciler.observer.metricpolls import MetricsPoller

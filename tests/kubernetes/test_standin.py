@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import pytest
 
+from reconciler.agent.clusterstore import ClusterStore
 from reconciler.clusters.client import ClusterClient, ClusterConfig
 from reconciler.clusters.clustererrors import ApiError
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import LEASE, native_body
+from reconciler.standin.protocol import HpaKey
 from tests.kubernetes.hub import HOME
 from tests.kubernetes.standin_rig import AGENTS, CLUSTER, HUB_PARTS, Rig, standin_rig
 from tests.kubernetes.workloads import NAMESPACE
@@ -77,6 +79,45 @@ async def test_a_late_write_does_not_bring_a_deleted_lease_back(rig: Rig) -> Non
         assert not await _refusal(admin.put(f"{_LEASES}/deleted", made))
         await admin.request("DELETE", f"{_LEASES}/deleted")
     finally:
+        await admin.close()
+
+
+async def test_the_api_server_tells_a_native_hpa_of_the_stand_in_from_a_copy_of_it(rig: Rig) -> None:
+    agent = ClusterClient(ClusterConfig(CLUSTER, str(rig.kubeconfig), CLUSTER))
+    admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
+    store = ClusterStore(agent, HOME, (NAMESPACE,), lambda: 30_000)
+    own, copied = HpaKey(NAMESPACE, "own"), HpaKey(NAMESPACE, "copied")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nobody"}
+    rig.signal(signal.SIGSTOP, *AGENTS)  # they would hand it back
+    try:
+        # As an agent writes it, but for the policies, which do not hold an administrator back.
+        spec = {"scaleTargetRef": target, "maxReplicas": 3}
+        await admin.request("POST", _HPAS, body=native_body(KeptSpec(namespace=NAMESPACE, name="own", spec=spec), 1, 0))
+        made = (await store.natives())[own]
+        body = {key: made[key] for key in ("apiVersion", "kind", "spec") if key in made} | {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "copied", "labels": made["metadata"]["labels"]},
+        }
+        await admin.request("POST", f"{_HPAS}?fieldManager=kubectl-create", body=body)
+        assert (set(await store.natives()), store.labelled) == ({own}, [copied])
+        # Somebody replaces it whole, with the same label, and applies the label, too.
+        named = {"name": "own", "labels": made["metadata"]["labels"]}
+        edited = {**body, "metadata": named, "spec": {**spec, "maxReplicas": 4}}
+        await admin.put(f"{_HPAS}/own?fieldManager=kubectl-replace", edited)
+        applied = {**body, "metadata": named}
+        await admin.request(
+            "PATCH",
+            f"{_HPAS}/own?fieldManager=gitops&force=true",
+            body=applied,
+            content_type="application/apply-patch+yaml",
+        )
+        assert (set(await store.natives()), store.labelled) == ({own}, [copied])
+    finally:
+        for name in ("own", "copied"):
+            await _refusal(admin.request("DELETE", f"{_HPAS}/{name}"))
+        rig.signal(signal.SIGCONT, *AGENTS)
+        await agent.close()
         await admin.close()
 
 

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from reconciler.core import chunks
 from reconciler.core.kepthpas import hpa_tells_the_same, kept_hpa, reported_hpa
 from reconciler.core.objectbodies import (
+    STAND_IN_LABEL,
+    bears_own_label,
     hpa_body,
+    is_kept_by_stand_in,
+    is_own,
     is_status_of,
     pod_body,
     replicas_manager,
@@ -26,6 +30,35 @@ from schemas.decisions import REFUSAL_REASON
 from schemas.pods import Container, Pod
 from schemas.samples import MetricAnswer, PodUsage
 from schemas.scales import ScaleSet, Target
+
+_LABEL: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}}}}
+_OURS = {"manager": "fleethpa", "operation": "Update", "fieldsV1": _LABEL}
+_THEIRS = {"manager": "kubectl-client-side-apply", "operation": "Update", "fieldsV1": _LABEL}
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields", "ours"),
+    [
+        pytest.param({STAND_IN_LABEL: "true"}, [_OURS], True, id="the agent set the label"),
+        pytest.param({STAND_IN_LABEL: "true"}, [_THEIRS], False, id="a person set it"),
+        pytest.param({STAND_IN_LABEL: "true"}, [_THEIRS, _OURS], True, id="set by both, with the same value"),
+        pytest.param(
+            {STAND_IN_LABEL: "true"},
+            [_THEIRS, {**_OURS, "subresource": "status", "fieldsV1": {"f:status": {}}}],
+            False,
+            id="a person's, whose status fleethpa writes",
+        ),
+        pytest.param({STAND_IN_LABEL: "true"}, [], True, id="somebody cleared who set what"),
+        pytest.param({STAND_IN_LABEL: "true"}, [{}], True, id="cleared by an empty entry"),
+        pytest.param({}, [_OURS], False, id="without the label"),
+    ],
+)
+def test_whether_a_native_hpa_is_the_stand_ins(labels: dict[str, str], fields: list[Any], ours: bool) -> None:
+    hpa = {"metadata": {"name": "web", "labels": labels, "managedFields": fields}}
+    assert is_kept_by_stand_in(hpa) is ours
+    assert is_own(hpa) is ours
+    assert bears_own_label(hpa) is bool(labels)
+
 
 DEPLOYMENT = Target(group="apps", kind="Deployment", name="web")
 

@@ -17,6 +17,7 @@ from reconciler.agent.standin import StandIn, Surroundings
 from reconciler.agent.standinterms import stand_by
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.agentknowledge import KnowledgeFold
+from reconciler.core.objectbodies import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
 from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, is_scaled_to_zero, unreported
@@ -32,6 +33,7 @@ HUB = "hub/main/1"
 BEGIN_MS = 1_790_000_000_000
 SPEC = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9}
 NAMES = ("web", "api", "db")
+COPIED = "copied"
 FENCE_LAG_S, ADMITTED_S = 2, 4
 
 
@@ -100,7 +102,26 @@ class FakeCluster:
         return "" if lease is None else str(lease["spec"]["holderIdentity"])
 
     def hpas(self) -> list[Json]:
-        return [each for each in self.objects.values() if each["kind"] == "HorizontalPodAutoscaler"]
+        """Those of the stand-in."""
+        return [
+            each
+            for each in self.objects.values()
+            if each["kind"] == "HorizontalPodAutoscaler" and each["metadata"]["name"] != COPIED
+        ]
+
+    def add_copy(self) -> None:
+        """A person's HPA with everything that the stand-in writes into its own, but written by the person."""
+        fields: Json = {"f:metadata": {"f:labels": {f"f:{STAND_IN_LABEL}": {}, f"f:{GENERATION_LABEL}": {}}}}
+        metadata = {
+            "name": COPIED,
+            "namespace": "shop",
+            "uid": "p1",
+            "resourceVersion": "0",
+            "generation": 1,
+            "labels": {STAND_IN_LABEL: "true", GENERATION_LABEL: "1"},
+            "managedFields": [{"manager": "kubectl-create", "operation": "Update", "fieldsV1": fields}],
+        }
+        self.objects[COPIED] = {"kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": SPEC, "status": {}}
 
     def stamp(self, item: Json) -> None:
         self.version += 1
@@ -183,9 +204,16 @@ class FakeCluster:
         if request.method == "POST":
             if known is not None:
                 raise ApiError(409, "there is one", reason="AlreadyExists")
+            if key in NAMES:
+                labels: Json = {f"f:{name}": {} for name in request.body["metadata"]["labels"]}
+                entry = {"manager": FIELD_MANAGER, "fieldsV1": {"f:metadata": {"f:labels": labels}}}
+                request.body["metadata"]["managedFields"] = [entry]
             return self.put(key, request.body, None)
         if known is None:
             raise ApiError(404, "not found", reason="NotFound")
+        if key in NAMES and request.method == "PUT" and "managedFields" not in request.body["metadata"]:
+            # Who leaves them out does not clear them.
+            request.body["metadata"]["managedFields"] = known["metadata"]["managedFields"]
         asked = request.body.get("preconditions") or request.body.get("metadata") or {}
         for part in ("uid", "resourceVersion"):
             if part in asked and asked[part] != known["metadata"][part]:
@@ -374,6 +402,9 @@ async def _through_trouble(world: World) -> None:
     trouble, world.cluster.trouble = world.cluster.trouble, 0.0
     await world.run(20)  # what never was decided is nothing to stand in for
     world.cluster.trouble = trouble
+    if random_.random() < 0.5:
+        world.cluster.add_copy()
+    copied = copy.deepcopy(world.cluster.objects.get(COPIED))
     for _ in range(6):
         world.is_hub_alive = random_.random() < 0.5
         world.cluster.cut = {name for name in world.agents if random_.random() < 0.2}
@@ -381,6 +412,7 @@ async def _through_trouble(world: World) -> None:
             world.cluster.objects.pop(LEASE, None)
             world.cluster.note_lease(None)
         await world.run(random_.choice([5, 40, 70, 120]), stalled)
+    assert world.cluster.objects.get(COPIED) == copied
     # Nothing goes wrong any more: the right one is in charge in the end.
     world.cluster.cut, world.cluster.trouble = set(), 0.0
     world.is_hub_alive = random_.random() < 0.5
@@ -407,6 +439,19 @@ def test_never_two_in_charge_and_in_the_end_the_right_one(seed: int, trouble: fl
 @given(seed=SEEDS, trouble=TROUBLE)
 def test_the_same_for_longer(seed: int, trouble: float) -> None:
     played(seed, trouble, _through_trouble)
+
+
+def test_an_hpa_that_a_person_gave_the_label_is_left_alone_and_named() -> None:
+    world = World(3, 0.0)
+    world.cluster.add_copy()
+    before = copy.deepcopy(world.cluster.objects[COPIED])
+
+    async def story() -> None:
+        await _through_a_loss(world)
+
+    asyncio.run(story())
+    assert world.cluster.objects[COPIED] == before
+    assert "shop/copied" in (world.troubles["stand-in"] or "")
 
 
 def test_changes_of_hands_are_reported_with_rising_generations() -> None:
