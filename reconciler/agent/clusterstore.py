@@ -122,13 +122,13 @@ class ClusterStore:
         labelled: list[HpaKey] = []
         for path in paths or [f"{_HPAS}/horizontalpodautoscalers"]:
             listed = await self._client.get_object(f"{path}?labelSelector={selector}", timeout_s=_TIMEOUT_S)
-            with reading("the list of native HPAs"):
+            with reading("a native HPA with the label of the stand-in cannot be read"):
                 for item in listed.get("items") or ():
-                    key = native_seen(item).key
+                    seen = native_seen(item)
                     if is_kept_by_stand_in(item):
-                        found[key] = item
+                        found[seen.key] = item
                     else:
-                        labelled.append(key)
+                        labelled.append(seen.key)
         self.labelled = labelled
         return found
 
@@ -254,7 +254,8 @@ class ClusterStore:
 
     async def _store_maps(self) -> dict[str, Json]:
         listed = await self._client.get_object(f"{self._maps}?labelSelector={quote(STORE_LABEL)}", timeout_s=_TIMEOUT_S)
-        return {item["metadata"]["name"]: item for item in listed.get("items") or ()}
+        with reading("a ConfigMap with specs for the stand-in cannot be read"):
+            return {item["metadata"]["name"]: item for item in listed.get("items") or ()}
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ class ClusterStore:
 
 def _read(lease: Json) -> Json:
     """The Lease, if it is one: something between agent and API server may answer in its place."""
-    with reading(f"Lease {LEASE}"):
+    with reading(f"{LEASE}: the answer is not a Lease"):
         lease_seen(lease)
     return lease
 

@@ -155,7 +155,7 @@ class Election:
         self._holds_until_s = asked_s + RENEW_DEADLINE_S
 
     def _note(self, lease: Json) -> None:
-        with reading(f"Lease {self._name}"):
+        with reading(f"{self._collection}/{self._name}: the answer is not a Lease"):
             seen = seen_lease(lease)
         self._watch = watched(self._watch, seen, boot_s())
         self.generation = max(self.generation, self._watch.lease.generation)

@@ -2,8 +2,8 @@
 
 ClusterError
 ├── ApiError            the API server answered, and said no
-├── UnreachableError    no answer: refused, hung, dropped, or not HTTP
-├── UnreadableError     an answer of a shape that no API server gives
+├── UnreachableError    no answer of an API server: refused, hung, dropped, or something else answered
+├── UnreadableError     an answer of an API server, in which an object is of a shape that none gives
 └── ConfigError         the cluster cannot even be asked: kubeconfig or credentials
 """
 
@@ -35,11 +35,13 @@ class ApiError(ClusterError):
 
 
 class UnreachableError(ClusterError):
-    """No answer came, or not a whole one."""
+    """No answer came, or not a whole one, or one that is no object of Kubernetes, as a proxy gives in place of the API
+    server: nothing else need be asked for a while.
+    """
 
 
 class UnreadableError(ClusterError):
-    """An answer came, and an object in it is not what an API server gives."""
+    """An answer came, and an object in it is not what an API server gives. Other requests may well succeed."""
 
 
 class ConfigError(ClusterError):
@@ -47,13 +49,13 @@ class ConfigError(ClusterError):
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def reading(failure: str) -> Iterator[None]:
     """Read objects that a cluster gave. One of an odd shape is a trouble of its cluster and concerns no other.
 
     Raises:
-        UnreadableError: a field is missing or of another type; the text begins with `what`.
+        UnreadableError: a field is missing or of another type; the text begins with `failure`, and the field follows.
     """
     try:
         yield
     except _ODD_SHAPE as error:
-        raise UnreadableError(f"{what} cannot be read: {type(error).__name__}: {error}") from error
+        raise UnreadableError(f"{failure}: {type(error).__name__}: {error}") from error

@@ -81,7 +81,7 @@ class Discovery:
             if error.status == 404:
                 return []
             raise
-        with reading(f"the answer to /apis/{group}"):
+        with reading(f"the answer to /apis/{group} cannot be read"):
             names = [str(each["version"]) for each in found.get("versions") or ()]
             preferred = (found.get("preferredVersion") or {}).get("version")
         return sorted(names, key=lambda name: name != preferred)
@@ -91,7 +91,7 @@ class Discovery:
         for version in await self.versions(group) if group else ["v1"]:
             base = f"/apis/{group}/{version}" if group else f"/api/{version}"
             answer = await self._client.get(base)
-            with reading(f"the answer to {base}"):
+            with reading(f"the answer to {base} cannot be read"):
                 listed = answer.get("resources") or ()
                 scaled = {each["name"].partition("/")[0] for each in listed if each["name"].endswith("/scale")}
                 for each in listed:

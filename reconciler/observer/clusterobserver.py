@@ -154,7 +154,7 @@ class ClusterObserver:
         """Namespaces that exist, or where that is forbidden those that central HPAs name."""
         try:
             answer = await self._client.get("/api/v1/namespaces")
-            with reading("the list of namespaces"):
+            with reading("the list of namespaces cannot be read"):
                 return [item["metadata"]["name"] for item in answer.get("items") or ()]
         except ClusterError as error:
             log.info("namespaces cannot be listed", extra={"cluster": self.name, "error": str(error)})

@@ -126,7 +126,7 @@ class Reflector:
         try:
             while True:
                 try:
-                    with reading(f"an object below {self._path}"):
+                    with reading(f"an object below {self._path} cannot be read"):
                         if not self._version:
                             await self._list()
                         await self._watch_while_allowed()

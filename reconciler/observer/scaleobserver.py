@@ -178,7 +178,7 @@ class ScaleWatcher:
             right = f"get {resource.qualified}/scale"
             path = resource.path(namespace, target.name, "scale")
             raw = await self._client.get_object(path, patiently=True)
-            with reading(f"the answer to {path}"):
+            with reading(f"the answer to {path} cannot be read"):
                 found = scale_of_answer(target, raw, self._parent(namespace, target), self._session)
         except ApiError as error:
             self._note_unread(namespace, target, None)

@@ -7,6 +7,7 @@ import pytest
 from reconciler.agent.clusterstore import ClusterStore
 from reconciler.agent.election import Election
 from reconciler.clusters.clustererrors import ApiError, UnreadableError
+from reconciler.core.objectbodies import STAND_IN_LABEL
 from reconciler.standin.effective import KeptSpec
 from reconciler.standin.objects import STORE_LABEL, is_scaled_to_zero, store_bodies
 from reconciler.standin.protocol import CreateNative, HpaKey, SetHolder
@@ -160,11 +161,43 @@ async def test_an_answer_that_is_no_lease_is_a_trouble_of_the_cluster(answer: Js
             return answer
 
     client: Any = Other(1)
-    with pytest.raises(UnreadableError, match="Lease fleethpa-hub cannot be read"):
+    with pytest.raises(UnreadableError, match="the answer is not a Lease"):
         await store(client).lease()
-    with pytest.raises(UnreadableError, match="Lease fleethpa-hub cannot be read"):
+    with pytest.raises(UnreadableError, match="the answer is not a Lease"):
         await store(client).set_holder(SetHolder("closing", 2, "1", "u"), 60_000, [])
     election = Election(client, "fleethpa-system", "fleethpa-agent", "a")
     if answer.get("metadata") != {"resourceVersion": "1", "annotations": {"fleethpa.io/protocol": 1}}:
         assert not await election._try()
-        assert "Lease fleethpa-agent cannot be read" in election.trouble
+        assert "the answer is not a Lease" in election.trouble
+
+
+def native(**changes: object) -> Json:
+    metadata = {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "1"}
+    return {"metadata": metadata | {"labels": {STAND_IN_LABEL: "true"}} | changes, "spec": {"maxReplicas": 3}}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param({}, id="no object"),
+        pytest.param(native(uid=None) | {"spec": None}, id="no spec"),
+        pytest.param(native(labels="all"), id="labels of another type"),
+        pytest.param(native(managedFields=[{"fieldsV1": "all"}]) | {"spec": []}, id="a spec of another type"),
+    ],
+)
+async def test_a_native_hpa_of_an_odd_shape_is_a_trouble_of_the_cluster(item: Json) -> None:
+    class Other(Client):
+        async def get_object(self, path: str, **_: object) -> Json:
+            return {"metadata": {"resourceVersion": "9"}, "items": [item]}
+
+    with pytest.raises(UnreadableError, match="a native HPA with the label of the stand-in cannot be read"):
+        await store(Other(1)).natives()
+
+
+async def test_a_config_map_of_an_odd_shape_is_a_trouble_of_the_cluster() -> None:
+    class Other(Client):
+        async def get_object(self, path: str, **_: object) -> Json:
+            return {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": None}]}
+
+    with pytest.raises(UnreadableError, match="a ConfigMap with specs for the stand-in cannot be read"):
+        await store(Other(1)).load()
