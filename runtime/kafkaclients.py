@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, codec
 from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from runtime.driverstart import driver_of, start_driver
+from runtime.driverlife import driver_of, start_driver, stop_soon
 from runtime.headernames import read_any_header_names
 from schemas import connection
 from schemas.connection import KafkaSettings
@@ -37,7 +37,6 @@ FOLLOWED_BYTES = 4 * 2**20
 stay in the memory of the process.
 """
 ANSWERED_MS = 10_000
-STOP_WITHIN_S = 5.0
 LOGGED_EVERY_S = 30.0
 """Brokers that stay slow are logged this often, not for each question that waits."""
 
@@ -213,14 +212,8 @@ async def producer_that_ends(settings: KafkaSettings, **overrides: Any) -> Async
         await start(producer)
         yield producer
     finally:
-        try:
-            async with asyncio.timeout(STOP_WITHIN_S):
-                await producer.stop()
-        except TimeoutError:
+        if not await stop_soon(producer):
             log.warning("records were given up at the end of a producer, as the brokers did not take them")
-            await producer._sender.close()
-            producer._message_accumulator.fail_all(KafkaTimeoutError("the producer has ended"))
-            await producer.client.close()
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from reconciler.router.copies import ANSWER_WITHIN_S, Copies, RouterMetrics
 from reconciler.router.fleetnews import FleetNews
 from reconciler.router.lateagents import LateAgents
 from reconciler.router.wantedrecords import WantedRecords
-from runtime import groupoffsets, kafkaclients
+from runtime import driverlife, groupoffsets, kafkaclients
 from runtime.healthserver import PartHealth
 from runtime.publicrecords import Publisher
 from runtime.settingsfollower import follow_entries
@@ -152,7 +152,7 @@ class Router:
             self._consumer.subscribe([DECISIONS], listener=_Rebalance(self))
             while not stop.is_set():
                 await self._copy()
-            await first_of(self._copies.settled(), asyncio.sleep(kafkaclients.STOP_WITHIN_S))
+            await first_of(self._copies.settled(), asyncio.sleep(driverlife.STOP_WITHIN_S))
             await self._commit()
             for task in (*tasks, ending):
                 task.cancel()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.errors import KafkaError, RequestTimedOutError
 
-from runtime import driverstart, kafkaclients
+from runtime import driverlife, kafkaclients
 from schemas.connection import KafkaSettings
 
 
@@ -63,7 +63,7 @@ async def test_a_start_that_is_cancelled_closes_its_first_connection(
 async def test_a_start_that_is_cancelled_waits_for_a_silent_broker_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driverstart, "BOOTSTRAP_WITHIN_S", 0.01)
+    monkeypatch.setattr(driverlife, "BOOTSTRAP_WITHIN_S", 0.01)
     task = await cancelled_start(Connection(), monkeypatch)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, timeout=10)
