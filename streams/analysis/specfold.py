@@ -25,8 +25,6 @@ _FOLDED = (
     AgentSet,
     WatermarkReset,
 )
-_WORDS = (b'"autoscaler', b'"command"', b'"heartbeat"', b'"settings"', b'"engine"', b'"agent"', b'"watermarkReset"')
-"""A record without any of these has no entry that is folded. The kinds of entries are written like this."""
 
 
 def fold_specs(partition: Partition, record: PlainRecord, cluster: str) -> None:
@@ -40,8 +38,6 @@ def fold_specs(partition: Partition, record: PlainRecord, cluster: str) -> None:
     state = partition.state
     state.row.clock_ms = state.now_ms = max(state.row.clock_ms, timestamp_ms)
     state.row.offset = offset
-    if not any(word in value for word in _WORDS):
-        return
     state.offset = offset
     fold = EntryFold(state)
     for index, entry in enumerate(read_record(partition.number, offset, value).entries):

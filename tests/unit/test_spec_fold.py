@@ -45,7 +45,18 @@ def test_the_changes_are_those_of_the_whole_fold(
     assert any(map(any, found[0]))
 
 
-def test_an_offset_that_holds_no_log_record_is_named() -> None:
-    damaged = encode(LogRecord(v=VERSION, entries=[])).replace(b"[]", b'["autoscalerSet"')
+WHOLE = encode(LogRecord(v=VERSION, entries=[]))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(b"garbage", id="no JSON"),
+        pytest.param(WHOLE.replace(b"[]", b'["autoscalerSet"'), id="cut off"),
+        pytest.param(WHOLE.replace(b"[]", b'[{"key":"east/shop","body":{"kind":"later"}}]'), id="an unknown kind"),
+        pytest.param(WHOLE.replace(b"[]", b'[{"key":"east/shop","body":{}}]'), id="no kind"),
+    ],
+)
+def test_an_offset_that_holds_no_log_record_is_named(damaged: bytes) -> None:
     with pytest.raises(LogError, match="log partition 0 offset 3 is not a log record"):
         history(Partition.empty(0), [(3, 1, damaged)], HpaId("east", "shop", "web"))
