@@ -41,6 +41,27 @@ def serious(page: Page) -> list[tuple[str, Any]]:
     ]
 
 
+WITH_A_TROUBLE = """([columns, name]) => {
+    const heads = "<th>Namespace and watch</th>".repeat(columns), cells = `<td>${name}</td>`.repeat(columns - 2);
+    const rows = `<tr><th>${name}</th>${cells}<td class="message">GET ${name}</td></tr>`;
+    const table = `<table class="troubles"><thead><tr>${heads}</tr></thead><tbody>${rows}</tbody></table>`;
+    document.querySelector("#clusters").insertAdjacentHTML(
+        "beforeend", `<div class="scroll" aria-label="made">${table}</div>`);
+}"""
+
+
+@pytest.mark.parametrize("columns", [3, 4])
+@pytest.mark.parametrize("name", ["n" * 63, "factory/autoscalers", "a-b"])
+def test_troubles_of_clusters_with_any_names_do_not_scroll_sideways_at_380_px(
+    browser: Browser, archived: str, columns: int, name: str
+) -> None:
+    page = browser.new_page(viewport={"width": 380, "height": 800})
+    page.goto(f"{archived}/clusters")
+    page.evaluate(WITH_A_TROUBLE, [columns, name])
+    assert page.evaluate(SCROLLED_TABLES) == []
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])
 def test_no_view_has_a_serious_violation_or_scrolls_sideways(
