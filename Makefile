@@ -11,10 +11,10 @@ help:  ## Show this help
 
 setup: $(STAMP)  ## Create .venv with the locked dependencies; the command is .venv/bin/fleethpa
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(STAMP): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fleethpa needs Python 3.11 or newer; try: make PYTHON=python3.11 setup")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -91,14 +91,14 @@ bench-policies: setup  ## Specs that people deploy by habit over recorded loads,
 manifests: setup  ## What in compose/ follows from the code: the chart's files and the plain manifests (helm, or go to build it)
 	$(BIN)/python -m tests.kubernetes.manifests
 
-sbom:  ## build/fleethpa.cdx.json: a CycloneDX list of what the image holds, from requirements.lock
+sbom:  ## build/fleethpa.cdx.json: a CycloneDX list of what the image holds, from requirements/run.lock
 	$(PYTHON) -m venv build/sbom
 	build/sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
-	build/sbom/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --validate -o build/fleethpa.cdx.json
+	build/sbom/bin/cyclonedx-py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible --validate -o build/fleethpa.cdx.json
 
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra dev pyproject.toml -o requirements-dev.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements/run.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra dev pyproject.toml -o requirements/dev.lock
 
 clean:  ## Remove the virtual environment and build products
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache
