@@ -18,6 +18,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.sources import jobs_for, log_length
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import rfc3339
+from runtime.jsonlog import clean
 from streams.archive.segments import ArchiveError
 from streams.archive.signing import make_key, read_public
 from streams.history.parallel import ReplayPool
@@ -155,7 +156,7 @@ def _text(found: dict[str, Any], took_s: float) -> str:
         good.append(f"start         from snapshots in {len(starts)} partitions: nothing older was checked")
     if found["ok"]:
         return "\n".join(lines + [line for line in good if line] + ["OK"])
-    return "\n".join([*lines, *(f"FAULT  {fault}" for fault in found["faults"])])
+    return "\n".join([*lines, *(clean(f"FAULT  {fault}") for fault in found["faults"])])
 
 
 def _changes(changes: list[dict[str, Any]]) -> str:

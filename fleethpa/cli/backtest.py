@@ -224,9 +224,9 @@ def _show(
     results = [reported.result for reported in reports]
     lines += [*pages.summary(results, failed), *pages.caution(results[0].model)]
     if emit is None:
-        session.out("\n".join(lines))
+        session.lines(lines)
         return
-    click.echo("\n".join(lines), err=True)
+    session.lines(lines, err=True)
     session.out(emit)
 
 

@@ -79,7 +79,8 @@ async def _follow(session: Session, wanted: Filter, output: str, headers: bool) 
         if count := sum(map(wanted.selection.matches, state.hpas)):
             session.note(f"following {words.counted(count, 'HPA')} of {wanted.selection}")
         else:
-            session.note(f"{nothing_found(wanted.selection, state, 'decisions --follow')}\nwaiting for one to appear")
+            session.note(nothing_found(wanted.selection, state, "decisions --follow"))
+            session.note("waiting for one to appear")
         await follow_on(
             session,
             past,

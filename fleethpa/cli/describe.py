@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from fleethpa.cli.common import selection as selecting
@@ -19,6 +21,7 @@ from fleethpa.cli.output.metrichealth import metric_health
 from fleethpa.cli.output.possible import possible
 from fleethpa.cli.output.table import layout
 from fleethpa.cli.output.times import shown
+from runtime.jsonlog import clean, clean_lines
 from streams.history.recorded import Recorded
 
 
@@ -41,12 +44,13 @@ def describe(session: Session, selection: Selection) -> None:
     found = session.run(work(), brief=True)
     if not found:
         session.note(f"No HPAs found in {selection}. Next: fleethpa get hpa -A")
-    session.page("\n\n\n".join("\n".join(page(session, view, last)) for view, last in found))
+    pages = [page(session, view, last) for view, last in found]
+    session.lines(line for number, lines in enumerate(pages) for line in [*[""] * (2 * bool(number)), *lines])
 
 
 def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
     """The page of one HPA: kubectl's part, a blank line, ours."""
-    head = kubectl_describe(possible(view.hpa)).rstrip("\n").splitlines()
+    head = kubectl_describe(_cleaned(possible(view.hpa))).rstrip("\n").splitlines()
     return [
         *head,
         "",
@@ -56,6 +60,19 @@ def page(session: Session, view: HpaView, last: list[Recorded]) -> list[str]:
         *_decisions(session, last),
         _next(view),
     ]
+
+
+def _cleaned(value: Any) -> Any:
+    """An object whose texts keep to their lines; the lines of an annotation are kept, since kubectl indents them."""
+    if isinstance(value, dict):
+        cleaned = {clean(key): _cleaned(each) for key, each in value.items()}
+        annotations = value.get("annotations")
+        if isinstance(annotations, dict):
+            cleaned["annotations"] = {clean(key): clean_lines(text) for key, text in annotations.items()}
+        return cleaned
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    return clean(value) if isinstance(value, str) else value
 
 
 def _facts(view: HpaView) -> list[str]:

@@ -84,7 +84,7 @@ def diff(
     found = [each for body in wanted for each in _differences(state, body, known, globs, session.now_ms())]
     changed = [each for each in found if each.what != "same"]
     if output == "table":
-        session.out("\n".join(line for each in changed for line in _lines(session, each)))
+        session.lines(line for each in changed for line in _lines(session, each))
         _say(session, found, changed, filenames)
     else:
         session.out(render(_listing(found), output))

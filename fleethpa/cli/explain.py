@@ -61,7 +61,7 @@ def explain(
         fight=again.fight,
         troubles=troubles,
     )
-    session.page("\n".join(lines))
+    session.lines(lines)
 
 
 def _document(again: Again, output: str) -> str:

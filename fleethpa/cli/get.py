@@ -24,6 +24,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option,
 from fleethpa.cli.output.formats import render
 from fleethpa.cli.output.table import Widths
 from fleethpa.cli.output.words import counted
+from runtime.jsonlog import clean
 
 if TYPE_CHECKING:
     from fleethpa.cli.common.views import FleetState, HpaView
@@ -124,7 +125,7 @@ def get_hpa(
         text = (
             render(listing, output, headers=headers, color=session.color, widths=widths) if listed or not plain else ""
         )
-        return "\n".join(filter(None, [text, *[f"{group.name}: {group.text}" for group in shared]]))
+        return "\n".join(filter(None, [text, *[clean(f"{group.name}: {group.text}") for group in shared]]))
 
     async def work() -> int:
         async with session.past(watching=watch) as past:

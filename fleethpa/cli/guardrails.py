@@ -67,7 +67,7 @@ def test(session: Session, /, file: Path, since: str, until: str | None, output:
     if output != "table":
         session.out(one("GuardrailReport", _document(rules, trips, read), output))
         return OK
-    session.out("\n".join(_page(rules, trips)))
+    session.lines(_page(rules, trips))
     session.note(f"{read:,} decisions read; {counted(sum(1 for each in events if each.removed), 'removal')}")
     return OK
 

@@ -14,6 +14,7 @@ from fleethpa.cli.common.failures import ANSWER_IS_NO, OK, CommandError, usage
 from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.suggesting import SuggestingGroup
 from fleethpa.cli.output.formats import one
+from runtime.jsonlog import clean
 from streams.ingest.mapping import MappingError, load_mapping
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _table(report: CheckReport) -> str:
     lines += [("entries", _counts(report.entries)), ("key", _counts(report.keys)), ("metrics", _counts(report.metrics))]
     lines += [("left out", f"{count}  {text}") for text, count in report.left_out.items()]
     lines += [("reason", text) for text in report.reasons]
-    return "\n".join(f"{name:10}{value}" for name, value in lines if value)
+    return "\n".join(clean(f"{name:10}{value}") for name, value in lines if value)
 
 
 def _counts(counts: dict[str, Any]) -> str:

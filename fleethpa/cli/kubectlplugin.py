@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from fleethpa.cli.common.failures import INTERRUPTED, USAGE, CommandError, usage
+from fleethpa.cli.common.session import say
 from fleethpa.cli.main import VERBS, cli
 from fleethpa.cli.main import main as command_main
 
@@ -61,7 +62,7 @@ def main() -> None:
     try:
         sys.argv[1:] = translated(sys.argv[1:])
     except CommandError as problem:
-        print(problem.text(), file=sys.stderr)
+        say(problem.text())
         sys.exit(USAGE)
     except KeyboardInterrupt:  # while the verb was imported, of which the options are asked
         sys.exit(INTERRUPTED)

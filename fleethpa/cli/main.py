@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -15,7 +16,7 @@ import click
 
 from fleethpa.cli.common.failures import INTERNAL, INTERRUPTED, OK, USAGE, CommandError
 from fleethpa.cli.common.nextsteps import program
-from fleethpa.cli.common.session import group_options
+from fleethpa.cli.common.session import group_options, say
 from fleethpa.cli.common.suggesting import SuggestingGroup
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -209,8 +210,9 @@ def run(arguments: list[str]) -> int:
     except CommandError as problem:
         return _fail(problem.text(), problem.code, debug)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        shown = io.StringIO()
+        error.show(shown)
+        return _fail(shown.getvalue().rstrip("\n"), error.exit_code, debug=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.exceptions.Abort:
@@ -249,8 +251,8 @@ def _invoke(arguments: list[str]) -> int:
 
 def _fail(text: str, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
-    click.echo(text, err=True)
+        say(traceback.format_exc())
+    say(text)
     return code
 
 

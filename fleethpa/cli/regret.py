@@ -55,7 +55,7 @@ def regret(
     begin, end = closed_window(since, until, session.now_ms())
     found = session.run(_regrets(session, selection, Window(begin, end)))
     if output == "table":
-        session.page("\n".join(pages.page(found, per_hour)))
+        session.lines(pages.page(found, per_hour))
     else:
         session.out(machine(pages.document(found, per_hour), output))
     if html:

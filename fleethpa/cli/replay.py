@@ -17,6 +17,7 @@ from fleethpa.cli.common.session import Session, command_options, output_option
 from fleethpa.cli.common.sources import jobs_for
 from fleethpa.cli.output.formats import one
 from fleethpa.cli.output.times import rfc3339
+from runtime.jsonlog import clean
 from schemas.decisions import ENGINE
 from schemas.keys import parse_hpa_id, partition_for
 from streams.archive.segments import ArchiveError
@@ -166,7 +167,7 @@ def _text(found: dict[str, Any], took_s: float, engine_diff: bool) -> str:
         by = ", ".join(f"engine {engine}: {count:,}" for engine, count in found["recordedBy"].items())
         lines.append(f"recorded by   {by}; replayed with engine {found['engine']}")
         lines += [f"differs first {path}: {count:,}" for path, count in found["firstDifferences"].items()]
-    return "\n".join(lines)
+    return "\n".join(map(clean, lines))
 
 
 def _divergence_lines(each: dict[str, Any], engine: int) -> list[str]:

@@ -307,6 +307,6 @@ def _show_one(
     if output not in ("table", "wide"):
         session.out(f"rollout/{rollout.id}" if output == "name" else one("Rollout", document, output))
         return
-    session.out("\n".join(layout(rollout_lines(rollout, now_ms, waves))))
+    session.lines(layout(rollout_lines(rollout, now_ms, waves)))
     if next_step := rollout_next(rollout, now_ms):
         session.note(f"Next: {next_step}")

@@ -166,7 +166,7 @@ def _show(session: Session, cluster: str, output: str) -> int:
     body = msgspec.to_builtins(effective)
     if output == "table":
         rows = [("SETTING", "VALUE"), *written_settings(effective)]
-        session.out("\n".join(layout(rows)))
+        session.lines(layout(rows))
         session.note("Settings that are not listed have upstream's default.")
     else:
         session.out(one("Settings", {"cluster": cluster, "settings": body}, output))

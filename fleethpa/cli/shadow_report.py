@@ -53,7 +53,7 @@ def shadow_report(
     begin, end = closed_window(since, until, session.now_ms())
     reports = session.run(_reports(session, selection, begin, end))
     if output == "table":
-        session.page("\n".join(_page(session, reports, differences)))
+        session.lines(_page(session, reports, differences))
     else:
         session.out(render(_listing(reports), output, color=session.color))
     return OK if all(report.ready for report in reports) else ANSWER_IS_NO

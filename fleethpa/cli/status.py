@@ -50,7 +50,7 @@ def status(session: Session, selection: Selection, watch: bool) -> int:
                     return OK
                 lines = layout(rows(views))
                 if lines != shown:
-                    session.out("\n".join(line for line in lines if line not in shown))
+                    session.lines(line for line in lines if line not in shown)
                     shown = lines
                 waiting = any(map(unsettled, views))
                 if not (watch and waiting):

@@ -122,8 +122,8 @@ def _show(session: Session, found: list[Tuned], output: str, *, emit: bool) -> N
     if any(each.found is not None for each in found):
         lines += pages.caution()
     if not emit:
-        session.out("\n".join(lines))
+        session.lines(lines)
         return
-    click.echo("\n".join(lines), err=True)
+    session.lines(lines, err=True)
     manifests = [pages.manifest(each) for each in found]
     session.out("---\n".join(to_yaml(each) + "\n" for each in manifests if each is not None).rstrip("\n"))

@@ -28,6 +28,6 @@ def version(session: Session, output: str) -> None:
         "python": platform.python_version(),
     }
     if output == "table":
-        session.out("\n".join(f"{name:10} {value}" for name, value in facts.items()))
+        session.lines(f"{name:10} {value}" for name, value in facts.items())
     else:
         session.out(one("Version", facts, output))

@@ -86,7 +86,7 @@ def what_if(
 
     before, after = answer(inputs), answer(changed)
     if output == "table":
-        session.out("\n".join(_lines(inputs, recorded, before, after, said)))
+        session.lines(_lines(inputs, recorded, before, after, said))
         return
 
     session.out(one("WhatIf", _document(inputs, recorded, before, after, settings, values), output))

@@ -9,6 +9,7 @@ import click
 import orjson
 
 from fleethpa.cli.common import failures
+from fleethpa.cli.common.session import say
 from fleethpa.cli.output.table import layout
 from fleethpa.conformance.runner import ConformanceReport, FileReport, Shown, run
 from fleethpa.conformance.vectorerrors import InputError, MissingFileError
@@ -39,7 +40,7 @@ def conformance(
     except InputError as error:
         cause = "Known are vector files (JSON lines, gzipped or not) and the syncs of a recording."
         raise failures.usage(str(error), cause=cause) from error
-    click.echo(to_json(report) if output == "json" else to_text(report))
+    say(to_json(report) if output == "json" else to_text(report), err=False)
     if report.different:
         context.exit(failures.ANSWER_IS_NO)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleethpa.cli.common.session import use_color
-from fleethpa.cli.output.table import clean
+from runtime.jsonlog import clean
 
 _BAR_WIDTH: Final = 10
 

@@ -9,9 +9,9 @@ from fleethpa.cli.common.decisionlists import decision_columns, newest, read_bac
 from fleethpa.cli.common.filters import DIRECTIONS, Filter, reasons
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.common.views import FleetState
-from fleethpa.cli.output.table import clean
 from fleethpa.page.fleetview import filter_of
 from fleethpa.page.pagefilter import CHANGE_FLAGS, CHANGE_WORDS
+from runtime.jsonlog import clean
 from streams.history.past import Past
 from streams.history.recorded import Recorded
 

@@ -10,8 +10,9 @@ from fleethpa.cli.common.clustertable import cluster_listing
 from fleethpa.cli.common.hpatable import hpa_listing
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output import words
-from fleethpa.cli.output.table import Column, clean
+from fleethpa.cli.output.table import Column
 from fleethpa.page.pagefilter import FLEET_FLAGS, FLEET_WORDS, FilterTextError, RowFilter, read_filter
+from runtime.jsonlog import clean
 from schemas.kubernetes.gotimes import parse_time_ms
 
 SHOWN: Final = 100

@@ -23,9 +23,9 @@ from fleethpa.cli.common.selection import Ref, Selection
 from fleethpa.cli.common.views import FleetState, HpaView
 from fleethpa.cli.output import words
 from fleethpa.cli.output.metrichealth import metric_health
-from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.would import rows as would_rows
 from fleethpa.page.chartseries import ChartSeries, Mark, hand_marks, restart_marks, series, spec_marks
+from runtime.jsonlog import clean
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
 from streams.analysis.revisions import Revision

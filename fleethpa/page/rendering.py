@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.times import rfc3339
+from runtime.jsonlog import clean
 from schemas.keys import HpaId
 
 _HEADINGS: Final = {"HPAS": "HPAs", "MINPODS": "Min pods", "MAXPODS": "Max pods"}

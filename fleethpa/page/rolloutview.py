@@ -16,8 +16,8 @@ from fleethpa.cli.common.rolloutlisting import (
 )
 from fleethpa.cli.common.rollouts import rollouts_in
 from fleethpa.cli.common.views import FleetState
-from fleethpa.cli.output.table import clean
 from fleethpa.cli.output.words import counted
+from runtime.jsonlog import clean
 from schemas.keys import HpaId
 from streams.history.past import Past
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleethpa.cli.common.failures import usage
 from fleethpa.cli.output.specdiff import spec_diff
-from fleethpa.cli.output.table import clean
+from runtime.jsonlog import clean
 from schemas.keys import HpaId, partition_for
 from schemas.wholenumbers import whole_number
 from streams.analysis.revisions import spec_of

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
+from runtime.jsonlog import clean_lines
+
 log = logging.getLogger("fleethpa.decider")
 
 
@@ -31,7 +33,7 @@ class Exit(enum.IntEnum):
 def die(code: Exit, reason: str, *, error: BaseException | None = None) -> NoReturn:
     """End the process at once, without the clean-up that a broken process could get wrong."""
     log.critical(reason, exc_info=error)
-    print(f"fleethpa decider: {reason}", file=sys.stderr, flush=True)
+    print(clean_lines(f"fleethpa decider: {reason}"), file=sys.stderr, flush=True)
     logging.shutdown()
     os._exit(code)
 

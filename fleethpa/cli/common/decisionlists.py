@@ -21,6 +21,7 @@ from fleethpa.cli.output import words
 from fleethpa.cli.output.formats import Listing, to_json_line
 from fleethpa.cli.output.table import Column
 from fleethpa.cli.output.times import shown
+from runtime.jsonlog import clean
 from schemas.chain import uid_of
 from schemas.decisions import Decision
 from schemas.keys import HpaId, partition_for
@@ -180,7 +181,7 @@ async def follow(
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     """A line of a table whose later rows are not known yet: usual widths, and never cut."""
-    padded = [cell.ljust(widths[i]) if i < len(widths) else cell for i, cell in enumerate(cells)]
+    padded = [cell.ljust(widths[i]) if i < len(widths) else cell for i, cell in enumerate(map(clean, cells))]
     return "  ".join(padded).rstrip()
 
 

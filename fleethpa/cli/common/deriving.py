@@ -9,6 +9,7 @@ import msgspec
 from fleethpa.cli.common.brokerconnection import connecting
 from fleethpa.cli.common.decisionids import AskedId, only
 from fleethpa.cli.common.failures import not_found, usage
+from runtime.jsonlog import clean
 from streams.archive.segments import ArchiveError
 from streams.history.differences import differences
 from streams.history.onedecision import Derived, derive
@@ -79,5 +80,5 @@ def text(found: dict[str, Any]) -> str:
         return "\n".join([*lines, "MISSING    it follows from the log, but is not among the decisions"])
     if not found["recomputed"]:
         return "\n".join([*lines, "EXTRA      it is recorded, but does not follow from the log"])
-    shown = [f"DIFFERS    {each['text']}" for each in found["differences"]]
+    shown = [clean(f"DIFFERS    {each['text']}") for each in found["differences"]]
     return "\n".join([*lines, *(shown or ["DIFFERS    in its bytes, though not in their meaning"])])

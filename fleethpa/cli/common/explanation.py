@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fleethpa.cli.output import words
 from fleethpa.cli.output.errortexts import one_line
 from fleethpa.cli.output.metricline import metric_line
-from fleethpa.cli.output.table import clean, layout, paint
+from fleethpa.cli.output.table import for_terminal, layout, paint
 from fleethpa.cli.output.times import age, rfc3339, shown, span
 from fleethpa.cli.output.would import lines as would_lines
+from runtime.jsonlog import clean
 from schemas.decisions import Decision, MetricDecision, Step
 from schemas.kubernetes.gotimes import parse_time_ms
 
@@ -44,15 +45,16 @@ def explanation(
     `ending` is the record that completed its write, where there is one; `would`: what would have changed the answer;
     `fight`: two writers that undid each other when it was made; `troubles`: what is wrong in its cluster.
     """
-    table = [clean(line) for line in layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])]
-    return [
+    table = layout([("STEP", "VALUE", "DETAIL"), *steps(decision)])
+    lines = [
         *_head(decision, ending, now_ms, time_style, color),
-        *[paint(clean(line), "red", color=color) for line in surroundings(decision, fight, troubles)],
+        *[paint(line, "red", color=color) for line in surroundings(decision, fight, troubles)],
         "",
         *[line.replace("◀ winner", paint("◀ winner", "green", color=color)) for line in table],
         "",
-        *map(clean, _tail(decision, would)),
+        *_tail(decision, would),
     ]
+    return [for_terminal(line, color=color, keep=clean) for line in lines]
 
 
 def _head(
@@ -65,7 +67,7 @@ def _head(
     made_ms = parse_time_ms(decision.time)
     target = decision.scale_target_ref or {"kind": "?", "name": "?"}
     who = f"{decision.cluster}  {decision.namespace}/{decision.name} → {target.get('kind')}/{target.get('name')}"
-    what = paint(clean(result(decision)), _style(decision), color=color)
+    what = paint(result(decision), _style(decision), color=color)
     when = f"{shown(made_ms, time_style, now_ms)}  ({age(max(0, now_ms - made_ms))} ago)"
     return [
         f"Decision   {decision.id}   {who}   mode {decision.mode} ({decision.origin})",

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from fleethpa.cli.output.formats import to_json_line
+from fleethpa.cli.output.formats import csv_cell, to_json_line
 from fleethpa.cli.output.times import rfc3339
 from schemas.keys import HpaId
 from streams.history.recorded import Recorded
@@ -92,7 +92,7 @@ class TextSheet:
     def write(self, rows: list[Recorded]) -> None:
         for row in rows:
             if self._format == "csv":
-                self._csv.writerow(_cell(kind, get(row)) for _, kind, get in COLUMNS)
+                self._csv.writerow(csv_cell(str(_cell(kind, get(row)))) for _, kind, get in COLUMNS)
             else:
                 line = {name: _json(kind, get(row)) for name, kind, get in COLUMNS}
                 self._file.write(to_json_line(line) + "\n")

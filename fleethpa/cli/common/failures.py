@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from runtime.jsonlog import clean
+
 OK: Final = 0
 ANSWER_IS_NO: Final = 1
 USAGE: Final = 2
@@ -31,10 +33,10 @@ class CommandError(Exception):
 
     def text(self) -> str:
         """Return the three parts, one per line."""
-        lines = [f"Error: {self.what}"]
+        lines = [f"Error: {clean(self.what)}"]
         lines += [f"  {line}" for line in self.cause.splitlines()]
         if self.next_step:
-            lines.append(f"  Next: {self.next_step}")
+            lines.append(f"  Next: {clean(self.next_step)}")
         return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from fleethpa.cli.common.session import Session
 from fleethpa.cli.output.formats import Listing
 from fleethpa.cli.output.table import Column, paint
 from fleethpa.cli.output.words import counted
+from runtime.jsonlog import clean
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
 
@@ -36,8 +37,9 @@ def tell_sum(session: Session, found: list[CheckResult]) -> int:
 def line(session: Session, check: CheckResult) -> str:
     """A check for people."""
     level = paint(f"{check.level:<8}", _STYLES[check.level], color=session.color)
-    step = f"\n{'':<19} Next: {check.next_step}" if check.next_step else ""
-    return hinted(f"{level} {check.area:<10} {check.subject}  {check.message}{step}", session.options)
+    step = f"\n{'':<19} Next: {clean(check.next_step)}" if check.next_step else ""
+    rest = clean(f"{check.area:<10} {check.subject}  {check.message}")
+    return hinted(f"{level} {rest}{step}", session.options)
 
 
 def listing(found: list[CheckResult]) -> Listing[CheckResult]:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runtime.jsonlog import clean
+
 if TYPE_CHECKING:
     from streams.history.past import Past
 
@@ -90,7 +92,7 @@ async def _tell(session: Tells, text: Callable[[float], str], live: bool) -> Non
         await asyncio.sleep(LIVE_EVERY_S if live or os.environ.get(PROGRESS_LINES) else EVERY_S)
         said = text(time.monotonic() - began)
         if live:
-            sys.stderr.write(f"\r\x1b[K{said}")
+            sys.stderr.write(f"\r\x1b[K{clean(said)}")
             sys.stderr.flush()
         elif said:
             session.note(said)

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -20,7 +20,9 @@ from fleethpa.cli.common.failures import CommandError, timed_out, usage
 from fleethpa.cli.common.nextsteps import completed, hinted
 from fleethpa.cli.output.formats import FORMATS
 from fleethpa.cli.output.jsonpath import EXAMPLE, PREFIX, TemplateError, check
+from fleethpa.cli.output.table import for_terminal
 from runtime.garbage import THRESHOLDS
+from runtime.jsonlog import clean
 from schemas.wholenumbers import whole_number
 
 if TYPE_CHECKING:
@@ -141,31 +143,36 @@ class Session:
         try:
             if self._interrupted:
                 raise KeyboardInterrupt
-            click.echo(text, color=True)
+            say(text, color=self.color, err=False)
         finally:
             self._writing = False
+
+    def lines(self, lines: Iterable[str], *, err: bool = False) -> None:
+        """Write lines, each of them one line whatever a text in it contains, their hints completed."""
+        kept = (for_terminal(line, color=self.color, keep=clean) for line in lines)
+        text = hinted("\n".join(kept), self.options)
+        if err:
+            say(text)
+        else:
+            self.out(text)
 
     def note(self, text: str) -> None:
         """Write a remark to stderr, unless --quiet."""
         if not self.quiet:
-            click.echo(completed(text, self.options), err=True)
+            say(clean(completed(text, self.options)))
 
     def warn(self, text: str) -> None:
         """Write a warning to stderr."""
-        click.echo(f"warning: {completed(text, self.options)}", err=True)
+        say(clean(f"warning: {completed(text, self.options)}"))
 
     def tell(self, problem: CommandError) -> None:
         """Write an error to stderr, where the command goes on or ends with a code of its own."""
-        click.echo(self.completed(problem).text(), err=True)
+        say(self.completed(problem).text())
 
     def completed(self, problem: CommandError) -> CommandError:
         """The error with a next step that this user can run as it is."""
         problem.next_step = completed(problem.next_step, self.options)
         return problem
-
-    def page(self, text: str) -> None:
-        """Write a page for people to stdout, its hints completed."""
-        self.out(hinted(text, self.options))
 
     def run(self, coroutine: Coroutine[Any, Any, R], *, brief: bool = False, follows: bool = False) -> R:
         """Run the command's work within --timeout.
@@ -279,6 +286,14 @@ class Session:
 
         async with open_writer(self.config) as writer:
             yield writer
+
+
+def say(text: str, *, err: bool = True, color: bool = False) -> None:
+    """Write text to a terminal. Every command writes through this function, so that no text acts on a terminal.
+
+    `color`: the styles of `paint` in it are kept.
+    """
+    click.echo(for_terminal(text, color=color), err=err, color=True)
 
 
 def use_color(choice: str, stream: Any) -> bool:

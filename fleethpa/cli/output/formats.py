@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -12,9 +14,13 @@ import orjson
 
 from fleethpa.cli.output.jsonpath import PREFIX, jsonpath
 from fleethpa.cli.output.table import Column, Widths, table
+from runtime.jsonlog import clean, escaped
 
 T = TypeVar("T")
 API_VERSION: Final = "fleethpa.io/v1"
+_FORMULA: Final = re.compile(r"\s*[=+\-@].")
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?[A-Za-z%]{0,2}")
+"""A number or a quantity, such as `-3`, `+0.5` or `-250m`."""
 FORMATS: Final = ("table", "wide", "name", "json", "yaml", "jsonl", "csv")
 
 
@@ -67,8 +73,19 @@ def _csv(listing: Listing[T], headers: bool) -> str:
     writer = csv.writer(text, lineterminator="\n")
     if headers:
         writer.writerow(column.header.lower().replace(" ", "_") for column in listing.columns)
-    writer.writerows([(column.exact or column.cell)(item) for column in listing.columns] for item in listing.items)
+    writer.writerows(
+        [csv_cell((column.exact or column.cell)(item)) for column in listing.columns] for item in listing.items
+    )
     return text.getvalue()
+
+
+def csv_cell(text: str) -> str:
+    """A cell of CSV that no spreadsheet takes for a formula: a quote comes before what begins like one; numbers stay.
+
+    Characters that do not print become spaces, as in tables; `-o json` has the text as it is.
+    """
+    text = clean(text)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def one(kind: str, body: dict[str, Any], output: str) -> str:
@@ -88,16 +105,34 @@ def machine(whole: dict[str, Any], output: str) -> str:
 
 def to_json(value: Any) -> str:
     """Indented JSON, keys in the order given."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return escaped(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def to_json_line(value: Any) -> str:
     """JSON on one line."""
-    return orjson.dumps(value).decode()
+    return escaped(orjson.dumps(value).decode())
 
 
 def to_yaml(value: Any) -> str:
     """YAML, keys in the order given."""
     import yaml
 
-    return str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True)).rstrip("\n")
+    text = yaml.dump(value, Dumper=_dumper(), sort_keys=False, default_flow_style=False, allow_unicode=True)
+    return escaped(str(text)).rstrip("\n")
+
+
+@functools.cache
+def _dumper() -> Any:
+    """PyYAML's safe dumper; strings with characters that do not print are in double quotes, where escapes count."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """A class of its own, since representers are registered on the class."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> Any:
+        # None: PyYAML chooses. A line end alone needs no escape.
+        style = None if value.replace("\n", "").isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    return Dumper

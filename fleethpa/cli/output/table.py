@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Generic, TypeVar
 
+from runtime.jsonlog import clean, clean_lines
+
 T = TypeVar("T")
 GAP: Final = "  "
 _STYLES: Final = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1", "cyan": "36"}
+_PAINTED: Final = re.compile(rf"(\x1b\[(?:0|{'|'.join(_STYLES.values())})m)")
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,24 @@ def too_wide(items: Sequence[T], columns: Sequence[Column[T]], width: int) -> fr
 
 def paint(text: str, style: str, *, color: bool) -> str:
     """Return text in a style (`red`, `bold`, …), or as it is without colour."""
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and style and text else text
+    return f"\x1b[{_STYLES[style]}m{clean_lines(text)}\x1b[0m" if color and style and text else text
+
+
+def for_terminal(text: str, *, color: bool, keep: Callable[[str], str] = clean_lines) -> str:
+    """A text of which nothing acts on a terminal, except with `color` the styles of `paint`.
+
+    `keep`: what is left of the text between these; `clean` keeps it to one line.
+    """
+    return (
+        "".join(part if _PAINTED.fullmatch(part) else keep(part) for part in _PAINTED.split(text))
+        if color
+        else keep(text)
+    )
 
 
 def layout(rows: Sequence[Sequence[str]], widths: Widths | None = None) -> list[str]:
-    """Align the cells of rows in columns; the last cell of a row is not padded."""
+    """Align the cells of rows in columns, each kept to its line; the last cell of a row is not padded."""
+    rows = [[clean(cell) for cell in row] for row in rows]
     widths = widths or Widths()
     widths.widen(rows)
     return [GAP.join(map(str.ljust, row, widths.known)).rstrip() for row in rows]
@@ -80,16 +97,9 @@ def table(
     `style` names the style of an item's line; it counts only with `color`. `widths`: those of the lines printed before.
     """
     listed = list(items)
-    cells = [[clean(column.cell(item)) for column in columns] for item in listed]
+    cells = [[column.cell(item) for column in columns] for item in listed]
     lines = layout(([[column.header for column in columns]] if headers else []) + cells, widths)
     if not (style and color):
         return lines
     head = lines[:1] if headers else []
     return head + [paint(line, style(item), color=True) for line, item in zip(lines[len(head) :], listed, strict=True)]
-
-
-def clean(text: str) -> str:
-    """Return a cell that keeps to its line: control characters, which could move the cursor, become spaces."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else " " for character in text)
