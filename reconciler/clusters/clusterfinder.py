@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from reconciler.clusters.client import IN_CLUSTER, ClusterClient, ClusterConfig
 from reconciler.clusters.clustererrors import ClusterError
 from reconciler.core import foundclusters
-from reconciler.core.foundclusters import AccessProvider, FindingError, FoundCluster
+from reconciler.core.foundclusters import NOTHING_ALLOWED, AccessProvider, Allowed, FindingError, FoundCluster, vetted
 from schemas.kubernetes.jsontypes import Json
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ class ClusterSources:
 
     `fixed`: always there. `folder`: one kubeconfig per file. `secrets`, `argocd`, `profiles`: namespaces with Secrets
     of kubeconfigs, Argo CD's cluster Secrets, ClusterProfiles; `provider_file` belongs to the last. `inventory`: the
-    cluster in which these namespaces are.
+    cluster in which these namespaces are. `allowed`: what kubeconfigs of the folder, of Secrets and of Argo CD may do;
+    the plugins of ClusterProfiles are the operator's own, from the provider file.
     """
 
     fixed: tuple[ClusterConfig, ...] = ()
@@ -47,6 +48,7 @@ class ClusterSources:
     profiles: str = ""
     provider_file: str = ""
     inventory: ClusterConfig = OWN_CLUSTER
+    allowed: Allowed = NOTHING_ALLOWED
 
     @property
     def are_fixed(self) -> bool:
@@ -156,15 +158,20 @@ class ClusterFinder:
         sources = self._sources
         if sources.secrets:
             for label in (foundclusters.CLUSTER_LABEL, foundclusters.CLUSTER_API_LABEL):
-                yield _SECRETS.format(sources.secrets), label, foundclusters.from_kubeconfig_secret
+                yield _SECRETS.format(sources.secrets), label, self._vetting(foundclusters.from_kubeconfig_secret)
         if sources.argocd:
-            yield _SECRETS.format(sources.argocd), foundclusters.ARGOCD_SELECTOR, foundclusters.from_argocd_secret
+            read_argocd = self._vetting(foundclusters.from_argocd_secret)
+            yield _SECRETS.format(sources.argocd), foundclusters.ARGOCD_SELECTOR, read_argocd
         if sources.profiles:
 
             def read(profile: Json) -> Iterable[FoundCluster]:
                 return foundclusters.from_cluster_profile(profile, providers)
 
             yield _PROFILES.format(sources.profiles), "", read
+
+    def _vetting(self, read: Callable[[Json], Iterable[FoundCluster]]) -> _Read:
+        """A reader of objects whose kubeconfigs do no more than the operator allows."""
+        return lambda item: [vetted(each, self._sources.allowed) for each in read(item)]
 
     def members(self) -> Members:
         """All clusters that are known now."""
@@ -209,7 +216,8 @@ class ClusterFinder:
     def _take_file(self, path: Path, *, is_there: bool) -> None:
         def read() -> Iterable[FoundCluster]:
             try:
-                return foundclusters.from_kubeconfig_file(path.read_text(encoding="utf-8"), path.name)
+                found = foundclusters.from_kubeconfig_file(path.read_text(encoding="utf-8"), path.name)
+                return [vetted(each, self._sources.allowed) for each in found]
             except (OSError, UnicodeDecodeError) as error:
                 raise FindingError(f"file {path.name}: {error}") from error
 
@@ -262,9 +270,10 @@ class ClusterFinder:
             try:
                 self._known[key] = list(read())
                 self._note(where, None)
-            except FindingError as error:
-                log.error("a cluster cannot be read from its object", extra={"error": str(error)})
-                self._note(where, str(error))
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                text = str(error) if isinstance(error, FindingError) else f"{where}: {type(error).__name__}: {error}"
+                log.error("a cluster cannot be read from its object", extra={"error": text})
+                self._note(where, text)
         self._news.set()
 
 
@@ -297,7 +306,7 @@ def _selecting(selector: str) -> dict[str, str]:
 def _config(found: FoundCluster) -> ClusterConfig:
     if found.kubeconfig is None:
         return ClusterConfig(found.name, context=IN_CLUSTER)
-    return ClusterConfig(found.name, context=found.name, document=found.kubeconfig)
+    return ClusterConfig(found.name, context=found.name, document=found.kubeconfig, refused=found.refused)
 
 
 def _stamps(folder: Path) -> _Stamps:

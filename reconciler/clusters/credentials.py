@@ -50,13 +50,15 @@ _FAULTS = (
 class ClusterConfig:
     """How to reach one cluster: its name in the fleet, the kubeconfig and the context in it (empty: in-cluster).
 
-    `document`: a kubeconfig in memory, which takes the place of the file.
+    `document`: a kubeconfig in memory, which takes the place of the file. `refused`: why it must not be used, which
+    is then the error of every request; empty: it may.
     """
 
     name: str
     kubeconfig: str = ""
     context: str = IN_CLUSTER
     document: JsonView | None = None
+    refused: str = ""
 
 
 def clusters_of(
@@ -111,6 +113,8 @@ class Credentials:
         Raises:
             ConfigError: there are no credentials; raised again without a new attempt for a while.
         """
+        if self._config.refused:
+            raise ConfigError(f"cluster {self._config.name}: its kubeconfig is refused: {self._config.refused}")
         if time.monotonic() < self._again_at:
             raise ConfigError(self._failure)
         try:

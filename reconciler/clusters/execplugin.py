@@ -3,12 +3,14 @@
 The Kubernetes client logs a plugin's failure and goes on without credentials, as nobody, who is forbidden everything;
 it waits for ever for one that hangs; and it never says which cluster credentials are for. Here a failure is told in
 the plugin's own words, a plugin that hangs is killed, and one that asks for it (`provideClusterInfo`) is told of the
-cluster.
+cluster. A plugin's environment has only the variables that plugins need, and those that its kubeconfig sets.
 """
 
 import asyncio
 import base64
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,15 @@ TIMEOUT_S = 30.0
 """What waits for the credentials of this cluster waits so long."""
 _TOLD_BYTES = 500
 _CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
+_PASSED: Final = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "ALL_PROXY", "all_proxy"),
+        *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "SYSTEMROOT"),
+    }
+)
+_PASSED_PREFIXES: Final = ("LC_", "XDG_", "AWS_", "AZURE_", "AAD_", "ARM_", "GOOGLE_", "CLOUDSDK_", "GKE_", "USE_GKE_")
+"""Variables that a plugin gets: those with which it finds its own credentials, such as a pod's cloud identity."""
 _PASSED_ON: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
@@ -37,6 +48,8 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
         """
         asked = self._user["exec"]
         plugin = ExecProvider(asked)
+        own = {each["name"]: each["value"] for each in asked.safe_get("env") or ()}
+        plugin.env = environment(os.environ) | own
         status = await ask(plugin, cluster_info(self._cluster.value) if asked.safe_get("provideClusterInfo") else None)
         if token := status.get("token"):
             self.token = f"Bearer {token}"
@@ -54,6 +67,11 @@ class PluginLoader(KubeConfigLoader):  # type: ignore[misc]
             status, None, data_key_name=key, base64_file_content=False, temp_file_path=self._temp_file_path
         )
         return str(found.as_file())
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What a plugin gets of this process' environment: what programs and clouds' tools need, and no secret of Kafka."""
+    return {name: value for name, value in ours.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
 
 
 def cluster_info(cluster: JsonView) -> Json:

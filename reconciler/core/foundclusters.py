@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from schemas.kubernetes.jsontypes import Json, JsonView
@@ -24,6 +24,24 @@ KUBECONFIG_KEYS: Final = ("kubeconfig", "value")
 """Keys of a Secret below which a kubeconfig may be; the second is Cluster API's."""
 _SUFFIXES: Final = (".kubeconfig", ".yaml", ".yml", ".conf")
 _IN_CLUSTER_SERVER: Final = "https://kubernetes.default.svc"
+
+_CLUSTER_FILES: Final = {"certificate-authority": "certificate-authority-data"}
+_USER_FILES: Final = {
+    "tokenFile": "token",
+    "client-certificate": "client-certificate-data",
+    "client-key": "client-key-data",
+}
+"""Fields that name a file, and those that take its content."""
+_CLUSTER: Final = (
+    "server",
+    "certificate-authority-data",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "proxy-url",
+    "disable-compression",
+    "extensions",
+)
+_USER: Final = ("token", "client-certificate-data", "client-key-data", "username", "password", "exec")
 
 _EXEC_CONFIG: Final = "client.authentication.k8s.io/exec"
 _MORE_ARGS: Final = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args"
@@ -41,13 +59,30 @@ class FoundCluster:
 
     `origin`: the object or file that names it, for messages. `kubeconfig`: how it is reached, with one context of the
     cluster's name; None: it is the cluster in which this process runs. `trouble`: what its object says is wrong with
-    it; empty: nothing.
+    it; empty: nothing. `refused`: why its kubeconfig is not used; empty: it is used.
     """
 
     name: str
     origin: str
     kubeconfig: Json | None
     trouble: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the operator lets the kubeconfigs of found clusters do, which others may write than the operator.
+
+    `exec_plugins`: commands that they may run in this process' container; `exec_env`: variables that they may set for
+    these. `insecure_tls`: whether a connection may go without verification of the server.
+    """
+
+    exec_plugins: frozenset[str] = frozenset()
+    exec_env: frozenset[str] = frozenset()
+    insecure_tls: bool = False
+
+
+NOTHING_ALLOWED: Final = Allowed()
 
 
 @dataclass(frozen=True)
@@ -127,7 +162,7 @@ def from_kubeconfig_secret(secret: JsonView) -> list[FoundCluster]:
 
 
 def _only(document: Json, context: Json, name: str, origin: str) -> Json:
-    """A kubeconfig with this context alone, which refers to no file that is not named absolutely."""
+    """A kubeconfig with this context alone."""
     inner = _get(context, "context", origin)
     cluster = _named(document, "clusters", _get(inner, "cluster", origin), origin)
     user_name = inner.get("user") or ""
@@ -146,6 +181,57 @@ def _get(mapping: Any, key: str, origin: str) -> Any:
     if not isinstance(mapping, dict) or not mapping.get(key):
         raise FindingError(f"{origin}: contexts: each needs {key!r}")
     return mapping[key]
+
+
+# --- what a found kubeconfig may not say ------------------------------------------------------------------------------
+
+
+def vetted(found: FoundCluster, allowed: Allowed) -> FoundCluster:
+    """The cluster with those fields of its kubeconfig that are known and harmless; one with another is refused.
+
+    The refusal names the object, the field and the next step.
+    """
+    if found.kubeconfig is None:
+        return found
+    cluster, user = found.kubeconfig["clusters"][0]["cluster"], found.kubeconfig["users"][0]["user"]
+    refusal = _refusal(cluster, user, allowed)
+    kept = ({key: each[key] for key in keys if key in each} for each, keys in ((cluster, _CLUSTER), (user, _USER)))
+    refused = f"{found.origin}: {refusal}" if refusal else ""
+    return replace(found, kubeconfig=_kubeconfig(found.name, *kept), refused=refused)
+
+
+def _refusal(cluster: JsonView, user: JsonView, allowed: Allowed) -> str:
+    """Why a kubeconfig is not used: the field, what is wrong with it and what to do; empty: it is used."""
+    for part, where, files in (("cluster", cluster, _CLUSTER_FILES), ("user", user, _USER_FILES)):
+        for field, content in files.items():
+            if where.get(field):
+                return (
+                    f"{part}.{field} names a file of fleethpa's own container, which a found cluster must not read: "
+                    f"put its content into {content}"
+                )
+    unverified = "insecure-skip-tls-verify" if cluster.get("insecure-skip-tls-verify") else ""
+    unverified = unverified or ("server" if str(cluster.get("server")).lower().startswith("http:") else "")
+    if unverified and not allowed.insecure_tls:
+        return (
+            f"cluster.{unverified}: the API server would not be verified: use https and certificate-authority-data, "
+            "or allow this for all found clusters with --found-insecure-tls"
+        )
+    if user.get("auth-provider"):
+        return "user.auth-provider is not supported for found clusters: use a token, a certificate or exec"
+    plugin = user.get("exec") or {}
+    if plugin and plugin.get("command") not in allowed.exec_plugins:
+        return (
+            f"user.exec.command {plugin.get('command')!r} is not one of the plugins that found clusters may run "
+            f"({', '.join(sorted(allowed.exec_plugins)) or 'none'}): use a token or a certificate, or name it in "
+            "--found-exec-plugins"
+        )
+    for each in plugin.get("env") or ():
+        if each.get("name") not in allowed.exec_env:
+            return (
+                f"user.exec.env {each.get('name')!r} is not one of the variables that found clusters may set "
+                f"({', '.join(sorted(allowed.exec_env)) or 'none'}): leave it out, or name it in --found-exec-env"
+            )
+    return ""
 
 
 # --- Argo CD ----------------------------------------------------------------------------------------------------------

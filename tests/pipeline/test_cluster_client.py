@@ -110,6 +110,22 @@ async def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_know(tmp_path: Pat
         assert asked == {"interactive": False}
 
 
+async def test_a_plugin_does_not_see_kafkas_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETHPA_KAFKA_PASSWORD", "secret")
+    async with SimulatedCluster("east") as sim:
+        seen, token = tmp_path / "seen", tmp_path / "token"
+        token.write_text("t")
+        sim.access.tokens = {"t": "fleethpa"}
+        plugin = _plugin(tmp_path, f"env > {seen}; {_tells(token)}") | {"env": [{"name": "OWN", "value": "v"}]}
+        client = ClusterClient(ClusterConfig("east", _with_user(tmp_path, sim, {"exec": plugin}), "east"))
+        try:
+            await client.get(PODS)
+        finally:
+            await client.close()
+        assert "OWN=v\n" in seen.read_text()
+        assert "secret" not in seen.read_text()
+
+
 async def test_a_plugin_that_is_not_installed_is_told(tmp_path: Path) -> None:
     async with SimulatedCluster("east") as sim:
         plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}

@@ -105,6 +105,24 @@ async def test_a_file_that_is_half_written_changes_nothing_and_is_told(tmp_path:
             assert not any(each.stopped for each in reports(made, "east"))
 
 
+async def test_a_kubeconfig_that_would_run_a_command_is_a_trouble_of_its_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    async with rig(tmp_path) as made:
+        document = kubeconfig([made.sims["east"]])
+        ran = tmp_path / "ran"
+        document["users"][0]["user"] = {"exec": {"apiVersion": "v1", "command": "touch", "args": [str(ran)]}}
+        (folder / "east.yaml").write_text(yaml.safe_dump(document))
+        async with running(observer(made, ClusterSources(folder=str(folder))), asyncio.Event()):
+            told = await made.topics.until(
+                lambda: [each for report in reports(made, "east") for each in report.troubles], "the refusal"
+            )
+        assert "file east.yaml: user.exec.command 'touch' is not one of the plugins" in told[-1].error
+        assert "name it in --found-exec-plugins" in told[-1].error
+        assert not made.sims["east"].api.audit
+        assert not ran.exists()
+
+
 @pytest.mark.slow
 async def test_a_reconciler_serves_a_cluster_from_when_it_comes_until_it_goes(tmp_path: Path) -> None:
     folder = tmp_path / "clusters"

@@ -3,14 +3,24 @@
 import base64
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from reconciler.clusters.execplugin import cluster_info
+from reconciler.clusters.clusterfinder import ClusterSources, look_once
+from reconciler.clusters.execplugin import cluster_info, environment
 from reconciler.core import foundclusters
-from reconciler.core.foundclusters import AccessProvider, FindingError, FoundCluster, checked
+from reconciler.core.foundclusters import (
+    NOTHING_ALLOWED,
+    AccessProvider,
+    Allowed,
+    FindingError,
+    FoundCluster,
+    checked,
+    vetted,
+)
 
 Json = dict[str, Any]
 
@@ -284,6 +294,85 @@ def test_a_provider_with_an_unknown_policy_is_told() -> None:
     provider = AccessProvider("reader", PLUGIN, "Prepend")
     with pytest.raises(FindingError, match="profileSourcedCLIArgsPolicy 'Prepend': not known"):
         foundclusters.from_cluster_profile(profile(offer("reader", (ARGS, ["x"]))), [provider])
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "says"),
+    [
+        pytest.param({"tokenFile": "/proc/1/environ"}, {}, "user.tokenFile names a file", id="a token from a file"),
+        pytest.param({"client-key": "/k"}, {}, "put its content into client-key-data", id="a key from a file"),
+        pytest.param(
+            {"client-certificate": "/c"}, {}, "user.client-certificate names a file", id="a certificate's file"
+        ),
+        pytest.param(
+            {}, {"certificate-authority": "/c"}, "cluster.certificate-authority names", id="an authority's file"
+        ),
+        pytest.param(
+            {}, {"insecure-skip-tls-verify": True}, "--found-insecure-tls", id="a server that is not verified"
+        ),
+        pytest.param({}, {"server": "http://east"}, "--found-insecure-tls", id="a connection without TLS"),
+        pytest.param({}, {"insecure-skip-tls-verify": "no"}, "--found-insecure-tls", id="a text counts as true"),
+        pytest.param({"auth-provider": {"name": "gcp"}}, {}, "user.auth-provider is not", id="the pod's own identity"),
+        pytest.param({"exec": {"command": "sh"}}, {}, "exec.command 'sh' is not", id="a command"),
+        pytest.param({"exec": {"command": "/tmp/aws"}}, {}, "exec.command '/tmp/aws'", id="another file of that name"),
+        pytest.param(
+            {"exec": {"command": "aws", "env": [{"name": "LD_PRELOAD", "value": "/x"}]}},
+            {},
+            "user.exec.env 'LD_PRELOAD' is not one of the variables that found clusters may set (AWS_PROFILE)",
+            id="a variable that changes what an allowed plugin does",
+        ),
+    ],
+)
+def test_a_found_kubeconfig_that_reaches_beyond_itself_is_refused(user: Json, cluster: Json, says: str) -> None:
+    document = yaml.safe_load(kubeconfig("east", user=user))
+    document["clusters"][0]["cluster"] |= cluster
+    [found] = foundclusters.from_kubeconfig_secret(secret({"kubeconfig": yaml.safe_dump(document)}))
+    refused = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"}))).refused
+    assert refused.startswith("Secret fleet/one: ")
+    assert says in refused
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"tlsClientConfig": {"insecure": True}}, id="a server that is not verified"),
+        pytest.param({"execProviderConfig": {"command": "sh"}}, id="a command"),
+        pytest.param({"awsAuthConfig": {"clusterName": "e"}}, id="the pod's identity at AWS"),
+    ],
+)
+def test_an_argo_cd_secret_that_reaches_beyond_itself_is_refused(config: Json) -> None:
+    [found] = foundclusters.from_argocd_secret(argocd(config))
+    assert vetted(found, NOTHING_ALLOWED).refused
+
+
+def test_a_found_kubeconfig_is_used_as_far_as_it_is_allowed_and_known() -> None:
+    plugin = {"command": "aws", "args": ["eks"], "env": [{"name": "AWS_PROFILE", "value": "p"}]}
+    text = kubeconfig("east", user={"exec": plugin, "tokenFile": "", "as": "system:admin"})
+    [found] = foundclusters.from_kubeconfig_file(text, "east")
+    used = vetted(found, Allowed(frozenset({"aws"}), frozenset({"AWS_PROFILE"})))
+    assert (used.refused, user_of([used])) == ("", {"exec": plugin})
+
+
+def test_a_plugin_gets_no_variable_of_this_process_that_it_does_not_need() -> None:
+    ours = {"PATH": "/bin", "AWS_ROLE_ARN": "a", "https_proxy": "p", "FLEETHPA_KAFKA_PASSWORD": "s", "MY_SECRET": "s"}
+    assert environment(ours) == {"PATH": "/bin", "AWS_ROLE_ARN": "a", "https_proxy": "p"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "{contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: hello}]}", id="text"
+        ),
+        pytest.param("{contexts: [{name: x, context: {cluster: c}}], clusters: 7}", id="number"),
+        pytest.param(kubeconfig("x", user={"exec": "sh"}), id="plugin"),
+    ],
+)
+async def test_a_file_of_an_odd_shape_is_reported_and_ends_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "east").write_text(text)
+    members, unreadable = await look_once(ClusterSources(folder=str(tmp_path)))
+    assert not members
+    assert list(unreadable) == ["east in folder"]
 
 
 def test_of_two_clusters_of_one_name_the_first_counts_and_the_other_is_told() -> None:

@@ -29,7 +29,22 @@ def fixed_options(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def found_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Options that name where clusters are found while the process runs."""
+    """Options that name where clusters are found while the process runs, and what their kubeconfigs may do."""
+    function = click.option(
+        "--found-insecure-tls", is_flag=True, help="Let found kubeconfigs leave the API server unverified."
+    )(function)
+    function = click.option(
+        "--found-exec-env",
+        default="",
+        metavar="NAME,…",
+        help="Variables that found kubeconfigs may set for exec plugins [default: none].",
+    )(function)
+    function = click.option(
+        "--found-exec-plugins",
+        default="",
+        metavar="COMMAND,…",
+        help="Exec plugins that found kubeconfigs may run, with any arguments [default: none].",
+    )(function)
     function = click.option(
         "--inventory-context",
         default="",
@@ -92,11 +107,16 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
         CommandError: an option without the one that belongs to it, or an unknown context (exit 2).
     """
     from reconciler.clusters.clusterfinder import OWN_CLUSTER, ClusterSources
+    from reconciler.core.foundclusters import Allowed
 
     profiles, provider_file = options.get("clusterprofiles") or "", options.get("clusterprofile_provider_file") or ""
     if bool(profiles) != bool(provider_file):
         raise usage("--clusterprofiles and --clusterprofile-provider-file belong together")
     context = options.get("inventory_context") or ""
+    plugins, variables = (
+        frozenset(filter(None, (options.get(name) or "").split(",")))
+        for name in ("found_exec_plugins", "found_exec_env")
+    )
     return ClusterSources(
         folder=options.get("kubeconfig_dir") or "",
         secrets=options.get("kubeconfig_secrets") or "",
@@ -104,6 +124,7 @@ def cluster_sources(session: Session, options: Mapping[str, Any]) -> ClusterSour
         profiles=profiles,
         provider_file=provider_file,
         inventory=_inventory(session, context) if context else OWN_CLUSTER,
+        allowed=Allowed(plugins, variables, bool(options.get("found_insecure_tls"))),
     )
 
 

@@ -56,6 +56,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .clusterProfiles }}
 {{- $args = concat $args (list "--clusterprofiles" .clusterProfiles "--clusterprofile-provider-file" "/etc/fleethpa/providers/providers.json") }}
 {{- end }}
+{{- if .execPlugins }}{{ $args = concat $args (list "--found-exec-plugins" (join "," .execPlugins)) }}{{ end }}
+{{- if .execEnv }}{{ $args = concat $args (list "--found-exec-env" (join "," .execEnv)) }}{{ end }}
+{{- if .insecureTLS }}{{ $args = append $args "--found-insecure-tls" }}{{ end }}
 {{- end }}
 {{- end }}
 {{- toJson $args -}}
