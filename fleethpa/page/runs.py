@@ -6,6 +6,7 @@ So a run can be cancelled, and what the page shows of it is what a terminal woul
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ LONGEST_S: Final = 600.0
 KEPT: Final = 20
 """Finished runs that are kept, of all browsers together."""
 _KEPT_TEXT: Final = 4_000
+_PIECE_BYTES: Final = 65_536
 _PERCENT: Final = re.compile(r"(\d+)% ")
 
 
@@ -89,6 +91,8 @@ class Runs:
         self._options = options
         self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
         self._watching: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._starting: set[tuple[str, str]] = set()
+        """Runs that have a place and no process yet."""
 
     def of(self, browser: str, kind: str) -> Run | None:
         """The newest run of a browser."""
@@ -101,9 +105,9 @@ class Runs:
             CommandError: one of this browser is still running, or too many of all browsers are.
         """
         running = self._runs.get((browser, kind))
-        if running is not None and not running.ended:
+        if (browser, kind) in self._starting or (running is not None and not running.ended):
             raise usage("a run of this browser is still running", cause="Cancel it, or wait for its end.")
-        if sum(not run.ended for run in self._runs.values()) >= MOST_RUNS:
+        if len(self._starting) + sum(not run.ended for run in self._runs.values()) >= MOST_RUNS:
             raise usage(f"{MOST_RUNS} runs are running already", cause="Try again when one has ended.")
 
     async def start(
@@ -119,17 +123,21 @@ class Runs:
             CommandError: as `check_room`.
         """
         self.check_room(browser, kind)
+        key = browser, kind
         folder = Path(tempfile.mkdtemp(prefix="fleethpa-page-"))
+        self._starting.add(key)  # before anything is awaited: others may ask meanwhile
         try:
             run = await self._started(words, folder, file, report)
         except BaseException:  # raised again; a cancellation leaves no folder behind, either
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        await self._forget((browser, kind))
-        self._runs[browser, kind] = run
-        self._watching[browser, kind] = asyncio.create_task(_watch(run))
+        finally:
+            self._starting.discard(key)
+        former = self._runs.pop(key, None), self._watching.pop(key, None)
+        self._runs[key], self._watching[key] = run, asyncio.create_task(_watch(run))
+        await _dispose(*former)
         while len(self._runs) > KEPT:
-            await self._forget(next(iter(self._runs)))
+            await self._forget(next(key for key, each in self._runs.items() if each.ended))
 
     async def _started(self, words: Sequence[str], folder: Path, file: str, report: bool) -> Run:
         given = [*words]
@@ -164,21 +172,26 @@ class Runs:
             await self._forget(key)
 
     async def _forget(self, key: tuple[str, str]) -> None:
-        run, task = self._runs.pop(key, None), self._watching.pop(key, None)
-        if run is not None:
-            await _end(run)
-            shutil.rmtree(run.folder, ignore_errors=True)
-        if task is not None:
-            await asyncio.gather(task, return_exceptions=True)
+        await _dispose(self._runs.pop(key, None), self._watching.pop(key, None))
+
+
+async def _dispose(run: Run | None, task: asyncio.Task[None] | None) -> None:
+    if run is not None:
+        await _end(run)
+        shutil.rmtree(run.folder, ignore_errors=True)
+    if task is not None:
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _watch(run: Run) -> None:
     """Take what a run writes to stderr, and end it when it takes too long."""
     assert run.process.stderr is not None
+    text = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         async with asyncio.timeout(LONGEST_S):
-            while line := await run.process.stderr.readline():
-                run.messages = (run.messages + line.decode(errors="replace"))[-_KEPT_TEXT:]
+            # In pieces: a reader of lines fails at one that is longer than its buffer.
+            while piece := await run.process.stderr.read(_PIECE_BYTES):
+                run.messages = (run.messages + text.decode(piece))[-_KEPT_TEXT:]
             await run.process.wait()
     except TimeoutError:
         run.too_long = True
