@@ -33,7 +33,7 @@ from schemas.kubernetes.jsontypes import Json
 from schemas.observersessions import SessionName
 from schemas.pods import Pod, PodDeleted, PodSet
 from schemas.samples import Answers
-from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Target
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet
 from schemas.topics import AUTOSCALERS, PODS, SAMPLES, SCALES
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,6 @@ class ClusterObserver:
         self._troubles = Troubles(config.clock, self._report_due.set)
         self._state, self._note, self._sight = ClusterState(self._troubles), note, Sight()
         self._lists = self._answers = 0
-        self._asked_for: set[tuple[str, Target, str]] = set()
         self._soon: set[str] = set()
         self._limits = WatchLimits(config.list_limit, config.watch_s)
         self._api = ApiServer(client, self._troubles, metrics)
@@ -282,9 +281,10 @@ class ClusterObserver:
 
     async def _tell_scale(self, namespace: str, scale: ScaleSet) -> None:
         await self._reports.put(SCALES, self.name, namespace, [scale])
-        if scale.error is None and (namespace, scale.target, scale.selector) not in self._asked_for:
-            # Its metrics have never been asked for: a new HPA is not to wait for its phase.
-            self._asked_for.add((namespace, scale.target, scale.selector))
+        asked = self._state.namespace(namespace).asked
+        if scale.error is None and asked.get(scale.target) != scale.selector:
+            # Its metrics were not asked for like this: a new HPA is not to wait for its phase.
+            asked[scale.target] = scale.selector
             self._ask_soon(namespace)
 
     def _ask_soon(self, namespace: str) -> None:

@@ -16,12 +16,16 @@ WATCHES = ("pods", "autoscalers", "scales")
 
 @dataclass
 class NamespaceState:
-    """One namespace. `central` HPAs exist only in fleethpa; `scales` holds what was last reported."""
+    """One namespace. `central` HPAs exist only in fleethpa; `scales` holds what was last reported.
+
+    `asked`: target → the selector with which its metrics were asked for at once, when its scale became known.
+    """
 
     hpas: dict[str, KeptHpa] = field(default_factory=dict)
     central: dict[str, Asking] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     scales: dict[Target, ScaleSet] = field(default_factory=dict)
+    asked: dict[Target, str] = field(default_factory=dict)
     rivals: dict[str, Json] = field(default_factory=dict)
 
     def targets(self) -> set[Target]:
@@ -31,6 +35,11 @@ class NamespaceState:
     def all_hpas(self) -> list[Asking]:
         """HPAs of the cluster and central ones."""
         return [*(hpa.asking for hpa in self.hpas.values()), *self.central.values()]
+
+    def forget(self, target: Target) -> None:
+        """No HPA scales the target any more."""
+        self.scales.pop(target, None)
+        self.asked.pop(target, None)
 
     def selectors(self) -> dict[Target, str]:
         """Selectors of the targets whose scale is known."""

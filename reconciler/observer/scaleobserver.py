@@ -81,7 +81,7 @@ class ScaleWatcher:
         before = self._referenced.get(namespace, set())
         self._referenced[namespace] = targets
         for target in before - targets:
-            self._state.namespace(namespace).scales.pop(target, None)
+            self._state.namespace(namespace).forget(target)
             self._refused.pop((namespace, target), None)
             self._note_unread(namespace, target, None)
         for target in sorted(targets - before, key=repr):

@@ -281,6 +281,23 @@ async def test_a_metric_that_is_added_is_asked_for_at_once_and_not_at_each_statu
             assert polls == [NAMESPACE]
 
 
+async def test_of_targets_that_no_hpa_scales_any_more_nothing_is_kept(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        sim, topics = made.sims["east"], made.topics
+        sim.apply(deployment("web", 2))
+        sim.apply(hpa("web"))
+        async with observed(made, sync_period_ms=600_000) as part:
+            state = part._clusters["east"]._state.namespace(NAMESPACE)
+            await topics.until(lambda: answered(made, "resource"), "its metrics are asked for at once")
+            assert list(state.asked.values()) == ["app=web"]
+            delete(made, "autoscaling/v2", "HorizontalPodAutoscaler", "web")
+            await topics.until(lambda: not state.scales, "the HPA is gone")
+            assert not state.asked
+            answers = len(answered(made, "resource"))
+            sim.apply(hpa("web"))
+            await topics.until(lambda: len(answered(made, "resource")) > answers, "one that comes back does not wait")
+
+
 async def test_of_the_statuses_that_fleethpa_writes_those_with_new_metric_values_only_are_not_told(
     tmp_path: Path,
 ) -> None:
