@@ -3,17 +3,21 @@
 A request that was sent in time and arrives late cannot be called back. The API server refuses it: `/scale` is ours to
 write only while the hub is in charge (the stand-in's floor: while that is), native HPAs only while the stand-in is,
 under the present generation. Where the Lease is gone, nothing is.
+
+One more policy says which ConfigMaps of the own namespace are ours to write. Permissions cannot: they name whole names,
+and the number of the ConfigMaps follows from what is kept.
 """
 
 from typing import Final
 
 from reconciler.core.objectbodies import STAND_IN_LABEL
-from reconciler.standin.objects import GENERATION_LABEL, LEASE
+from reconciler.standin.objects import GENERATION_LABEL, LEASE, STORE_NAME
 from reconciler.standin.protocol import HUB, STAND_IN
 from schemas.kubernetes.jsontypes import Json
 
 SCALES: Final = "fleethpa-stand-in-scales"
 HPAS: Final = "fleethpa-stand-in-hpas"
+MAPS: Final = "fleethpa-stand-in-configmaps"
 FLOOR_MANAGER: Final = "fleethpa-floor-"
 """Field manager of what the stand-in itself writes to `/scale`, followed by the generation."""
 _GROUP: Final = "admissionregistration.k8s.io"
@@ -54,7 +58,17 @@ def fence_manifests(*, home: str, service_account: str) -> list[Json]:
         f"'fleethpa keeps native HPAs only while the stand-in is in charge, under its generation; it is: ' + {_HOLDER} "
         f"+ ', generation ' + {_GENERATION}",
     )
-    return [scales, _binding(SCALES, home), hpas, _binding(HPAS, home)]
+    maps = _policy(
+        MAPS,
+        user,
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]},
+        f"request.name.startsWith('{STORE_NAME}')",
+        f"'of ConfigMaps fleethpa writes those alone whose names begin with {STORE_NAME}, not ' + request.name",
+    )
+    del maps["spec"]["paramKind"]
+    own = _binding(MAPS, home)
+    del own["spec"]["paramRef"]
+    return [scales, _binding(SCALES, home), hpas, _binding(HPAS, home), maps, own]
 
 
 def _policy(name: str, user: str, rule: Json, expression: str, message: str) -> Json:

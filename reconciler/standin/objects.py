@@ -29,6 +29,8 @@ UNREPORTED_BYTES: Final = 100_000
 STORE_LABEL: Final = "fleethpa.io/stand-in-specs"
 SHARD_BYTES: Final = 700_000
 MOST_SHARDS: Final = 1_024
+STORE_NAME: Final = "fleethpa-stand-in-"
+"""What the names of the ConfigMaps begin with."""
 _BOTH = ("scaleUp", "scaleDown")
 _MOST = 2_147_483_647
 
@@ -248,7 +250,7 @@ def _store(namespace: str, number: int, count: int, data: Mapping[str, str]) -> 
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": f"fleethpa-stand-in-{count}-{number}",
+            "name": f"{STORE_NAME}{count}-{number}",
             "namespace": namespace,
             "labels": {"app.kubernetes.io/name": "fleethpa", STORE_LABEL: str(count)},
             "annotations": {SPEC_ANNOTATION: data_hash(data)},

@@ -66,6 +66,27 @@ async def test_the_api_server_refuses_what_comes_late(rig: Rig) -> None:
         await admin.close()
 
 
+async def test_an_agent_writes_no_configmap_of_its_namespace_but_those_with_its_specs(rig: Rig) -> None:
+    agent = ClusterClient(ClusterConfig(CLUSTER, str(rig.kubeconfig), CLUSTER))
+    admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
+    maps = f"/api/v1/namespaces/{HOME}/configmaps"
+    try:
+        foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign"}}
+        own = foreign | {"metadata": {"name": "fleethpa-stand-in-9-0"}}
+        made = await admin.request("POST", maps, body=foreign)
+        changed = made | {"data": {"a": "b"}}
+        other = foreign | {"metadata": {"name": "other"}}
+        for verb, path, body in (("PUT", "/foreign", changed), ("DELETE", "/foreign", None), ("POST", "", other)):
+            refused = await _refusal(agent.request(verb, maps + path, body=body))
+            assert "of ConfigMaps fleethpa writes those alone" in refused, (verb, path)
+        assert not await _refusal(agent.request("POST", maps, body=own))
+        assert not await _refusal(agent.request("DELETE", f"{maps}/fleethpa-stand-in-9-0"))
+        await admin.request("DELETE", f"{maps}/foreign")
+    finally:
+        await agent.close()
+        await admin.close()
+
+
 async def test_a_late_write_does_not_bring_a_deleted_lease_back(rig: Rig) -> None:
     admin = ClusterClient(ClusterConfig(CLUSTER, str(rig.site.plane.kubeconfig), CLUSTER))
     metadata = {"name": "deleted", "namespace": HOME}

@@ -23,6 +23,7 @@ from reconciler.standin.objects import (
     GENERATION_LABEL,
     PROOF_ANNOTATION,
     SHARD_BYTES,
+    STORE_NAME,
     UNREPORTED_ANNOTATION,
     UNREPORTED_BYTES,
     acquired_ms,
@@ -349,13 +350,22 @@ def test_an_entry_that_names_no_target_is_passed_over(spec: dict[str, Any]) -> N
 
 def test_the_fence_is_bound_to_the_lease_and_refuses_where_that_is_gone() -> None:
     documents = fence_manifests(home="fleethpa-system", service_account="fleethpa")
-    assert [each["kind"].removeprefix("ValidatingAdmissionPolicy") for each in documents] == ["", "Binding"] * 2
-    for binding in documents[1::2]:
+    assert [each["kind"].removeprefix("ValidatingAdmissionPolicy") for each in documents] == ["", "Binding"] * 3
+    for binding in documents[1:4:2]:
         assert binding["spec"]["paramRef"] == {
             "name": "fleethpa-hub",
             "namespace": "fleethpa-system",
             "parameterNotFoundAction": "Deny",
         }
+
+
+def test_the_fence_lets_an_agent_write_those_configmaps_alone_that_hold_its_specs() -> None:
+    policy, binding = fence_manifests(home="fleethpa-system", service_account="fleethpa")[4:]
+    assert policy["spec"]["validations"][0]["expression"] == f"request.name.startsWith('{STORE_NAME}')"
+    assert all(each["metadata"]["name"].startswith(STORE_NAME) for each in store_bodies({WEB: KEPT}, "home", 4))
+    # It needs no Lease: there is one rule, whoever is in charge.
+    assert "paramKind" not in policy["spec"]
+    assert "paramRef" not in binding["spec"]
 
 
 @pytest.mark.parametrize(
