@@ -99,6 +99,7 @@ sbom:  ## build/fleethpa.cdx.json: a CycloneDX list of what the image holds, fro
 lock:  ## Renew the lock files from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q pyproject.toml -o requirements/run.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q --extra dev pyproject.toml -o requirements/dev.lock
+	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'])" | uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements/dev.lock - -o requirements/build.lock
 
 clean:  ## Remove the virtual environment and build products
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache

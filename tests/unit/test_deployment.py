@@ -139,6 +139,32 @@ def test_the_plain_manifests_are_those_of_the_chart(name: str) -> None:
     assert path.read_text() == plain(find_helm(), path.name), "run `make manifests`"
 
 
+def packages(name: str) -> dict[str, list[str]]:
+    """The packages of a lock file, with their versions, and the hashes of each."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if not line.startswith((" ", "#")):
+            found[line.split()[0]] = []
+        elif "--hash=" in line:
+            found[list(found)[-1]].append(line.strip(" \\"))
+    return found
+
+
+def test_the_image_installs_by_hash_also_what_builds_it() -> None:
+    text = (COMPOSE / "Dockerfile").read_text().replace("\\\n", "")
+    installs = [part for part in re.split(r"\n|&&", text) if "pip install" in part]
+    assert all("--require-hashes" in each or each.strip().endswith("--no-deps /wheels/*.whl") for each in installs)
+    build, dev = packages("requirements-build.lock"), packages("requirements-dev.lock")
+    assert all(hashes and hashes == dev[package] for package, hashes in build.items())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["build-system"]["requires"]) <= build.keys()
+
+
+def test_both_stages_of_the_image_have_the_base_that_the_build_names() -> None:
+    lines = (COMPOSE / "Dockerfile").read_text().splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+
+
 def test_what_the_dockerfile_copies_exists() -> None:
     for line in (COMPOSE / "Dockerfile").read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
