@@ -11,6 +11,10 @@ FIGHT_WINDOW_MS = 600_000
 FIGHT_TURNS = 2
 """How often one writer must have undone what the other set."""
 FLEETHPA, NATIVE, OTHER = "fleethpa", "native HPA", "another hand"
+ANOTHER = "another fleethpa"
+"""Wrote as field manager `fleethpa` what no decision of this log did: a hub with another log, or a write of which the
+outcome was lost.
+"""
 
 
 class Move(NamedTuple):
@@ -42,8 +46,18 @@ class Fight(Struct, frozen=True, kw_only=True, rename="camel"):
 def moved(time_ms: int, change: dict[str, Any]) -> Move:
     """Read `observed.change` of a decision."""
     by = change["by"]
-    writer = FLEETHPA if by == "decision" else NATIVE if by == "native" else str(change.get("manager") or OTHER)
+    writer = FLEETHPA if by == "decision" else NATIVE if by == "native" else _stranger(str(change.get("manager") or ""))
     return Move(time_ms, change["from"], change["to"], writer)
+
+
+def _stranger(manager: str) -> str:
+    """The writer of a change that no decision explains."""
+    return ANOTHER if manager == FLEETHPA else manager or OTHER
+
+
+def by_another(moves: Iterable[Move], now_ms: int) -> int:
+    """Count the moves of another fleethpa within the last ten minutes."""
+    return sum(move.writer == ANOTHER and now_ms - move.time_ms <= FIGHT_WINDOW_MS for move in moves)
 
 
 def with_write(moves: tuple[Stored, ...], time_ms: int, before: int, after: int) -> tuple[Stored, ...]:
@@ -67,7 +81,7 @@ def with_observation(
         return (*moves[1 - KEPT_MOVES :], moved(time_ms, change)) if change else moves
     if replicas == written:
         return moves
-    writer = moved(time_ms, change).writer if change else manager or OTHER
+    writer = moved(time_ms, change).writer if change else _stranger(manager)
     return (*moves[1 - KEPT_MOVES :], Move(time_ms, written, replicas, OTHER if writer == FLEETHPA else writer))
 
 

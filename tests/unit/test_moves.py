@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.autoscalers import AutoscalerSet
+from fleethpa.cli.common.views import HpaView
+from schemas.autoscalers import AutoscalerSet, Mode
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
 from schemas.pods import PodSet
 from schemas.samples import Answers
 from schemas.settings import SettingsSet
 from streams.decider.decidermetrics import Metrics
-from streams.state.moves import FIGHT_WINDOW_MS, Move, fight_now, fights
+from streams.state.moves import ANOTHER, FIGHT_WINDOW_MS, Move, fight_now, fights
 from streams.state.partition import Partition
 from tests.partition_kit import ENFORCING, LogBuilder, cpu_answer, make_hpa, make_pod, scale
 
@@ -126,6 +127,50 @@ def test_a_scale_that_is_set_back_within_each_period_is_a_fight() -> None:
     fight = fight_now(log.partition.state.hpas[WEB].row.moves, log.now_ms)
     assert fight is not None
     assert (fight.writers, fight.lowest, fight.highest) == (("fleethpa", THEM), 2, 4)
+
+
+def _moved_by_another_hub(*replicas: int) -> LogBuilder:
+    log = _written()
+    for count in replicas:
+        log.add(scale("web", count, manager="fleethpa", manager_time=log.now_ms), after_ms=1_000)
+        _answer(log)
+    return log
+
+
+def test_a_move_of_fleethpa_that_this_log_did_not_decide_is_another_hubs() -> None:
+    row = _moved_by_another_hub(4, 6, 5).partition.state.hpas[WEB].row
+    assert [move[1:] for move in row.moves] == [(2, 4, US), (4, 6, ANOTHER), (6, 5, ANOTHER)]
+
+
+def test_two_hubs_that_undo_each_other_fight() -> None:
+    log = LogBuilder()
+    log.add(SettingsSet(cluster="*", settings=ENFORCING), AutoscalerSet(hpa=make_hpa(minReplicas=2)))
+    log.add(*[PodSet(pod=make_pod(f"web-{n}")) for n in range(2)], scale("web", 2))
+    for _ in range(3):
+        wanted = next(decision for decision in _answer(log) if decision.get("wants"))
+        log.add(Outcome(decision=wanted["id"], name="web", uid="uid-web", result="applied", spec_replicas=4))
+        log.add(scale("web", 2, manager="fleethpa", manager_time=log.now_ms), after_ms=1_000)
+    fight = fight_now(log.partition.state.hpas[WEB].row.moves, log.now_ms)
+    assert fight is not None
+    assert fight.writers == (ANOTHER, US)
+
+
+@pytest.mark.parametrize(
+    ("mode", "replicas", "is_problem"),
+    [
+        pytest.param("enforce", (6, 5), True, id="again and again: there are two hubs"),
+        pytest.param("enforce", (6,), False, id="once: the outcome of a write may have been lost"),
+        pytest.param("shadow", (6, 5), False, id="in shadow another hub is meant to"),
+    ],
+)
+def test_a_second_hub_is_a_problem_of_the_hpas_that_it_scales(
+    mode: Mode, replicas: tuple[int, ...], is_problem: bool
+) -> None:
+    log = _moved_by_another_hub(*replicas)
+    row = log.partition.state.hpas[WEB].row
+    view = HpaView(WEB, {}, mode, "cluster", 0, moves=tuple(Move(*each) for each in row.moves), clock_ms=log.now_ms)
+    text = "fleethpa scaled it 2 times without a decision of this log: does another hub enforce it?"
+    assert [problem.text for problem in view.problems] == [text] * is_problem
 
 
 def _written() -> LogBuilder:

@@ -13,7 +13,7 @@ from fleethpa.cli.output.errortexts import cause
 from schemas.autoscalers import Mode
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
-from streams.state.moves import Fight, Move, fight_now
+from streams.state.moves import Fight, Move, by_another, fight_now
 from streams.state.partitionrow import AgentRow, HandsRow, PartitionRow, ReportRow, ServedRow
 
 if TYPE_CHECKING:
@@ -123,6 +123,10 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("at max", f"at maxReplicas {view.spec['maxReplicas']}{_asked_for(view)}", waits=False)
     if view.fight is not None:
         yield Problem("fight", words.fight(view.fight))
+    # One may be a write of which the outcome was lost. In shadow another hub may well be the one that enforces.
+    if view.mode == "enforce" and (times := by_another(view.moves, view.clock_ms)) > 1:
+        text = f"fleethpa scaled it {times} times without a decision of this log: does another hub enforce it?"
+        yield Problem("another hub", text)
 
 
 def _of_condition(condition: dict[str, Any]) -> Problem:
