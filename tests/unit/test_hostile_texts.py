@@ -217,6 +217,13 @@ def test_hostile_texts_are_shown_in_spite_of_it(monkeypatch: pytest.MonkeyPatch,
     assert MARK in result.stdout + result.stderr
 
 
+def test_decisions_that_are_followed_act_on_no_terminal(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    result = Cli(monkeypatch, fleet)("decisions", "--follow", "-A")
+    assert MARK in result.stdout
+    assert result.stdout.replace("\n", "").isprintable()
+    assert not [line for line in result.stdout.splitlines() if line.strip().startswith(MARK)]
+
+
 @pytest.mark.parametrize(("output", "load"), [("json", orjson.loads), ("yaml", yaml.safe_load)])
 def test_data_has_hostile_texts_as_they_are(
     monkeypatch: pytest.MonkeyPatch, archive: Path, output: str, load: Callable[[str], Any]
