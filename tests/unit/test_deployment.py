@@ -154,7 +154,7 @@ def test_the_image_installs_by_hash_also_what_builds_it() -> None:
     text = (COMPOSE / "Dockerfile").read_text().replace("\\\n", "")
     installs = [part for part in re.split(r"\n|&&", text) if "pip install" in part]
     assert all("--require-hashes" in each or each.strip().endswith("--no-deps /wheels/*.whl") for each in installs)
-    build, dev = packages("requirements-build.lock"), packages("requirements-dev.lock")
+    build, dev = packages("requirements/build.lock"), packages("requirements/dev.lock")
     assert all(hashes and hashes == dev[package] for package, hashes in build.items())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert set(project["build-system"]["requires"]) <= build.keys()
