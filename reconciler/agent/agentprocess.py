@@ -27,6 +27,7 @@ from reconciler.observer.clusterobserver import ClusterObserver
 from reconciler.observer.nativeevidence import Evidence
 from reconciler.observer.observerconfig import ObserverConfig
 from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.observer.troubles import ERROR_CHARACTERS
 from runtime.healthserver import PartHealth
 from runtime.waiting import first_of
 from runtime.wallclock import wall_clock_ms
@@ -59,6 +60,9 @@ class Companion(Protocol):
 
     def wrote(self, decision: Decision, ended: Outcome) -> None:
         """A wanted write ended."""
+
+    def trouble(self) -> str:
+        """What `get clusters` shows of the companion's work; empty: nothing is wrong."""
 
 
 class AgentTerm:
@@ -222,12 +226,17 @@ class AgentTerm:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            problems = self.writers.problems()
-            if (reason := self.forbids()) and self.election.leads:
-                problems = {self.client.name: reason} | problems
+            problem = self._problem()
+            problems = {self.client.name: problem} if problem else {}
             body = Serving(session=str(self.session), clusters=[self.client.name], problems=problems)
             await self.publisher.put(SCALES, "", "", [body])
             await asyncio.sleep(self.config.heartbeat_ms / 1000)
+
+    def _problem(self) -> str:
+        """Why not everything is written in the cluster now; empty: it is."""
+        reasons = [self.forbids() if self.election.leads else "", *self.writers.problems().values()]
+        reasons += [companion.trouble() for companion in self._companions]
+        return "; ".join(filter(None, reasons))[:ERROR_CHARACTERS]
 
     # --- what the writers ask -----------------------------------------------------------------------------------------
 

@@ -74,9 +74,11 @@ class ClusterStore:
         """Create the Lease. `changes`: those that are not in the log yet, this one included."""
         return _read(await self._post(self._leases, self._lease(request, now_text(), proof_ms, changes)))
 
-    async def set_holder(self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged]) -> Json:
+    async def set_holder(
+        self, request: SetHolder, proof_ms: int, changes: Sequence[HandsChanged], reason: str = ""
+    ) -> Json:
         """Change the holder by compare-and-set. The uid matters, too: a late PUT would create a deleted Lease anew."""
-        body = self._lease(request, now_text(), proof_ms, changes)
+        body = self._lease(request, now_text(), proof_ms, changes, reason)
         body["metadata"] |= {"resourceVersion": request.version, "uid": request.uid}
         return _read(await self._put(f"{self._leases}/{LEASE}", body))
 
@@ -86,7 +88,12 @@ class ClusterStore:
         return await self._put(f"{self._leases}/{LEASE}", body)
 
     def _lease(
-        self, request: CreateLease | SetHolder, now: str, proof_ms: int, changes: Sequence[HandsChanged]
+        self,
+        request: CreateLease | SetHolder,
+        now: str,
+        proof_ms: int,
+        changes: Sequence[HandsChanged],
+        reason: str = "",
     ) -> Json:
         return lease_body(
             self._home,
@@ -97,6 +104,7 @@ class ClusterStore:
             proof_ms=proof_ms,
             grace_ms=self._grace_ms(),
             changes=changes,
+            reason=reason,
         )
 
     async def has_fence(self) -> bool:

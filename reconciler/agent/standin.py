@@ -26,6 +26,7 @@ from reconciler.standin.objects import (
     acquired_ms,
     lease_seen,
     native_seen,
+    native_trouble,
     proof_ms_of,
 )
 from reconciler.standin.protocol import (
@@ -65,8 +66,6 @@ UNHEARD_S = 10.0
 LOOK_COUNTS_S = 10.0
 """How long after a read of the Lease the hub's decisions may be written."""
 SHOWN_NATIVES = 3
-FAILING = 3
-"""HPAs whose writes must fail, with none that succeeds, before the hub counts as unable to write."""
 
 
 class Surroundings(NamedTuple):
@@ -108,7 +107,7 @@ class StandIn:
         self._kept: dict[HpaKey, KeptSpec] = {}
         self._wanted: dict[HpaKey, str] = {}
         self._kept_at_s, self._is_needed = -KEEP_EVERY_S, False
-        self._failing: set[tuple[str, str]] = set()
+        self._trouble = ""
         self._lease: LeaseSeen | None = None
         self._raw_lease: Json | None = None
         self._read_s: float | None = None
@@ -143,19 +142,21 @@ class StandIn:
 
     def wrote(self, decision: Decision, ended: Outcome) -> None:
         """A wanted write of the hub ended."""
+        key = HpaKey(decision.namespace, decision.name)
         if ended.result == "applied":
-            self._failing.clear()
-            self._judge.wrote(is_ok=True)
-        elif ended.result == "failed":
-            self._failing.add((decision.namespace, decision.name))
-            if len(self._failing) >= FAILING:
-                self._judge.wrote(is_ok=False)
+            self._judge.wrote(key)
+        elif ended.result == "failed" and ended.error:
+            self._judge.wrote(key, ended.error)
 
     def forbids(self) -> str:
         """Why the hub's decisions must not be written now; empty: they may."""
         if self._read_s is None or self._clock_s() - self._read_s > LOOK_COUNTS_S:
             return f"who is in charge of the cluster is not known: its Lease was not read for {LOOK_COUNTS_S:g} s"
         return hub_refusal(self._lease, hub=self._around.hub)
+
+    def trouble(self) -> str:
+        """What keeps the stand-in from scaling while the hub is not in charge; empty: nothing, or the hub is."""
+        return "" if self._lease is not None and self._lease.is_hub else self._trouble
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class StandIn:
             await self._read()
         except ClusterError as error:
             self._judge.look(_ms(begun_s), self._lease, is_ok=False)
-            self._around.note("stand-in", f"the cluster cannot be read: {error}")
+            self._note_trouble(f"the cluster cannot be read: {error}")
             return
         self._read_s = begun_s
         kept = self._work_out()
@@ -201,7 +202,11 @@ class StandIn:
         troubles = await self._carry_out(kept, judged)
         is_calm = self._lease is not None and self._lease.holder != CLOSING and not self._native_work.natives
         troubles += await self._specs.keep(kept, is_calm=is_calm)
-        self._around.note("stand-in", "; ".join(troubles[:3]) or None)
+        self._note_trouble("; ".join(troubles[:3]))
+
+    def _note_trouble(self, text: str) -> None:
+        self._trouble = text
+        self._around.note("stand-in", text or None)
 
     async def _begin(self) -> None:
         self._keeper = Keeper(await self._specs.load())
@@ -249,10 +254,14 @@ class StandIn:
     async def _carry_out(self, kept: Mapping[HpaKey, KeptSpec], judged: Judgement) -> list[str]:
         """Do what the protocol says; gives the troubles."""
         natives = tuple(native_seen(each) for each in self._native_work.natives.values())
-        if self._around.has_no_native():  # nobody would ever confirm that one has ended
-            natives = tuple(structs.replace(native, is_ended=native.is_closed) for native in natives)
-        seen = Seen(self._lease, natives)
-        steps = agent_steps(seen, judged, hub=self._around.hub, wanted=self._wanted, remembered=self._remembered)
+        steps = agent_steps(
+            Seen(self._lease, natives),
+            judged,
+            hub=self._around.hub,
+            wanted=self._wanted,
+            remembered=self._remembered,
+            has_native_controller=not self._around.has_no_native(),
+        )
         hands = [step for step in steps if isinstance(step, (CreateLease, SetHolder, Renew))]
         rest: list[NativeStep] = [step for step in steps if not isinstance(step, (CreateLease, SetHolder, Renew))]
         if is_stand_in(self._lease) and not self._around.knowledge.is_complete:
@@ -262,9 +271,20 @@ class StandIn:
         is_in_charge = is_stand_in(self._lease) and judged.is_settled and not judged.is_hub_proven
         generation = self._lease.generation if self._lease is not None and is_in_charge else None
         self._note_unended(judged)
-        troubles = [trouble, self._unended, *[await self._hands(step) for step in hands]]
-        troubles += [*await self._native_work.carry_out(due, kept, generation), self._labelled()]
+        troubles = [trouble, self._unended, *[await self._hands(step, judged.reason) for step in hands]]
+        troubles += [*await self._native_work.carry_out(due, kept, generation), self._unscaled(), self._labelled()]
         return [each for each in troubles if each]
+
+    def _unscaled(self) -> str:
+        """Why the cluster's own controller does not scale, while the stand-in is in charge; empty: it does."""
+        if not is_stand_in(self._lease):
+            return ""
+        now_ms, natives = self._around.now_ms(), self._native_work.natives
+        found = {key: why for key, native in natives.items() if (why := native_trouble(native, now_ms))}
+        if not found:
+            return ""
+        key, why = next(iter(found.items()))
+        return f"{len(found)} native HPAs do not scale, {key.namespace}/{key.name}: {why}"
 
     def _labelled(self) -> str:
         """Which HPAs are not ours although they have our label."""
@@ -283,7 +303,7 @@ class StandIn:
                 f"{more}, or a finalizer keeps them; it is tried again after a longer time"
             )
 
-    async def _hands(self, step: CreateLease | SetHolder | Renew) -> str:
+    async def _hands(self, step: CreateLease | SetHolder | Renew, reason: str) -> str:
         try:
             match step:
                 case Renew():
@@ -293,10 +313,9 @@ class StandIn:
                     made = await self._store.create_lease(step, PROOF_MS, [*self._changes.unsent, change])
                     self._changed(change, made)
                 case SetHolder():
-                    change = self._next_change(step)
-                    made = await self._store.set_holder(
-                        step, self._next_proof_ms(step), [*self._changes.unsent, change]
-                    )
+                    change, proof_ms = self._next_change(step), self._next_proof_ms(step)
+                    why = reason or self._unended if step.holder == STAND_IN else ""
+                    made = await self._store.set_holder(step, proof_ms, [*self._changes.unsent, change], why)
                     self._changed(change, made)
         except ApiError as error:
             return "" if error.status in (404, 409) else f"the Lease cannot be written: {error}"

@@ -6,7 +6,7 @@ decisions in a consumer group, an agent reads the topic of its own cluster.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,6 +69,30 @@ def always(cluster: str) -> str:
     return ""
 
 
+FAILED_SHOWN_MS = 120_000
+"""How long a failed write is shown as a trouble of its cluster, if its HPA wants no other one: an HPA that still cannot
+be scaled is tried again in each sync period."""
+FailedWrites = Mapping[HpaId, tuple[int, str]]
+"""When the last write of an HPA failed (Unix ms), and the error."""
+
+
+def failed_after(failed: FailedWrites, decision: Decision, ended: Outcome, now_ms: int) -> FailedWrites:
+    """The failed writes of a cluster after another write ended there."""
+    hpa = HpaId(decision.cluster, decision.namespace, decision.name)
+    kept = {each: found for each, found in failed.items() if each != hpa and now_ms - found[0] < FAILED_SHOWN_MS}
+    return {**kept, hpa: (now_ms, ended.error)} if ended.result == "failed" else kept
+
+
+def failed_text(failed: FailedWrites, now_ms: int) -> str:
+    """Which HPAs cannot be scaled, and the newest error; empty: none."""
+    recent = {hpa: found for hpa, found in failed.items() if now_ms - found[0] < FAILED_SHOWN_MS}
+    if not recent:
+        return ""
+    hpa = max(recent, key=lambda each: recent[each][0])
+    count = "1 HPA" if len(recent) == 1 else f"{len(recent)} HPAs"
+    return f"the last write of {count} failed, {hpa.namespace}/{hpa.name}: {recent[hpa][1]}"
+
+
 class _ClusterWorker:
     """Everything that works on one cluster: its client, its queues of writes, and what carries them out."""
 
@@ -82,6 +106,7 @@ class _ClusterWorker:
     ) -> None:
         self.client, self.writes, self.status_writes = client, writes, status_writes
         self.actuator, self.status_writer = actuator, status_writer
+        self.failed: FailedWrites = {}
 
 
 class ClusterWriters:
@@ -117,8 +142,14 @@ class ClusterWriters:
         return sorted(self._workers)
 
     def problems(self) -> dict[str, str]:
-        """Cluster → why it could not be reached at the last attempt; reachable clusters are absent."""
-        troubles = {name: worker.actuator.trouble for name, worker in self._workers.items()}
+        """Cluster → why it could not be reached at the last attempt, or why writes there failed lately; clusters in
+        which nothing is wrong are absent.
+        """
+        now_ms = self._clock()
+        troubles = {
+            name: worker.actuator.trouble or failed_text(worker.failed, now_ms)
+            for name, worker in self._workers.items()
+        }
         return {name: text for name, text in troubles.items() if text}
 
     def waiting(self) -> dict[str, int]:
@@ -282,6 +313,8 @@ class ClusterWriters:
         now_ms = self._clock()
         await self._books.publish(decision, ended, now_ms)
         self._metrics.outcomes.labels(decision.cluster, ended.result).inc()
+        if (worker := self._workers.get(decision.cluster)) is not None:
+            worker.failed = failed_after(worker.failed, decision, ended, now_ms)
         if ended.result == "applied":
             self._metrics.actuation.labels(decision.cluster).observe(
                 max(0, now_ms - (time_ms(decision.time) or now_ms)) / 1000

@@ -4,11 +4,13 @@ All times are milliseconds of one clock that never goes back. Time counts only w
 server succeed, so that an agent that was cut off or suspended does not take over when it returns.
 """
 
+import re
 from collections.abc import Collection
+from typing import Final
 
 from reconciler.core.phase import phase_ms
 from reconciler.core.writelimits import WRITE_TIMEOUT_S
-from reconciler.standin.protocol import CLOSING, STAND_IN, Judgement, LeaseSeen
+from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement, LeaseSeen
 
 GRACE_MS = 30_000
 """How long the hub is silent before the stand-in takes over, and the stand-in before the hub may."""
@@ -30,6 +32,22 @@ FRESH_MS = 20_000
 """Maximum age of a decision as a sign that the hub works; an older one only shows since when it may be silent."""
 LONGEST_GAP_MS = 5_000
 """Maximum time between two successful reads for the time between them to count."""
+FAILING: Final = 3
+"""HPAs whose writes must fail for want of rights, with none that succeeds, before the hub counts as unable to write."""
+_NAMED: Final = 10
+_NO_RIGHT = re.compile(r'\S+ "[^"]*" is forbidden: User "')
+"""How the API server's authorizer refuses a request, at the beginning of the text. Source: apiserver
+`responsewriters.forbiddenMessage` and apimachinery `NewForbidden`; what admission refuses continues otherwise."""
+
+
+def is_for_want_of_rights(error: str) -> bool:
+    """Whether a write failed because the hub's own account may not make it.
+
+    Every other error would meet the native controller's write, too, and is no reason for it to take over: a target that
+    is missing (404) or invalid (422), a conflict, a refusal by an admission policy, an API server that fails, is
+    overloaded or does not answer, although it answers the reads of the Lease over the same connection.
+    """
+    return _NO_RIGHT.match(error) is not None
 
 
 class ReadTime:
@@ -63,7 +81,11 @@ class Judge:
         self._signs: dict[int, int] = {}
         self._is_new_term = True
         self._shown: set[int] = set()
+        self._failed: dict[HpaKey, int] = {}
+        """When the last write of an HPA failed for want of rights; forgotten after a grace period, at the first write
+        that succeeds, and when the cluster changes hands."""
         self._failing_since: int | None = None
+        self._failure = ""
         self._alive_since: int | None = None
         self._lease: tuple[str, str, int] | None = None
         self._lease_since_ms = 0
@@ -77,7 +99,8 @@ class Judge:
         """
         self._stagger_ms, self._is_new_term = stagger_ms, True
         self._shown.clear()
-        self._alive_since = self._failing_since = None
+        self._forget_failures()
+        self._alive_since = None
 
     def stood_by(self, now_ms: int, lease: LeaseSeen | None, *, is_ok: bool) -> None:
         """A look at the cluster without leading, which ended now. Its holder settles for a later term, too."""
@@ -93,6 +116,7 @@ class Judge:
         hand = (lease.uid, lease.holder, lease.generation)
         if hand != self._lease:
             self._lease, self._lease_since_ms = hand, now_ms
+            self._forget_failures()
             if lease.holder == STAND_IN:  # also after a hand-back that was stuck: else the next would begin at once
                 self._alive_since = None
         if lease.version != self._version:
@@ -115,12 +139,16 @@ class Judge:
         if age_ms <= FRESH_MS:
             self._shown.add(partition)
 
-    def wrote(self, *, is_ok: bool) -> None:
-        """A write of the hub's ended; a refusal by the rules of fleethpa or a conflict is no failure."""
-        if is_ok:
-            self._failing_since = None
-        elif self._failing_since is None:
-            self._failing_since = self._time.counted_ms
+    def wrote(self, hpa: HpaKey, error: str = "") -> None:
+        """A write of the hub's was applied (no `error`), or the API server did not carry it out."""
+        if not error:
+            self._forget_failures()
+        elif is_for_want_of_rights(error):
+            self._failed[hpa], self._failure = self._time.counted_ms, error
+
+    def _forget_failures(self) -> None:
+        self._failed.clear()
+        self._failing_since = None
 
     def look(
         self,
@@ -146,7 +174,8 @@ class Judge:
         if is_ok:
             self.saw(now_ms + took_ms, lease)
         counted = self._time.counted_ms
-        is_silent = has_heard and self._is_silent(counted)
+        reason = self._silence(counted) if has_heard else ""
+        is_silent = bool(reason)
         self._note_life(counted, is_silent)
         since = self._alive_since
         held_ms = now_ms - self._lease_since_ms
@@ -156,12 +185,24 @@ class Judge:
             is_settled=self._lease is not None and held_ms >= SETTLE_MS,
             is_holder_silent=self._lease is not None and counted - self._renewed_at >= self.grace_ms,
             is_stuck=lease is not None and lease.holder == CLOSING and held_ms >= SETTLE_MS + STUCK_MS,
+            reason=reason,
         )
 
-    def _is_silent(self, counted: int) -> bool:
-        if self._failing_since is not None and counted - self._failing_since >= self.grace_ms:
-            return True
-        return any(counted - max(at, self._signs.get(key, 0)) >= self.grace_ms for key, at in self._since.items())
+    def _silence(self, counted: int) -> str:
+        """Why the hub counts as silent; empty: it does not."""
+        if self._is_failing(counted):
+            return f"the API server refused the hub's writes: {self._failure}"
+        silent = [key for key, at in self._since.items() if counted - max(at, self._signs.get(key, 0)) >= self.grace_ms]
+        return f"no decisions from {_partitions(silent)} for {self.grace_ms // 1000} s" if silent else ""
+
+    def _is_failing(self, counted: int) -> bool:
+        """Whether writes of enough HPAs have failed again and again for the whole grace period."""
+        self._failed = {hpa: at for hpa, at in self._failed.items() if counted - at < self.grace_ms}
+        if len(self._failed) < FAILING:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = counted
+        return self._failing_since is not None and counted - self._failing_since >= self.grace_ms
 
     def _note_life(self, counted: int, is_silent: bool) -> None:
         is_alive = not is_silent and self._shown >= self._since.keys()
@@ -171,6 +212,11 @@ class Judge:
                 self._shown.clear()
         elif self._alive_since is None:
             self._alive_since = counted
+
+
+def _partitions(numbers: Collection[int]) -> str:
+    named = ", ".join(map(str, sorted(numbers)[:_NAMED]))
+    return f"partition {named} of the log" if len(numbers) == 1 else f"{len(numbers)} partitions of the log ({named})"
 
 
 def grace_of(sync_period_ms: int) -> int:

@@ -21,6 +21,9 @@ GENERATION_LABEL: Final = "fleethpa.io/generation"
 SPEC_ANNOTATION: Final = "fleethpa.io/spec"
 PROTOCOL_ANNOTATION: Final = "fleethpa.io/protocol"
 PROOF_ANNOTATION: Final = "fleethpa.io/proof-ms"
+REASON_ANNOTATION: Final = "fleethpa.io/reason"
+"""Of the Lease: why the stand-in took over, for people and for the replica that leads next."""
+REASON_CHARACTERS: Final = 500
 UNREPORTED_ANNOTATION: Final = "fleethpa.io/unreported"
 """Of the Lease: changes of hands that are not in the log yet. They are written with the change itself, so that none is
 lost with the agent that made it."""
@@ -31,6 +34,8 @@ SHARD_BYTES: Final = 700_000
 MOST_SHARDS: Final = 1_024
 STORE_NAME: Final = "fleethpa-stand-in-"
 """What the names of the ConfigMaps begin with."""
+NOTICED_MS: Final = 45_000
+"""How long after its creation a native HPA must have been evaluated: the native controller does so every 15 s."""
 _BOTH = ("scaleUp", "scaleDown")
 _MOST = 2_147_483_647
 
@@ -41,12 +46,14 @@ _MOST = 2_147_483_647
 def lease_seen(lease: JsonView) -> LeaseSeen:
     """Read the Lease. What cannot be read as a version of the protocol counts as a newer one."""
     metadata, spec = lease["metadata"], lease.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
     return LeaseSeen(
         holder=spec.get("holderIdentity") or "",
         generation=int(spec.get("leaseTransitions") or 0),
         version=metadata["resourceVersion"],
         uid=metadata.get("uid", ""),
-        protocol=_protocol((metadata.get("annotations") or {}).get(PROTOCOL_ANNOTATION, "")),
+        protocol=_protocol(annotations.get(PROTOCOL_ANNOTATION, "")),
+        reason=str(annotations.get(REASON_ANNOTATION, ""))[:REASON_CHARACTERS],
     )
 
 
@@ -83,9 +90,15 @@ def lease_body(
     proof_ms: int,
     grace_ms: int,
     changes: Sequence[HandsChanged] = (),
+    reason: str = "",
 ) -> Json:
-    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds; `changes` are not in the log yet."""
+    """The Lease to write; `now`, `acquired`: RFC 3339 with microseconds; `changes` are not in the log yet.
+
+    `reason`: why the holder changes; empty: nothing is written of it.
+    """
     annotations = {PROTOCOL_ANNOTATION: str(PROTOCOL), PROOF_ANNOTATION: str(proof_ms)}
+    if reason:
+        annotations[REASON_ANNOTATION] = reason[:REASON_CHARACTERS]
     if changes:
         annotations[UNREPORTED_ANNOTATION] = unreported_text(changes)
     return {
@@ -196,6 +209,22 @@ def native_seen(native: JsonView) -> NativeSeen:
 def _has_no_target(status: JsonView) -> bool:
     """Whether the controller cannot read the scale of the target, so that no write to it can come."""
     return any(each.get("reason") == "FailedGetScale" for each in status.get("conditions") or ())
+
+
+def native_trouble(native: JsonView, now_ms: int) -> str:
+    """Why the cluster's own controller does not scale the target of a native HPA of ours; empty: it does.
+
+    Source: pkg/controller/podautoscaler `reconcileAutoscaler`: AbleToScale is False where the scale cannot be read or
+    written; `status.observedGeneration` is set with the first status.
+    """
+    status, metadata = native.get("status") or {}, native["metadata"]
+    for each in status.get("conditions") or ():
+        if each.get("type") == "AbleToScale" and each.get("status") == "False":
+            return str(each.get("message") or each.get("reason") or "")
+    created_ms = time_ms(metadata.get("creationTimestamp"))
+    if status.get("observedGeneration") is None and created_ms is not None and now_ms - created_ms >= NOTICED_MS:
+        return "no native HPA controller has evaluated it: if none runs, set native-controller=absent"
+    return ""
 
 
 def scaled_to_zero(native: JsonView, now: str) -> Json:

@@ -17,7 +17,7 @@ it has no effect if it arrives late. The same functions are explored by `tests/s
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from schemas.hands import HUB_HOLDER
 
@@ -39,13 +39,17 @@ class HpaKey(NamedTuple):
 
 
 class LeaseSeen(Struct, frozen=True, gc=False):
-    """The Lease as it was read. `generation`: its `leaseTransitions`; `version`: its resource version."""
+    """The Lease as it was read. `generation`: its `leaseTransitions`; `version`: its resource version.
+
+    `reason`: why the stand-in took over; empty: unknown, or it did not.
+    """
 
     holder: str
     generation: int
     version: str
     uid: str = ""
     protocol: int = PROTOCOL
+    reason: str = ""
 
     @property
     def is_hub(self) -> bool:
@@ -83,12 +87,13 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """What an observer of the Lease concludes from its clocks and evidence (`reconciler.standin.evidence`).
 
     Args:
-        is_hub_silent: no sign of life of the hub for the whole grace period.
+        is_hub_silent: no sign of life of the hub for the whole grace period, or no right to write in this cluster.
         is_hub_proven: the hub has shown signs of life for the whole proof period, so that it may take over.
         is_settled: the Lease has had this holder and generation long enough for the fence in the API server to have
             seen it, and for every request that was admitted before to have ended.
         is_holder_silent: nobody has renewed the Lease for the whole grace period.
         is_stuck: the hand-back has waited too long for the native controller.
+        reason: why the hub counts as silent, for users.
     """
 
     is_hub_silent: bool = False
@@ -96,6 +101,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     is_settled: bool = False
     is_holder_silent: bool = False
     is_stuck: bool = False
+    reason: str = ""
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -164,7 +170,13 @@ Request = CreateLease | SetHolder | Renew | CreateNative | OpenNative | CloseNat
 
 
 def agent_steps(
-    seen: Seen, judged: Judgement, *, hub: str, wanted: Mapping[HpaKey, str], remembered: int = 0
+    seen: Seen,
+    judged: Judgement,
+    *,
+    hub: str,
+    wanted: Mapping[HpaKey, str],
+    remembered: int = 0,
+    has_native_controller: bool = True,
 ) -> list[Request]:
     """What the agent of a cluster does now; nothing means: look again later.
 
@@ -172,7 +184,12 @@ def agent_steps(
         hub: the holder that the Lease gets when it goes to the hub, `hub/REGION/INCARNATION`.
         wanted: hash of the effective spec of each HPA that the stand-in keeps, in the order in which to create them.
         remembered: the highest generation that is known from elsewhere, for a Lease that is created anew.
+        has_native_controller: whether the cluster may run an HPA controller of its own. Without one, nobody would
+            evaluate native HPAs: the stand-in never takes over, and no write of a native controller can come.
     """
+    if not has_native_controller:
+        natives = tuple(structs.replace(native, is_ended=native.is_closed) for native in seen.natives)
+        seen, judged = Seen(seen.lease, natives), structs.replace(judged, is_hub_silent=False)
     lease = seen.lease
     if lease is None:
         return [_created(seen.natives, remembered)]
@@ -207,7 +224,10 @@ def hub_refusal(lease: LeaseSeen | None, *, hub: str = "") -> str:
     if lease.protocol > PROTOCOL:
         return f"the cluster's Lease follows version {lease.protocol} of the protocol; this process knows {PROTOCOL}"
     if not lease.is_hub:
-        return f"the cluster is in the hands of its {STAND_IN} (generation {lease.generation}, holder {lease.holder})"
+        why = f": {lease.reason}" if lease.reason else ""
+        return (
+            f"the cluster is in the hands of its {STAND_IN} (generation {lease.generation}, holder {lease.holder}){why}"
+        )
     if hub and lease.holder != hub:
         return f"another hub is in charge of the cluster: {lease.holder}"
     return ""

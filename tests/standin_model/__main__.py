@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from tests.standin_model.explore import Found, explore, walk
 from tests.standin_model.mutations import MUTATIONS
-from tests.standin_model.world import Rules, State, first, stood_in
+from tests.standin_model.world import ALONE, Rules, State, first, stood_in, switched_off
 
-BEGINNINGS: dict[str, Callable[[int], State]] = {"hub": first, "stand-in": stood_in}
+BEGINNINGS: dict[str, Callable[[int], State]] = {"hub": first, "stand-in": stood_in, "switched-off": switched_off}
 
 
 def main() -> int:
@@ -18,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.standin_model", description=__doc__)
     parser.add_argument("--faults", type=int, default=3, help="at most so many faults (default 3)")
     parser.add_argument("--begin", choices=sorted(BEGINNINGS), default="hub", help="who is in charge at first")
+    parser.add_argument("--alone", action="store_true", help="no native controller runs, and the settings say so")
     parser.add_argument("--most", type=int, help="end after so many states")
     parser.add_argument("--without", choices=sorted(MUTATIONS), help="switch a mechanism off")
     parser.add_argument("--walks", type=int, metavar="STATES", help="random walks, until so many states were met")
@@ -30,7 +31,7 @@ def main() -> int:
         taken = time.monotonic() - begun
         print(f"depth {found.depth}: {found.states:,} states, {taken:.0f} s", file=sys.stderr, flush=True)
 
-    rules, begin = Rules(), BEGINNINGS[arguments.begin]
+    rules, begin = ALONE if arguments.alone else Rules(), BEGINNINGS[arguments.begin]
     if arguments.without:
         rules, arguments.faults, begin = MUTATIONS[arguments.without]
     if arguments.walks:

@@ -64,4 +64,8 @@ MUTATIONS = {
     "compare-and-set": Mutation(Rules(compares=False), 2),
     "settling": Mutation(Rules(settles=False), 2),
     "closing-after-a-lost-lease": Mutation(Rules(agent=_created_for_the_hub), 1, stood_in),
+    "forgetting-failed-writes": Mutation(Rules(forgets=False)),
+    "causes-of-failed-writes": Mutation(Rules(counts=bool)),
+    "failed-writes-in-get-clusters": Mutation(Rules(shows=False)),
+    "native-controller-absent": Mutation(Rules(has_controller=False)),
 }

@@ -5,13 +5,19 @@ a request may arrive at any later moment, or never (not to act is the same). Wha
 two places: `_may_settle` (a change of hands was seen long enough ago) and `_judged` (silence and proof of life).
 
 A fault is: a crash of the hub or of an agent, a cut of the hub's signs of life, a request that arrives late, a deleted
-Lease, a hub that holds a living agent for silent. Everything else costs nothing.
+Lease, a hub that holds a living agent for silent, writes that begin to fail. Everything else costs nothing.
+
+Failing writes are of two sorts, and end at any time. `rights`: the API server refuses `/scale` to the hub's account,
+which alone has no right to write it. `everyone`: an admission policy, a quota or an API server in trouble refuses
+`/scale` and new native HPAs, whoever asks.
 """
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from fleethpa.cli.common.clustertroubles import troubles_of
+from reconciler.standin.evidence import is_for_want_of_rights
 from reconciler.standin.protocol import (
     STAND_IN,
     CloseNative,
@@ -32,11 +38,18 @@ from reconciler.standin.protocol import (
     is_stand_in,
     rescue_steps,
 )
+from streams.state.partitionrow import HandsRow, ServedRow
 
 HUB = "hub/model/1"
 KEY = HpaKey("shop", "web")
 SPEC = "spec"
 NOT_ADMITTED = -1
+Failing = Literal["", "rights", "everyone", "remembered"]
+"""Which writes fail. `remembered`: none does any more, and still counts; only without `Rules.forgets`."""
+ERRORS: dict[Failing, str] = {
+    "rights": 'deployments.apps "web" is forbidden: User "agent" cannot update resource "deployments/scale"',
+    "everyone": 'admission webhook "policy.example.com" denied the request: frozen',
+}
 _UIDS = 1_000
 """More than any generation: see `_order_of`."""
 
@@ -104,6 +117,7 @@ class State(NamedTuple):
     deleted: int
     scale: int
     faults: int
+    failing: Failing = ""
 
 
 class ViolationError(Exception):
@@ -111,11 +125,18 @@ class ViolationError(Exception):
 
 
 Steps = Callable[[Seen, Judgement, int], list[Request]]
+Counts = Callable[[str], bool]
+"""Whether an error of the hub's writes counts against the hub."""
 
 
 def real_agent(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
     """An agent, as the product has it."""
     return agent_steps(seen, judged, hub=HUB, wanted={KEY: SPEC}, remembered=remembered)
+
+
+def real_agent_alone(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
+    """The same where the settings say that no native controller runs."""
+    return agent_steps(seen, judged, hub=HUB, wanted={KEY: SPEC}, remembered=remembered, has_native_controller=False)
 
 
 def real_rescue(seen: Seen, judged: Judgement, remembered: int) -> list[Request]:
@@ -134,6 +155,10 @@ class Rules(NamedTuple):
             before it creates a native HPA.
         settles: nothing is done before a change of hands has settled.
         late: kinds of requests that may arrive late.
+        has_controller: a native controller runs; False: none does, and the settings say so.
+        counts: which errors of writes count against the hub.
+        forgets: failed writes no longer count once writes succeed again, after a while, or under another holder.
+        shows: an agent reports which writes fail, and `get clusters` shows that.
     """
 
     agent: Steps = real_agent
@@ -144,11 +169,19 @@ class Rules(NamedTuple):
     touches: bool = False
     settles: bool = True
     late: frozenset[str] = frozenset({"lease", "holder", "create", "open", "close", "delete", "write"})
+    has_controller: bool = True
+    counts: Counts = is_for_want_of_rights
+    forgets: bool = True
+    shows: bool = True
 
     @property
     def is_whole(self) -> bool:
         """Whether every mechanism is in force that the API server provides."""
         return self.has_fence and self.has_generation and self.compares and self.settles
+
+
+ALONE = Rules(agent=real_agent_alone, has_controller=False)
+"""No native controller runs, and the settings say so."""
 
 
 def first(faults: int) -> State:
@@ -162,6 +195,11 @@ def stood_in(faults: int) -> State:
     lease = Lease(STAND_IN, 2, 0)
     native = Native(1, 1, 1, 2, is_closed=False, is_ended=False)
     return first(faults)._replace(lease=lease, fence=lease, native=native, known=(1, 1, False))
+
+
+def switched_off(faults: int) -> State:
+    """The stand-in is in charge, and the native controller was switched off meanwhile."""
+    return stood_in(faults)._replace(known=None)
 
 
 def canonical(state: State, rules: Rules) -> State:
@@ -421,21 +459,30 @@ def moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     yield from _late_moves(state, rules)
     if not state.has_signs:
         yield "signs back", state._replace(has_signs=True)
+    if state.failing in ERRORS:
+        yield "writes succeed again", state._replace(failing="" if rules.forgets else "remembered")
     if state.faults:
         rest = state._replace(faults=state.faults - 1)
         if state.has_signs:
             yield "signs cut", rest._replace(has_signs=False)
         if state.lease is not None:
             yield "Lease deleted", rest._replace(lease=None, deleted=state.deleted + 1)
+        if not state.failing:
+            yield "writes fail for want of rights", rest._replace(failing="rights")
+            yield "writes fail for everyone", rest._replace(failing="everyone")
 
 
 def _controller_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
     """The native HPA controller: one worker, whose knowledge of the object lags, and whose writes may take any time."""
+    if not rules.has_controller:
+        return
     native, known = state.native, state.known
     now = None if native is None else (native.uid, native.spec, native.is_closed)
     if known != now:
         yield "controller notices", state._replace(known=now)
-    if state.is_writing:
+    if state.is_writing and state.failing == "everyone":
+        yield "native write refused", state._replace(is_writing=False)
+    elif state.is_writing:
         if _is_hub(state.lease):
             raise ViolationError("a native write is applied while the hub is in charge")
         yield "native write", state._replace(is_writing=False, scale=_moved(state))
@@ -496,7 +543,7 @@ def _late_moves(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
             yield f"late {sent.kind} carried out", _carry_out(rest, rules, sent)
         elif not rules.has_fence:
             yield f"late {sent.kind} arrives", _carry_out(rest, rules, sent)
-        elif not _admits(rules, state.fence, sent):
+        elif not _admits(rules, state, sent):
             yield f"late {sent.kind} refused", rest
         else:
             admitted = sent._replace(admitted=_order_of(state.fence))
@@ -535,13 +582,25 @@ def _order_of(lease: Lease | None) -> int:
 
 
 def _judged(state: State, rules: Rules, agent: Actor, *, is_stuck: bool = False) -> Judgement:
-    is_alive = state.has_signs and state.hub.is_alive
-    return _judgement(not is_alive, agent.is_settled or not rules.settles, is_stuck)
+    # Where no native controller runs, nothing is kept for it, so that no decisions are expected either.
+    is_heard = (state.has_signs and state.hub.is_alive) or not rules.has_controller
+    is_counted = state.failing == "remembered" or _is_counted(rules.counts, state.failing)
+    # As the failures are the hub's, they count only while it is in charge.
+    is_silent = not is_heard or (is_counted and (_is_hub(agent.lease) or not rules.forgets))
+    # That the hub is tried again while its writes still fail is a return followed by another fault: else the generation
+    # would rise for ever.
+    is_proven = is_heard and not is_silent and not (is_counted and rules.has_controller)
+    return _judgement(is_silent, is_proven, agent.is_settled or not rules.settles, is_stuck)
 
 
 @cache
-def _judgement(is_silent: bool, is_settled: bool, is_stuck: bool) -> Judgement:
-    return Judgement(is_hub_silent=is_silent, is_hub_proven=not is_silent, is_settled=is_settled, is_stuck=is_stuck)
+def _is_counted(counts: Counts, failing: Failing) -> bool:
+    return bool(failing) and counts(ERRORS[failing])
+
+
+@cache
+def _judgement(is_silent: bool, is_proven: bool, is_settled: bool, is_stuck: bool) -> Judgement:
+    return Judgement(is_hub_silent=is_silent, is_hub_proven=is_proven, is_settled=is_settled, is_stuck=is_stuck)
 
 
 def _writes(state: State, rules: Rules, actor: Actor, name: str) -> Iterator[tuple[str, State]]:
@@ -564,11 +623,14 @@ def _sendings(state: State, rules: Rules, sent: Sent, name: str) -> Iterator[tup
 
 
 def _arrive(state: State, rules: Rules, sent: Sent) -> State:
-    return _carry_out(state, rules, sent) if _admits(rules, state.fence, sent) else state
+    return _carry_out(state, rules, sent) if _admits(rules, state, sent) else state
 
 
-def _admits(rules: Rules, fence: Lease | None, sent: Sent) -> bool:
-    """The admission policy, as `reconciler.standin.admissionfence` writes it."""
+def _admits(rules: Rules, state: State, sent: Sent) -> bool:
+    """The API server with the admission policy, as `reconciler.standin.admissionfence` writes it."""
+    fence = state.fence
+    if state.failing in ERRORS and (sent.kind == "write" or (state.failing == "everyone" and sent.kind == "create")):
+        return False
     if not rules.has_fence:
         return True
     if sent.kind == "write":
@@ -663,19 +725,48 @@ def is_somebody_due(state: State) -> bool:
     return is_agent_alive or (state.hub.is_alive and state.has_signs and state.lease is not None)
 
 
-def is_in_charge(state: State) -> bool:
-    """Whether the right one scales: the hub if it lives and is heard, else the native controller."""
-    if state.hub.is_alive and state.has_signs:
-        return _is_hub(state.lease) and state.fence == state.lease and state.native is None
-    native = state.native
-    return _is_stand_in(state.lease) and native is not None and not native.is_closed
+def is_in_charge(state: State, rules: Rules) -> bool:
+    """Whether the right one scales, or `get clusters` shows which writes fail, so that nobody does.
+
+    The right one is the hub if it lives, is heard and may write, else the native controller, where one runs.
+    """
+    is_heard = state.has_signs and state.hub.is_alive
+    is_stand_in_due = rules.has_controller and (not is_heard or state.failing == "rights")
+    if not is_stand_in_due or not any(agent.is_alive for agent in state.agents):
+        if not _is_hub(state.lease) or state.fence != state.lease or state.native is not None:
+            return False
+        # A hub that is away wants no writes, and is itself what is shown.
+        return state.failing not in ERRORS or not is_heard or _is_shown(state.lease, state.failing, rules.shows)
+    if not _is_stand_in(state.lease):
+        return False
+    if state.failing == "everyone":
+        return _is_shown(state.lease, state.failing, rules.shows)
+    return state.native is not None and not state.native.is_closed
+
+
+@cache
+def _is_shown(lease: Lease | None, failing: Failing, shows: bool) -> bool:
+    """Whether `get clusters` names the error, once the agent has reported it as `AgentTerm` does."""
+    error, holder, generation = ERRORS[failing], *(lease[:2] if lease is not None else ("", 0))
+    problem = "; ".join(filter(None, (hub_refusal(_lease_seen(lease)), error if shows else "")))
+    found = troubles_of(
+        "model",
+        0,
+        heard_ms=0,
+        reports=[],
+        served=ServedRow(0, problem),
+        enforced=1,
+        by_agent=True,
+        hands=HandsRow([(0, holder, generation)]),
+    )
+    return any(error in trouble.text for trouble in found)
 
 
 def what_lasts(state: State) -> tuple[object, ...]:
     """All of a state that `at_rest` looks at."""
     one, other = state.agents
     alive = (one.is_alive, one.remembered, other.is_alive, other.remembered, state.hub.is_alive, state.has_signs)
-    return (state.lease, state.native, state.deleted, state.scale, *alive)
+    return (state.lease, state.native, state.deleted, state.scale, state.failing, *alive)
 
 
 def at_rest(state: State, rules: Rules) -> State:
@@ -698,6 +789,7 @@ def at_rest(state: State, rules: Rules) -> State:
             deleted=state.deleted,
             scale=min(state.scale, 1),
             faults=0,
+            failing=state.failing,
         ),
         rules,
     )

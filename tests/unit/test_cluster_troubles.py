@@ -96,3 +96,12 @@ def test_where_is_named_as_long_as_it_is_short() -> None:
         "watching pods fails in data, shop",
         "watching scales is forbidden in 40 namespaces, which needs list x.apps",
     ]
+
+
+def test_a_stand_in_is_shown_with_the_reason_that_its_agent_reports() -> None:
+    usual: dict[str, Any] = {"heard_ms": NOW_MS, "reports": [report()], "enforced": 2}
+    hands = HandsRow([(NOW_MS - 60_000, "stand-in", 3)])
+    [fresh] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS, "no right\nto write"), hands=hands)
+    assert fresh.text.endswith("; its agent reports: no right")
+    [old] = troubles_of("east", NOW_MS, **usual, served=ServedRow(NOW_MS - 30_001, "no right"), hands=hands)
+    assert "its agent reports" not in old.text

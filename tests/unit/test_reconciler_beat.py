@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
+from reconciler.apply.clusterwriters import FAILED_SHOWN_MS, FailedWrites, failed_after, failed_text
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from schemas.connection import KafkaSettings
+from schemas.decisions import Decision, InputPosition
+from schemas.outcomes import Outcome
 from schemas.scales import Serving
 
 
@@ -65,3 +68,23 @@ async def test_a_right_that_is_missing_ends_it() -> None:
     made._reading.set()
     with pytest.raises(TopicAuthorizationFailedError):
         await made._beat()
+
+
+def _ended(failed: FailedWrites, name: str, result: Any, at_ms: int, error: str = "") -> FailedWrites:
+    decision = Decision(
+        id="0-1", seq=1, prev="", cluster="east", namespace="shop", name=name, uid="u", time="2026-11-22T08:00:00Z",
+        input=InputPosition(partition=0, offset=1, hash=""), mode="enforce", origin="central",
+    )  # fmt: skip
+    return failed_after(
+        failed, decision, Outcome(decision="0-1", name=name, uid="u", result=result, error=error), at_ms
+    )
+
+
+def test_hpas_that_cannot_be_scaled_are_named_until_a_write_of_each_succeeds_or_two_minutes_have_passed() -> None:
+    failed = _ended({}, "web", "failed", 1_000, "denied")
+    failed = _ended(failed, "api", "failed", 2_000, "no right")
+    assert failed_text(failed, 2_000) == "the last write of 2 HPAs failed, shop/api: no right"
+    failed = _ended(failed, "api", "applied", 3_000)
+    assert failed_text(failed, 3_000) == "the last write of 1 HPA failed, shop/web: denied"
+    assert failed_text(failed, 1_000 + FAILED_SHOWN_MS) == ""
+    assert _ended(failed, "db", "applied", 1_000 + FAILED_SHOWN_MS) == {}

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.standin.evidence import (
+    FAILING,
     FRESH_MS,
     GRACE_MS,
     LONGEST_PROOF_MS,
@@ -20,7 +21,7 @@ from reconciler.standin.evidence import (
     next_proof_ms,
     stagger_ms,
 )
-from reconciler.standin.protocol import CLOSING, STAND_IN, Judgement, LeaseSeen
+from reconciler.standin.protocol import CLOSING, STAND_IN, HpaKey, Judgement, LeaseSeen
 
 HUB = LeaseSeen("hub/eu/k1", 1, "v1", "u1")
 
@@ -75,14 +76,91 @@ def test_a_suspended_machine_has_waited_for_nothing() -> None:
     assert not judge.look(3_600_000, HUB, is_ok=True).is_hub_silent
 
 
-def test_a_hub_that_decides_but_cannot_write_is_silent() -> None:
+NO_RIGHT = (
+    'deployments.apps "web" is forbidden: User "system:serviceaccount:fleethpa-system:fleethpa-agent" cannot update '
+    'resource "deployments/scale" in API group "apps" in the namespace "shop"'
+)
+DENIED = 'admission webhook "policy.example.com" denied the request: frozen'
+
+
+def refused(judge: Judge, error: str = NO_RIGHT, hpas: int = FAILING) -> None:
+    """A write of so many HPAs fails; the hub goes on deciding."""
+    judge.sign(3)
+    for number in range(hpas):
+        judge.wrote(HpaKey("shop", f"web-{number}"), error)
+
+
+def deciding() -> Judge:
     judge = Judge()
     judge.expect({3})
     judge.look(0, HUB, is_ok=True)
-    judge.wrote(is_ok=False)
-    assert passed(judge, 0, 30, each=lambda: judge.sign(3)).is_hub_silent
-    judge.wrote(is_ok=True)
-    assert not passed(judge, 31_000, 1, each=lambda: judge.sign(3)).is_hub_silent
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("error", "is_evidence"),
+    [
+        pytest.param(NO_RIGHT, True, id="the account has no right"),
+        pytest.param(DENIED, False, id="a webhook denies it"),
+        pytest.param(f'admission webhook "a" denied the request: {NO_RIGHT}', False, id="a webhook repeats the text"),
+        pytest.param(
+            "deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no",
+            False,
+            id="a policy denies it",
+        ),
+        pytest.param('deployments.apps "web" is forbidden: exceeded quota: q', False, id="a quota"),
+        pytest.param('deployments.apps "web" not found', False, id="the target is gone"),
+        pytest.param('Deployment.apps "web" is invalid: spec.replicas: Invalid value: 9', False, id="it is invalid"),
+        pytest.param("Operation cannot be fulfilled on deployments.apps: modified", False, id="a conflict"),
+        pytest.param("PUT /scale: connection refused", False, id="an API server that restarts"),
+        pytest.param("the server has received too many requests and has asked us to try again later", False, id="429"),
+        pytest.param("an error on the server has prevented the request from succeeding", False, id="500"),
+    ],
+)
+def test_only_a_missing_right_is_a_failure_that_the_native_controller_would_not_have(
+    error: str, is_evidence: bool
+) -> None:
+    judge = deciding()
+    assert passed(judge, 0, 60, each=lambda: refused(judge, error)).is_hub_silent is is_evidence
+
+
+def test_a_hub_that_decides_but_may_not_write_is_silent_until_a_write_succeeds() -> None:
+    judge = deciding()
+    found = passed(judge, 0, 31, each=lambda: refused(judge))
+    assert (found.is_hub_silent, found.reason) == (True, f"the API server refused the hub's writes: {NO_RIGHT}")
+    judge.wrote(HpaKey("shop", "other"))
+    assert not passed(judge, 32_000, 1, each=lambda: judge.sign(3)).is_hub_silent
+
+
+def test_writes_of_few_hpas_that_fail_are_no_silence_of_the_hub() -> None:
+    judge = deciding()
+    assert not passed(judge, 0, 100, each=lambda: refused(judge, hpas=FAILING - 1)).is_hub_silent
+
+
+def test_failed_writes_are_forgotten_after_the_grace_period() -> None:
+    judge = deciding()
+    refused(judge)
+    assert not passed(judge, 0, 6 * 3_600, each=lambda: judge.sign(3)).is_hub_silent
+    refused(judge)
+    assert not passed(judge, 21_601_000, 100, each=lambda: judge.sign(3)).is_hub_silent
+
+
+def test_a_new_holder_clears_failed_writes_and_the_hub_is_tried_again_after_its_proof_of_life() -> None:
+    judge, taken = deciding(), LeaseSeen(STAND_IN, 2, "v2", "u1")
+    assert passed(judge, 0, 31, each=lambda: refused(judge)).is_hub_silent
+    assert not passed(judge, 32_000, 59, taken, each=lambda: judge.sign(3)).is_hub_silent
+    assert passed(judge, 92_000, 2, taken, each=lambda: judge.sign(3)).is_hub_proven
+
+
+def test_the_reason_of_a_silence_names_the_partitions() -> None:
+    judge = Judge()
+    judge.expect({3})
+    assert passed(judge, 0, 30).reason == "no decisions from partition 3 of the log for 30 s"
+    judge = Judge()
+    judge.expect(set(range(24)))
+    assert passed(judge, 0, 30).reason == (
+        "no decisions from 24 partitions of the log (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) for 30 s"
+    )
 
 
 def test_silence_counts_from_before_the_term() -> None:

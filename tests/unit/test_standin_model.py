@@ -6,22 +6,25 @@ import pytest
 
 from tests.standin_model.explore import explore, walk
 from tests.standin_model.mutations import MUTATIONS
-from tests.standin_model.world import State, first, stood_in
+from tests.standin_model.world import ALONE, Rules, State, first, stood_in, switched_off
 
 _LONG = {"compare-and-set"}
 
 
 @pytest.mark.parametrize(
-    ("faults", "begin", "states"),
+    ("faults", "begin", "rules", "states"),
     [
-        (1, first, 1_200),
-        (0, stood_in, 200),
-        pytest.param(1, stood_in, 15_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-        pytest.param(2, first, 50_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        (1, first, Rules(), 1_200),
+        (0, stood_in, Rules(), 200),
+        pytest.param(1, first, ALONE, 300, id="no native controller runs"),
+        pytest.param(0, switched_off, ALONE, 100, id="the native controller was switched off meanwhile"),
+        pytest.param(1, stood_in, Rules(), 15_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(1, switched_off, ALONE, 5_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(2, first, Rules(), 50_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
-def test_every_invariant_holds(faults: int, begin: Callable[[int], State], states: int) -> None:
-    found = explore(faults, begin=begin)
+def test_every_invariant_holds(faults: int, begin: Callable[[int], State], rules: Rules, states: int) -> None:
+    found = explore(faults, rules, begin=begin)
     assert found.is_whole
     assert not found.broken, found.path
     assert found.states > states  # a model in which little can happen proves little

@@ -155,6 +155,10 @@ def test_the_hub_rescues_a_cluster_whose_agents_are_silent(
         (None, "nobody is in charge of the cluster: its Lease is gone"),
         (lease(STAND_IN), "the cluster is in the hands of its stand-in (generation 7, holder stand-in)"),
         (lease(CLOSING), "the cluster is in the hands of its stand-in (generation 7, holder closing)"),
+        (
+            structs.replace(lease(STAND_IN), reason="no right"),
+            "the cluster is in the hands of its stand-in (generation 7, holder stand-in): no right",
+        ),
         (lease("hub/us/k2"), "another hub is in charge of the cluster: hub/us/k2"),
         (
             structs.replace(lease(HUB), protocol=2),
@@ -169,3 +173,19 @@ def test_when_the_hub_may_write(seen: LeaseSeen | None, reason: str) -> None:
 def test_only_the_stand_in_is_the_stand_in() -> None:
     found = [is_stand_in(each) for each in (None, lease(HUB), lease(CLOSING), lease(STAND_IN))]
     assert found == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("seen", "judged", "steps"),
+    [
+        pytest.param(Seen(lease(HUB)), SILENT, [RENEW], id="a silent hub stays in charge"),
+        pytest.param(Seen(lease(CLOSING)), SILENT, [SetHolder(HUB, 8, "v1", "u1")], id="it gets the cluster back"),
+        pytest.param(
+            Seen(lease(CLOSING), (CLOSED,)), CALM, [RENEW, DeleteNative(WEB, "n1", "r1")], id="nobody has to confirm"
+        ),
+    ],
+)
+def test_without_a_native_controller_the_hub_stays_in_charge(
+    seen: Seen, judged: Judgement, steps: list[Request]
+) -> None:
+    assert agent_steps(seen, judged, hub=HUB, wanted={}, has_native_controller=False) == steps

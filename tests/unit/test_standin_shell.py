@@ -20,12 +20,20 @@ from reconciler.core.agentknowledge import KnowledgeFold
 from reconciler.core.objectbodies import FIELD_MANAGER, STAND_IN_LABEL
 from reconciler.standin.effective import POLICY, frozen_or_paused
 from reconciler.standin.evidence import GRACE_MS, LONGEST_GAP_MS, PROOF_MS, Judge
-from reconciler.standin.objects import GENERATION_LABEL, LEASE, PROOF_ANNOTATION, is_scaled_to_zero, unreported
+from reconciler.standin.objects import (
+    GENERATION_LABEL,
+    LEASE,
+    PROOF_ANNOTATION,
+    REASON_ANNOTATION,
+    is_scaled_to_zero,
+    unreported,
+)
 from reconciler.standin.protocol import HpaKey, SetHolder
 from schemas.codec import encode
 from schemas.decisions import Decision, InputPosition
 from schemas.hands import HandsChanged, LeftNative
 from schemas.kubernetes.gotimes import rfc3339_seconds
+from schemas.outcomes import Outcome
 from schemas.topics import MAX_LOG_RECORD_BYTES
 
 Json = dict[str, Any]
@@ -604,6 +612,96 @@ def test_where_no_native_controller_runs_nothing_is_handed_over() -> None:
         world.is_hub_alive = False
         await world.run(90)
         assert (world.holder, world.cluster.hpas()) == (HUB, [])
+
+    asyncio.run(story())
+
+
+NO_RIGHT = 'deployments.apps "web" is forbidden: User "agent" cannot update resource "deployments/scale"'
+
+
+def _writing(world: World, error: str, names: tuple[str, ...] = NAMES) -> None:
+    """Each look of the agent follows a write of each HPA, carried out or refused as long as the hub is in charge."""
+    agent = world.agents["a"]
+    look = agent.look
+
+    async def writing() -> None:
+        await look()
+        for name in () if agent.forbids() else names:
+            result: Any = "failed" if error else "applied"
+            agent.wrote(world.decision(name), Outcome(decision="d", name=name, uid="u", result=result, error=error))
+
+    agent.look = writing  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("error", "has_no_native", "holder"),
+    [
+        pytest.param(NO_RIGHT, False, "stand-in", id="no right to write"),
+        pytest.param(NO_RIGHT, True, HUB, id="no right to write, and no native controller that could scale"),
+        pytest.param('admission webhook "a" denied the request: no', False, HUB, id="denied by admission"),
+        pytest.param("PUT /scale: connection refused", False, HUB, id="an API server that restarts"),
+    ],
+)
+def test_the_stand_in_takes_over_only_where_the_native_controller_could_write_what_the_hub_cannot(
+    error: str, has_no_native: bool, holder: str
+) -> None:
+    world = World(5, 0.0)
+    del world.agents["b"]
+    world.has_no_native = has_no_native
+    _writing(world, error)
+
+    async def story() -> None:
+        await world.run(60)
+        assert (world.holder, len(world.cluster.hpas())) == (holder, len(NAMES) if holder == "stand-in" else 0)
+
+    asyncio.run(story())
+
+
+def test_three_failed_writes_do_not_keep_the_hub_away_for_good() -> None:
+    """After a take-over for want of rights the hub is tried again, and keeps the cluster once it may write."""
+    world = World(5, 0.0)
+    del world.agents["b"]
+    agent = world.agents["a"]
+    look = agent.look
+    _writing(world, NO_RIGHT)
+
+    async def story() -> None:
+        await world.run(60)
+        assert world.holder == "stand-in"
+        assert NO_RIGHT in agent.forbids()
+        assert NO_RIGHT in world.cluster.objects[LEASE]["metadata"]["annotations"][REASON_ANNOTATION]
+        agent.look = look  # type: ignore[method-assign]
+        await world.run(PROOF_MS // 1000 + 60)
+        assert (world.holder, world.cluster.hpas(), agent.forbids()) == (HUB, [], "")
+        assert REASON_ANNOTATION not in world.cluster.objects[LEASE]["metadata"]["annotations"]
+        await world.run(6 * 60)
+        assert world.holder == HUB
+
+    asyncio.run(story())
+
+
+def test_what_keeps_the_stand_in_from_scaling_is_reported_while_it_is_in_charge() -> None:
+    world = World(5, 0.0)
+    del world.agents["b"]
+    agent, admit = world.agents["a"], world.cluster.admit
+
+    def refuse(request: Request) -> None:
+        if request.method == "POST" and request.body["metadata"]["name"] == "web":
+            raise ApiError(403, "exceeded quota", reason="Forbidden")
+        admit(request)
+
+    async def story() -> None:
+        await world.run(20)
+        world.is_hub_alive, world.cluster.admit = False, refuse  # type: ignore[method-assign]
+        assert agent.trouble() == ""
+        await world.run(GRACE_MS // 1000 + 15)
+        assert "exceeded quota" in agent.trouble()
+        assert "no decisions from 2 partitions of the log (0, 1) for 30 s" in agent.forbids()
+        world.cluster.native_controller = lambda: None  # type: ignore[method-assign]
+        for hpa in world.cluster.hpas():
+            hpa["status"] = {"conditions": [{"type": "AbleToScale", "status": "False", "message": "denied"}]}
+        await world.run(2)
+        assert "2 native HPAs do not scale, shop/api: denied" in agent.trouble()
 
     asyncio.run(story())
 

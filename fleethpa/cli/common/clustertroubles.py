@@ -85,7 +85,7 @@ def troubles_of(
     found = list(_observed(cluster, now_ms, heard_ms, list(reports)))
     if any(trouble.kind == "left" for trouble in found):
         return found
-    in_charge = list(_stood_in(cluster, now_ms, hands, enforced))
+    in_charge = list(_stood_in(cluster, now_ms, hands, served, enforced))
     found += in_charge or _written(cluster, now_ms, served, enforced)
     return [replace(trouble, next_step=_look_at_agent(cluster, trouble)) for trouble in found] if by_agent else found
 
@@ -192,14 +192,20 @@ def _error(trouble: ObserverTrouble) -> str:
 # --- written ----------------------------------------------------------------------------------------------------------
 
 
-def _stood_in(cluster: str, now_ms: int, hands: HandsRow | None, enforced: int) -> Iterator[ClusterTrouble]:
-    """Where the stand-in is in charge it is no news that the hub cannot write."""
+def _stood_in(
+    cluster: str, now_ms: int, hands: HandsRow | None, served: ServedRow | None, enforced: int
+) -> Iterator[ClusterTrouble]:
+    """Where the stand-in is in charge, why it is, and what keeps it from scaling; not that the hub cannot write."""
     if hands is None or not hands.changes or hands.changes[-1][1].startswith(HUB_HOLDER):
         return
     begun_ms, holder, generation = hands.changes[-1]
     text = f"{holder} is in charge{since(begun_ms, now_ms)} (generation {generation}): the cluster's own controller"
+    heard = served is not None and now_ms - served.heard_ms <= SILENT_MS
+    reason = (
+        f"; its agent reports: {one_line(served.problem)}" if served is not None and heard and served.problem else ""
+    )
     lease = f"kubectl --context {cluster} -n fleethpa-system get lease fleethpa-hub -o yaml"
-    yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}", lease)
+    yield ClusterTrouble("standIn", begun_ms, f"{text} scales {counted(enforced, 'enforced HPA')}{reason}", lease)
 
 
 def _written(cluster: str, now_ms: int, served: ServedRow | None, enforced: int) -> Iterator[ClusterTrouble]:
