@@ -95,7 +95,7 @@ class Election:
             self.trouble = str(error)
             return False
         self.trouble = ""
-        return held
+        return held and self.leads
 
     def _pause_s(self) -> float:
         return _RETRY_TROUBLE_S if self.trouble else RETRY_S
@@ -117,7 +117,8 @@ class Election:
         # A term that ended for want of renewals is not taken up again: the next one has a number of its own.
         goes_on = step == "renew" and self.leads
         generation = known.generation if goes_on else max(known.generation, self.generation) + 1
-        return await self._write(known, lease_spec(self.identity, generation, _now()), asked_s)
+        spec = lease_spec(self.identity, generation, _now())
+        return await self._write(known, spec, asked_s, is_same_term=goes_on)
 
     async def _create(self) -> bool:
         asked_s = boot_s()
@@ -132,8 +133,10 @@ class Election:
         self._hold(lease, asked_s)
         return True
 
-    async def _write(self, known: SeenLease, spec: Json, asked_s: float | None = None) -> bool:
-        """Replace the Lease that was read, if it has not changed since; False: it has.
+    async def _write(
+        self, known: SeenLease, spec: Json, asked_s: float | None = None, *, is_same_term: bool = False
+    ) -> bool:
+        """Replace the Lease that was read, if it has not changed since; False: it has, or the term ended meanwhile.
 
         The condition names its uid, too: an API server creates a deleted Lease anew for a PUT with a version alone.
         """
@@ -145,8 +148,12 @@ class Election:
             if error.status != 409:
                 raise
             return False
-        if asked_s is not None:
-            self._hold(lease, asked_s)
+        if asked_s is None:
+            return True
+        if is_same_term and not self.leads:
+            self._note(lease)  # the term ended while the answer was on its way
+            return False
+        self._hold(lease, asked_s)
         return True
 
     def _hold(self, lease: Json, asked_s: float) -> None:

@@ -1,11 +1,14 @@
 """Which replica of an agent may act, from what each of them saw of the Lease; and what time the brokers have."""
 
+import copy
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.agent.election import Election
+from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.brokertime import MAX_AGE_S, BrokerTime
 from reconciler.core.lease import (
     DURATION_S,
@@ -18,6 +21,7 @@ from reconciler.core.lease import (
     seen_lease,
     watched,
 )
+from schemas.kubernetes.jsontypes import Json
 
 
 def lease(holder: str = "a", generation: int = 3, renewed: str = "t1", version: str = "9") -> SeenLease:
@@ -87,6 +91,116 @@ def test_there_are_never_two_leaders_and_each_term_has_a_higher_number(looks: li
             terms.append((leaders[0], shared[-1].generation))
     generations = [generation for _, generation in terms]
     assert generations == sorted(set(generations))
+
+
+class LateServer:
+    """An API server with the Lease of the election. Time passes only as the test says: before, within and after
+    requests.
+    """
+
+    name = "east"
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.lease: Json | None = None
+        self.version = 0
+        self.delays_s: dict[str, float] = {}
+        self.lost: set[str] = set()
+
+    async def get_object(self, path: str, **_: object) -> Json:
+        found = copy.deepcopy(self.lease)
+        self._passes("GET")
+        if found is None:
+            raise ApiError(404, "not found", reason="NotFound")
+        return found
+
+    async def request(self, method: str, path: str, *, body: Json, **_: object) -> Json:
+        if method == "POST" and self.lease is not None:
+            raise ApiError(409, "there is one", reason="AlreadyExists")
+        if method == "PUT" and (self.lease or {})["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            raise ApiError(409, "another version", reason="Conflict")
+        self.version += 1
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version), "uid": "u"}}
+        self._passes(method)
+        return copy.deepcopy(self.lease)
+
+    async def put(self, path: str, body: Json, **_: object) -> Json:
+        return await self.request("PUT", path, body=body)
+
+    def _passes(self, method: str) -> None:
+        """The answer is on its way for as long as the test says, and may be lost."""
+        self.now_s += self.delays_s.get(method, 0.0)
+        if method in self.lost:
+            raise UnreachableError("no answer")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> LateServer:
+    made = LateServer()
+    monkeypatch.setattr("reconciler.agent.election.boot_s", lambda: made.now_s)
+    return made
+
+
+def _candidate(server: LateServer, identity: str = "a") -> Election:
+    return Election(server, "home", "agent", identity)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_term_counts_from_before_its_request_was_sent(server: LateServer, method: str) -> None:
+    """The others may count from the moment at which the API server wrote the Lease, which may be at once."""
+    if method == "PUT":
+        server.lease = new_lease("home", "agent", lease_spec("", 3, "t"))
+        server.lease["metadata"]["resourceVersion"] = "0"
+    server.delays_s = {"GET": 3.0 if method == "PUT" else 0.0, method: 4.0}
+    candidate, asked_s = _candidate(server), server.now_s
+    assert await candidate._try()
+    server.now_s = asked_s + RENEW_DEADLINE_S - 0.1
+    assert candidate.leads
+    server.now_s = asked_s + RENEW_DEADLINE_S
+    assert not candidate.leads
+
+
+async def test_a_term_whose_request_took_longer_than_a_term_never_began(server: LateServer) -> None:
+    candidate = _candidate(server)
+    server.delays_s = {"POST": RENEW_DEADLINE_S}
+    assert not await candidate._try()
+    assert not candidate.leads
+    server.delays_s = {}
+    assert await candidate.campaign() == 2
+
+
+async def test_a_term_that_ended_is_not_taken_up_again_though_the_lease_is_still_its_own(server: LateServer) -> None:
+    candidate = _candidate(server)
+    assert await candidate.campaign() == 1
+    server.lost = {"GET"}
+    server.now_s += RENEW_DEADLINE_S
+    assert not await candidate._try()
+    assert not candidate.leads
+    server.lost = set()
+    assert (server.lease or {})["spec"]["holderIdentity"] == candidate.identity
+    assert await candidate.campaign() == 2
+
+
+@pytest.mark.parametrize("late", ["GET", "PUT"])
+async def test_a_term_that_ends_while_its_renewal_is_on_the_way_stays_ended(server: LateServer, late: str) -> None:
+    candidate = _candidate(server)
+    term = await candidate.campaign()
+    server.now_s += RENEW_DEADLINE_S - 1
+    server.delays_s = {late: 3.0}
+    held = await candidate._try()
+    assert not candidate.leads or candidate.generation > term
+    assert held is candidate.leads
+    server.delays_s = {}
+    assert await candidate.campaign() > term
+
+
+async def test_who_leads_renews_within_one_term(server: LateServer) -> None:
+    candidate = _candidate(server)
+    term = await candidate.campaign()
+    server.delays_s = {"GET": 1.0, "PUT": 1.0}
+    for _ in range(10):
+        assert await candidate._try()
+        assert (candidate.leads, candidate.generation) == (True, term)
 
 
 def test_the_brokers_time_is_at_most_what_any_fresh_reading_allows() -> None:
