@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
-from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
+from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError, UnreachableError
 from reconciler.clusters.credentials import (
     IN_CLUSTER,
     ClusterConfig,
@@ -55,6 +55,8 @@ _HEADERS = {"Accept": "application/json", "User-Agent": "fleethpa"}
 _READ_BUFFER_BYTES = 2**21
 """Events of a watch can be larger than aiohttp's default buffer, as in the Kubernetes client."""
 _NO_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError, OSError)
+_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""Refused, no route, no such name, no answer to the attempt to connect."""
 
 
 class ClusterClient:
@@ -235,13 +237,16 @@ class ClusterClient:
         try:
             return await session.request(method, url, headers=headers, data=data, timeout=timeout, **self._route)
         except _NO_ANSWER as error:
-            raise UnreachableError(f"{method} {path}: {_said(error, timeout.total)}") from error
+            was_connected = not isinstance(error, _NOT_CONNECTED)
+            raise NoAnswerError(
+                f"{method} {path}: {_said(error, timeout.total)}", was_connected=was_connected
+            ) from error
 
     async def _whole(self, response: aiohttp.ClientResponse, method: str, path: str, timeout_s: float) -> bytes:
         try:
             return await response.read()
         except _NO_ANSWER as error:
-            raise UnreachableError(f"{method} {path}: {_said(error, timeout_s)}") from error
+            raise NoAnswerError(f"{method} {path}: {_said(error, timeout_s)}", was_connected=True) from error
 
     async def _refused(self, response: aiohttp.ClientResponse, data: bytes, method: str, path: str) -> ApiError:
         if response.status == 401:

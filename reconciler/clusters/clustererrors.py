@@ -3,6 +3,7 @@
 ClusterError
 ├── ApiError            the API server answered, and said no
 ├── UnreachableError    no answer of an API server: refused, hung, dropped, or something else answered
+│   └── NoAnswerError   nothing answered at all
 ├── UnreadableError     an answer of an API server, in which an object is of a shape that none gives
 └── ConfigError         the cluster cannot even be asked: kubeconfig or credentials
 """
@@ -38,6 +39,16 @@ class UnreachableError(ClusterError):
     """No answer came, or not a whole one, or one that is no object of Kubernetes, as a proxy gives in place of the API
     server: nothing else need be asked for a while.
     """
+
+
+class NoAnswerError(UnreachableError):
+    """No answer came, or it broke off. `was_connected`: the request was sent, so that perhaps only what is to answer it
+    hangs, such as a metrics API behind the API server.
+    """
+
+    def __init__(self, message: str, *, was_connected: bool = False) -> None:
+        super().__init__(message)
+        self.was_connected = was_connected
 
 
 class UnreadableError(ClusterError):

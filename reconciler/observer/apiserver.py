@@ -24,6 +24,8 @@ class ApiServer:
         self._last_sync = metrics.last_sync.labels(client.name)
         self._answered_at = time.monotonic()
         self._failures = 0
+        self._asking = asyncio.Lock()
+        self._asked_at = self._answered_at
 
     def answered(self) -> None:
         """It has answered just now."""
@@ -41,11 +43,23 @@ class ApiServer:
             if time.monotonic() - self._answered_at >= ASK_EVERY_S:
                 await self._ask()
 
+    async def answers(self) -> bool:
+        """Whether it answers now. Who asks meanwhile shares the requests; where it answers none of them, it is away."""
+        since = time.monotonic()
+        async with self._asking:
+            if self._asked_at < since:
+                for _ in range(FAILURES):
+                    if self._answered_at < since:
+                        await self._ask()
+                self._asked_at = time.monotonic()
+            return self._answered_at >= since
+
     async def _ask(self) -> None:
+        since = time.monotonic()
         try:
             await self._client.get("/version")
         except ClusterError as error:
-            if time.monotonic() - self._answered_at >= ASK_EVERY_S:  # a refusal is an answer
+            if self._answered_at < since:  # a refusal is an answer
                 self._failed(problem_of(error))
 
     def _failed(self, problem: ReadProblem) -> None:

@@ -93,6 +93,7 @@ class ClusterObserver:
             troubles=self._troubles,
             timeout_s=config.metrics_timeout_s,
             at_once=config.metrics_at_once,
+            answers=self._api.answers,
         )
         self._scales = ScaleWatcher(
             client,
@@ -348,6 +349,8 @@ class ClusterObserver:
         if not asked:
             return
         found = await self._poller.ask(namespace, asked)
+        if not found:
+            return
         self._answers += 1
         records = chunks.answer_records(found, f"{self.session}-{self._answers}")
         bodies: list[Body] = [Answers(items=items, session=self.session) for items in records]

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from reconciler.clusters.client import ClusterClient
-from reconciler.clusters.clustererrors import ApiError, ClusterError
+from reconciler.clusters.clustererrors import ApiError, ClusterError, NoAnswerError
 from reconciler.clusters.discovery import Discovery, UnknownKindError
 from reconciler.core import metricanswers
 from reconciler.core.metricanswers import PodMetricsList
@@ -29,7 +29,12 @@ _UNDERSTOOD = ("v1beta2", "v1beta1")
 
 
 class MetricsPoller:
-    """Answers to questions, errors included: each question gets one. What an API cannot do is noted by its group."""
+    """Answers to questions, errors of the APIs included. What an API cannot do is noted by its group.
+
+    Where the API server itself cannot be reached, a question gets no answer: that is the observer's own outage, one
+    trouble of the cluster, and no error of a metric. The decider goes on with the answer before, for two sync periods.
+    `answers`: whether the API server answers other requests now.
+    """
 
     def __init__(
         self,
@@ -40,14 +45,15 @@ class MetricsPoller:
         troubles: Troubles,
         timeout_s: float,
         at_once: int,
+        answers: Callable[[], Awaitable[bool]],
     ) -> None:
         self._client, self._discovery, self._metrics, self._troubles = client, discovery, metrics, troubles
-        self._timeout_s = timeout_s
+        self._timeout_s, self._answers = timeout_s, answers
         self._slots = asyncio.Semaphore(at_once)
         self._custom_version: tuple[float, str] = (0.0, "")
 
     async def ask(self, namespace: str, asked: Sequence[Query]) -> list[MetricAnswer]:
-        """Answer the questions of a namespace, in their order."""
+        """Answer the questions of a namespace, in their order; those that never reached the API server are left out."""
         resource = [query for query in asked if query.api == "resource"]
         others = [query for query in asked if query.api != "resource"]
         heard = _Heard()
@@ -63,10 +69,10 @@ class MetricsPoller:
 
     def _note(self, namespace: str, heard: "_Heard") -> None:
         for group in METRICS_APIS:
-            if group not in heard.problems:
-                self._troubles.forget(group, namespace)
-            else:
+            if group in heard.problems:
                 self._troubles.note(group, namespace, heard.problems[group])
+            elif group not in heard.unasked:
+                self._troubles.forget(group, namespace)
 
     async def _resource(self, namespace: str, asked: list[Query], heard: "_Heard") -> list[MetricAnswer]:
         if not asked:
@@ -78,6 +84,9 @@ class MetricsPoller:
                 if metricanswers.has_labels(found):
                     return metricanswers.split_usages(asked, found)
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            if await self._is_our_outage(error):
+                heard.unasked.add(_GROUPS["resource"])
+                return []
             heard.failed(asked[0], error)
             return [metricanswers.failed(query, _text(error)) for query in asked]
         return [answer for query in asked for answer in await self._one(namespace, query, heard)]
@@ -90,10 +99,20 @@ class MetricsPoller:
             else:
                 answer = metricanswers.fill(query, await self._get(path))
         except (ClusterError, *_NOT_UNDERSTOOD) as error:
+            if await self._is_our_outage(error):
+                heard.unasked.add(_GROUPS[query.api])
+                return []
             heard.failed(query, error)
             return [metricanswers.failed(query, _text(error))]
         heard.answered(query.api)
         return [answer]
+
+    async def _is_our_outage(self, error: Exception) -> bool:
+        """Whether the API server could not be reached, as opposed to an API behind it that hangs or fails."""
+        if not isinstance(error, NoAnswerError):
+            return False
+        is_answering = await self._answers()  # also to note the trouble of the cluster
+        return not (error.was_connected and is_answering)
 
     async def _path(self, namespace: str, query: Query) -> str:
         if query.api == "resource":
@@ -134,6 +153,8 @@ class _Heard:
 
     def __init__(self) -> None:
         self.problems: dict[str, ReadProblem | None] = {}
+        self.unasked: set[str] = set()
+        """Groups of which a question never reached the API server."""
 
     def answered(self, api: str) -> None:
         self.problems[_GROUPS[api]] = None

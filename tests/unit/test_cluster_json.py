@@ -1,6 +1,7 @@
 """Answers of API servers and metrics APIs that no client expects are a trouble of that cluster, not the end of all."""
 
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
@@ -189,6 +190,7 @@ async def test_a_window_without_end_is_an_answer_that_cannot_be_read(seconds: by
         troubles=Troubles(lambda: 1, lambda: None),
         timeout_s=5.0,
         at_once=1,
+        answers=AsyncMock(return_value=True),
     )
     (answer,) = await poller.ask("shop", [MetricAnswer(api="pods", selector="app=web", metric="requests")])
     assert answer.error is not None
