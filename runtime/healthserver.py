@@ -31,6 +31,10 @@ class PartHealth:
         if not self.waiting_for:
             self.became_ready.set()
 
+    def unready(self, name: str, why: str) -> None:
+        """Record that this component is not up (any more)."""
+        self.waiting_for[name] = why
+
     def note(self, name: str, text: str | None) -> None:
         """Remember a problem for readers of /readyz; None: it is over."""
         if text is None:

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 FAREWELL_S = 5.0
 _NO_TIME = f"the brokers' time is not known: no record was acknowledged for {MAX_AGE_S:.0f} s"
 _NOTHING_LEARNT = "the settings of this cluster have not arrived yet: is a router running?"
+_NOBODY_SCALES = "unless another replica of the agent leads, nobody scales in this cluster"
 _NOT_LEADING = "this replica of the agent is no longer the leader"
 
 
@@ -268,7 +269,7 @@ class CompanionOf(Protocol):
 
 
 class Agent:
-    """One replica of an agent. It is ready once it knows who leads."""
+    """One replica of an agent. It is ready once it knows who leads, and as long as it can read and write that Lease."""
 
     def __init__(self, config: AgentConfig, companions: Sequence[CompanionOf] = ()) -> None:
         self._config, self._companions = config, companions
@@ -308,14 +309,19 @@ class Agent:
         return election.leads and not stop.is_set()
 
     async def _note(self, election: Election) -> None:
-        """Say on /readyz who leads, and what keeps the Lease out of reach."""
         while True:
-            if election.holder:
-                self.health.ready("lease")
-            leader = "this replica" if election.leads else election.holder or "nobody"
-            self.health.note("leader", f"{leader}, generation {election.generation}")
-            self.health.note("lease", election.trouble or None)
+            self.show(election)
             await asyncio.sleep(RETRY_S / 4)
+
+    def show(self, election: Election) -> None:
+        """Show on /readyz who leads, and what keeps the Lease out of reach; for long, and the replica is not ready."""
+        if election.is_out_of_reach:
+            self.health.unready("lease", f"{election.trouble}; {_NOBODY_SCALES}")
+        elif election.holder:
+            self.health.ready("lease")
+        leader = "this replica" if election.leads else election.holder or "nobody"
+        self.health.note("leader", f"{leader}, generation {election.generation}")
+        self.health.note("lease", election.trouble or None)
 
 
 async def run_agent(

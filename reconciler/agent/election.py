@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from reconciler.clusters.client import ClusterClient
 from reconciler.clusters.clustererrors import ApiError, ClusterError, reading
 from reconciler.core.lease import (
+    DURATION_S,
     RENEW_DEADLINE_S,
     RETRY_S,
     LeaseWatch,
@@ -48,11 +49,17 @@ class Election:
         self.generation = 0
         self.trouble = ""
         """Why the Lease could not be read or written the last time; empty: it could."""
+        self._trouble_since_s = 0.0
 
     @property
     def leads(self) -> bool:
         """Whether this candidate holds the Lease, so surely that it may act."""
         return boot_s() < self._holds_until_s
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether the Lease could not be read or written for so long that every term has ended."""
+        return bool(self.trouble) and boot_s() - self._trouble_since_s >= DURATION_S
 
     @property
     def holder(self) -> str:
@@ -92,6 +99,8 @@ class Election:
         except ClusterError as error:
             if self.trouble != str(error):
                 log.warning("the lease is out of reach", extra={"cluster": self._client.name, "error": str(error)})
+            if not self.trouble:
+                self._trouble_since_s = boot_s()
             self.trouble = str(error)
             return False
         self.trouble = ""

@@ -16,7 +16,7 @@ from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from reconciler.clusters import client as clusters
 from reconciler.clusters import credentials, execplugin
 from reconciler.clusters.client import ClusterClient, ClusterConfig, clusters_of
-from reconciler.clusters.clustererrors import ApiError, ConfigError, UnreachableError
+from reconciler.clusters.clustererrors import ApiError, ConfigError, NoAnswerError
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -263,8 +263,9 @@ async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
         client = ClusterClient(ClusterConfig("east", str(write_kubeconfig(tmp_path / "k", [sim])), "east"))
         try:
             number = sim.add_fault(Fault(action="hang"))
-            with pytest.raises(UnreachableError, match=r"no answer within 0\.2 s"):
+            with pytest.raises(NoAnswerError, match=r"no answer within 0\.2 s") as hung:
                 await client.get(PODS, timeout_s=0.2)
+            assert hung.value.was_connected
             sim.clear_faults(number)
             sim.add_fault(Fault(status=429, retry_after_s=7, message="slow down", remaining=1))
             with pytest.raises(ApiError, match="slow down") as throttled:
@@ -274,8 +275,11 @@ async def test_troubles_are_told_as_what_they_are(tmp_path: Path) -> None:
                 await client.get(f"{PODS}/nobody")
             assert (missing.value.reason, missing.value.message) == ("NotFound", 'pods "nobody" not found')
             await sim.stop_api(abort=True)
-            with pytest.raises(UnreachableError):
+            with pytest.raises(NoAnswerError):
                 await client.get(PODS)
+            with pytest.raises(NoAnswerError) as refused:
+                await client.get(PODS)
+            assert not refused.value.was_connected
         finally:
             await client.close()
 

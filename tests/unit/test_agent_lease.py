@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.agent.agentconfig import AgentConfig
+from reconciler.agent.agentprocess import Agent
 from reconciler.agent.election import Election
+from reconciler.clusters.client import ClusterConfig
 from reconciler.clusters.clustererrors import ApiError, UnreachableError
 from reconciler.core.brokertime import MAX_AGE_S, BrokerTime
 from reconciler.core.lease import (
@@ -21,6 +24,7 @@ from reconciler.core.lease import (
     seen_lease,
     watched,
 )
+from schemas.connection import KafkaSettings
 from schemas.kubernetes.jsontypes import Json
 
 
@@ -237,3 +241,25 @@ def test_what_has_expired_by_the_brokers_clock_has_expired_here(
     now_s += later_s
     estimate = time.now_ms(now_s)
     assert estimate is None or estimate >= (now_s + ahead_s) * 1000 - 2
+
+
+async def test_a_replica_that_cannot_reach_the_lease_for_longer_than_a_term_is_not_ready(server: LateServer) -> None:
+    """As where its service account was deleted: then no replica can lead, and nobody scales in the cluster."""
+    agent = Agent(AgentConfig(kafka=KafkaSettings(), cluster=ClusterConfig("east"), incarnation=1))
+    candidate = _candidate(server)
+
+    async def problems() -> list[str]:
+        await candidate._try()
+        agent.show(candidate)
+        return agent.health.problems()
+
+    assert await problems() == []
+    server.lost = {"GET"}
+    assert await problems() == []
+    server.now_s += DURATION_S - 0.1
+    assert await problems() == []  # an API server that restarts
+    server.now_s += 0.1
+    [problem] = await problems()
+    assert problem.startswith("[-] lease: no answer; unless another replica of the agent leads, nobody scales")
+    server.lost = set()
+    assert await problems() == []
