@@ -20,6 +20,7 @@ from fleethpa.simulator.simulatedcluster import SimulatedCluster
 from reconciler.apply.reconcilerconfig import ReconcilerConfig
 from reconciler.apply.reconcilerprocess import Reconciler
 from reconciler.clusters.client import ClusterClient, ClusterConfig
+from reconciler.standin.evidence import is_for_want_of_rights
 from schemas.agents import AgentSet
 from schemas.autoscalers import Command
 from schemas.codec import encode
@@ -178,6 +179,7 @@ async def test_a_forbidden_write_fails_with_the_servers_words(app: App) -> None:
     told = await app.ends()
     assert told.result == "failed"
     assert 'cannot update resource "deployments/scale"' in told.error
+    assert is_for_want_of_rights(told.error)
     app.sim.deny([])
     assert (await app.ends()).result == "applied", "a permission that is back is used at once"
 

@@ -21,7 +21,10 @@ from reconciler.standin.effective import (
 from reconciler.standin.evidence import LONGEST_PROOF_MS, PROOF_MS
 from reconciler.standin.objects import (
     GENERATION_LABEL,
+    NOTICED_MS,
     PROOF_ANNOTATION,
+    REASON_ANNOTATION,
+    REASON_CHARACTERS,
     SHARD_BYTES,
     STORE_NAME,
     UNREPORTED_ANNOTATION,
@@ -33,6 +36,7 @@ from reconciler.standin.objects import (
     lease_seen,
     native_body,
     native_seen,
+    native_trouble,
     proof_ms_of,
     scaled_to_zero,
     store_bodies,
@@ -46,6 +50,7 @@ from schemas.agents import KnownPause
 from schemas.autoscalers import Mode, Origin
 from schemas.decisions import Decision, InputPosition, MetricDecision
 from schemas.hands import HandsChanged, LeftNative
+from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.kubernetes.validation import validate_create
 
 Json = dict[str, Any]
@@ -408,3 +413,46 @@ def test_a_floor_is_not_above_the_maximum_and_waits_for_the_end_of_a_pause(
     changes: dict[str, Any], found: int | None
 ) -> None:
     assert floor_now(structs.replace(KEPT, **changes), now_ms=1_000) == found
+
+
+_CREATED_MS = 1_795_269_600_000
+
+
+@pytest.mark.parametrize(
+    ("status", "age_ms", "trouble"),
+    [
+        pytest.param({}, NOTICED_MS - 1, "", id="it was created a moment ago"),
+        pytest.param({}, NOTICED_MS, "no native HPA controller has evaluated it", id="no controller runs"),
+        pytest.param({"observedGeneration": 1}, 10 * NOTICED_MS, "", id="it was evaluated"),
+        pytest.param(
+            {
+                "observedGeneration": 1,
+                "conditions": [
+                    {"type": "AbleToScale", "status": "False", "reason": "FailedUpdateScale", "message": "no"}
+                ],
+            },
+            0,
+            "no",
+            id="its controller cannot write the scale",
+        ),
+        pytest.param(
+            {"observedGeneration": 1, "conditions": [{"type": "ScalingActive", "status": "False", "message": "no"}]},
+            0,
+            "",
+            id="its metrics are missing, which would stop the hub, too",
+        ),
+    ],
+)
+def test_why_the_native_controller_does_not_scale(status: Json, age_ms: int, trouble: str) -> None:
+    native = {"metadata": {"creationTimestamp": rfc3339_seconds(_CREATED_MS)}, "status": status}
+    found = native_trouble(native, _CREATED_MS + age_ms)
+    assert found.startswith(trouble)
+    assert bool(found) is bool(trouble)
+
+
+def test_the_reason_of_a_take_over_is_kept_in_the_lease_and_cut_where_it_is_long() -> None:
+    given: Any = {"acquired": "t", "proof_ms": 1, "grace_ms": 1}
+    body = lease_body("home", "stand-in", 3, "t", **given, reason="no right " * 1_000)
+    body["metadata"]["resourceVersion"] = "1"
+    assert lease_seen(body).reason == ("no right " * 1_000)[:REASON_CHARACTERS]
+    assert REASON_ANNOTATION not in lease_body("home", "hub/main/1", 4, "t", **given)["metadata"]["annotations"]
