@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from schemas.limits import AGENT_HPAS, AGENT_NAMESPACES
 from schemas.settings import SettingsSet
 from schemas.topics import PREFIX
 
@@ -20,10 +21,6 @@ SNAPSHOT_TYPE = b"io.fleethpa.snapshot.v1"
 """Value of the header `ce_type` of an `AgentKnowledge` record; decisions have their own."""
 ONLY_PARTITION = 0
 """The topics of an agent have one partition, whatever a broker makes of that."""
-
-MAX_NAMESPACES = 2_000
-MAX_HPAS = 10_000
-"""What one agent may report unless it was registered with other limits."""
 
 
 class AgentTopics(NamedTuple):
@@ -68,8 +65,8 @@ class AgentSet(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     cluster: str
     incarnation: int
     left: bool = False
-    max_namespaces: int = MAX_NAMESPACES
-    max_hpas: int = MAX_HPAS
+    max_namespaces: int = AGENT_NAMESPACES.most
+    max_hpas: int = AGENT_HPAS.most
     author: str = ""
     reason: str = ""
     renewed: bool = False

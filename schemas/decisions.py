@@ -19,11 +19,12 @@ BRAKES_SINCE = 2
 """The first engine with budgets and other brakes."""
 _FIRST_ENGINE = 1
 REFUSAL_REASON = "EnforcingRefused"
+IGNORED_REASON = "Ignored"
 """Reason of the condition AbleToScale, and of the Event, by which an HPA shows that enforcing it is refused."""
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
 
-Limit = Literal[
+AppliedLimit = Literal[
     "MinReplicas",
     "MaxReplicas",
     "ScaleUpPolicy",

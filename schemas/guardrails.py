@@ -5,12 +5,11 @@ from typing import Literal
 from msgspec import Struct
 
 from schemas.kubernetes.gotimes import parse_duration_ms, parse_time_ms
+from schemas.limits import GUARDRAIL_NAME
 
 API_VERSION = "fleethpa.io/v1"
 SHORTEST_MS = 60_000
 LONGEST_MS = 3_600_000
-MAX_NAME_CHARACTERS = 63
-"""Longest name of a rule."""
 
 
 class Guardrail(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -66,8 +65,8 @@ def problems(guardrails: Guardrails) -> list[str]:
         place = f"rules[{index}]"
         if not rule.name or rule.name in names:
             found.append(f"{place}.name: {rule.name!r} must be a name that no other rule has")
-        elif len(rule.name) > MAX_NAME_CHARACTERS or not rule.name.isprintable():
-            found.append(f"{place}.name: {rule.name[:80]!r} must be at most {MAX_NAME_CHARACTERS} printable characters")
+        elif len(rule.name) > GUARDRAIL_NAME.most or not rule.name.isprintable():
+            found.append(f"{place}.name: {rule.name[:80]!r} must be at most {GUARDRAIL_NAME.most} printable characters")
         names.add(rule.name)
         for field in ("removed_percent", "cluster_weight_percent"):
             value = getattr(rule, field)

@@ -1,10 +1,21 @@
 """Limits of size and number on everything that comes from outside: one table, the same for every source.
 
 Ingest refuses what exceeds them, and names the object, the field, the limit and the value. The fold applies the same
-limits once more, so that a record that is in the log already can do no harm. `docs/limits.md` lists this table.
+limits once more (`schemas.fitting`), so that a record that is in the log already can do no harm. `docs/limits.md` is
+made of this table.
 """
 
 from dataclasses import dataclass
+
+from schemas.codec import encode
+from schemas.topics import MAX_LOG_RECORD_BYTES, MAX_PARTITIONS, MAX_ROW_BYTES, REJECTED_KEPT_BYTES
+
+REJECTED = "`fleethpa.rejected` has the record and the reason"
+IGNORED = (
+    "fleethpa ignores the HPA and scales nothing by it: `get hpa`, each decision (`refused`), the condition "
+    "AbleToScale where fleethpa writes the status; `fleethpa.rejected`"
+)
+SHORTENED = "the text is cut, and ends with `… (cut, it has N characters)`"
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,85 @@ def check(limit: Limit, value: int, of: str) -> None:
         raise OverLimitError(limit, of, value)
 
 
-HPA_SPEC = Limit("spec", 16 * 1024, "bytes of JSON", "ingest, fold", "`fleethpa.rejected`, `get hpa`")
+_MOST_BYTES = 6
+"""Bytes of one character in JSON."""
 
-LIMITS: tuple[Limit, ...] = (HPA_SPEC,)
+
+def shortened(text: str, limit: Limit) -> str:
+    """Give a text whose JSON is within a limit in bytes; a longer one is cut, and ends with a mark."""
+    if len(text) * _MOST_BYTES <= limit.most or len(encode(text)) - 2 <= limit.most:
+        return text
+    mark = f"… (cut, it has {len(text)} characters)"
+    room = limit.most - len(encode(mark)) + 2
+    kept, over = 0, min(len(text), room) + 1
+    while over - kept > 1:
+        middle = (kept + over) // 2
+        kept, over = (middle, over) if len(encode(text[:middle])) - 2 <= room else (kept, middle)
+    return text[:kept] + mark
+
+
+_JSON = "bytes of JSON"
+_ALL = "observer, ingest, fold"
+
+# --- HPAs -------------------------------------------------------------------------------------------------------------
+
+HPA_SPEC = Limit("spec", 16 * 1024, _JSON, _ALL, IGNORED)
+HPA_OBJECT = Limit("object with metadata and status, without managed fields,", 64 * 1024, _JSON, _ALL, IGNORED)
+HPA_METRICS = Limit("spec.metrics", 50, "metrics", _ALL, IGNORED)
+HPA_TEXT = Limit("a text in the spec", 512, "characters", _ALL, IGNORED)
+HPA_SELECTOR = Limit("a metric selector", 2 * 1024, _JSON, _ALL, IGNORED)
+UID = Limit("metadata.uid", 128, "characters", _ALL, IGNORED)
+HPA_DEPTH = Limit("depth", 32, "levels of JSON", "ingest", REJECTED)
+
+# --- pods, scales, metrics --------------------------------------------------------------------------------------------
+
+POD = Limit("object", 16 * 1024, _JSON, _ALL, "the pod is taken without labels, so it counts for no HPA; " + REJECTED)
+SELECTOR = Limit(
+    "pod selector", 2 * 1024, "characters", _ALL, "the scale counts as unreadable: condition AbleToScale; " + REJECTED
+)
+SCALE_NAME = Limit("a name, uid or version", 253, "characters", _ALL, REJECTED)
+QUESTION = Limit("a selector", 2 * 1024, "characters", "ingest, fold", "the answer is left out; " + REJECTED)
+QUESTION_TEXT = Limit("a name", 512, "characters", "ingest, fold", "the answer or sample is left out; " + REJECTED)
+LABELS = Limit("labels", 4 * 1024, "characters", "ingest, fold", "the sample is left out; " + REJECTED)
+ANSWER_PARTS = Limit("parts of an answer, chunks of a list", 10_000, "parts", "ingest", REJECTED)
+POINTS = Limit("samples in one entry of the log", 500, "samples", "ingest", "nothing: more samples make more entries")
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+ERROR = Limit("error of a metrics API, of `/scale` or of a write", 4 * 1024, _JSON, _ALL, SHORTENED)
+PROBLEM = Limit("problem that an observer or a reconciler reports", 1_000, _JSON, _ALL, SHORTENED)
+TEXT = Limit("author, reason, field manager", 512, _JSON, _ALL, SHORTENED)
+NAME = Limit("session, part, kind and other names", 512, "characters", "ingest", REJECTED)
+
+# --- reports and settings ---------------------------------------------------------------------------------------------
+
+REPORT = Limit("clusterReport", 32 * 1024, _JSON, "ingest", REJECTED)
+TROUBLES = Limit("troubles in a clusterReport", 500, "troubles", "ingest", REJECTED)
+TROUBLE_NAMESPACES = Limit("namespaces of a trouble", 20, "names", "ingest", REJECTED)
+WATCHES = Limit("watches and problems in a heartbeat", 64, "names", "ingest", REJECTED)
+SETTINGS = Limit("settings", 64 * 1024, _JSON, "ingest; the command line", "the command fails; " + REJECTED)
+GUARDRAIL_NAME = Limit("name of a guardrail", 63, "characters", "ingest; the command line", REJECTED)
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+_AGENT = "a trouble `refusedReports` in `get clusters`; " + REJECTED
+AGENT_NAMESPACES = Limit("namespaces that an agent reports (default)", 2_000, "namespaces", "ingest", _AGENT)
+AGENT_HPAS = Limit("HPAs that an agent reports (default)", 10_000, "HPAs", "ingest", _AGENT)
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+PUBLIC_RECORD = Limit("value of a public record", 4 * 1024 * 1024, "bytes", "ingest", REJECTED)
+LOG_RECORD = Limit("record of the log", MAX_LOG_RECORD_BYTES, "bytes", "ingest", "samples are split; " + REJECTED)
+LIST = Limit("chunk of a full list", MAX_LOG_RECORD_BYTES - 4 * 1024, _JSON, "ingest", REJECTED)
+REJECTED_VALUE = Limit(
+    "value in `fleethpa.rejected`", REJECTED_KEPT_BYTES, "bytes", "ingest", "the first part, with length and SHA-256"
+)
+REASON = Limit("reason in `fleethpa.rejected`", 8 * 1024, "bytes", "ingest", "the first part")
+DECISION = Limit("decision", 128 * 1024, _JSON, "fold", IGNORED)
+ROW = Limit("state row of a namespace", MAX_ROW_BYTES, "bytes", "fold", "nothing: it is divided into 64 rows")
+LOG_PARTITIONS = Limit(
+    "partitions of the log", MAX_PARTITIONS, "partitions", "ingest; the command line", "the command fails"
+)
+
+LIMITS: tuple[Limit, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Limit))
+"""Every limit, in the order above."""

@@ -41,8 +41,9 @@ from fleethpa.cli.output.formats import render
 from reconciler.clusters.agentmanifests import AGENT, SECRET, AgentPlace, agent_manifests
 from reconciler.clusters.rbac import inventory_manifests, manifests
 from reconciler.standin.admissionfence import fence_manifests
-from schemas.agents import MAX_HPAS, MAX_NAMESPACES, AgentSet
+from schemas.agents import AgentSet
 from schemas.kubernetes.objectnames import dns_label_errors, dns_subdomain_errors
+from schemas.limits import AGENT_HPAS, AGENT_NAMESPACES
 
 
 @click.group(cls=SuggestingGroup)
@@ -214,14 +215,14 @@ def _check_custom(custom: tuple[str, ...]) -> None:
 @click.option(
     "--max-namespaces",
     type=click.IntRange(1),
-    default=MAX_NAMESPACES,
+    default=AGENT_NAMESPACES.most,
     show_default=True,
     help="Maximum number of namespaces it may report.",
 )
 @click.option(
     "--max-hpas",
     type=click.IntRange(1),
-    default=MAX_HPAS,
+    default=AGENT_HPAS.most,
     show_default=True,
     help="Maximum number of HPAs it may report.",
 )

@@ -17,6 +17,7 @@ from reconciler.agent.election import boot_s
 from reconciler.core.brokertime import BrokerTime
 from reconciler.core.chunks import split
 from reconciler.observer.observermetrics import ObserverMetrics
+from reconciler.observer.publisher import within_limits
 from runtime.kafkaclients import strict_producer
 from runtime.wallclock import Clock
 from schemas.agents import ONLY_PARTITION
@@ -79,7 +80,7 @@ class AgentPublisher:
         """Hand bodies over; waits while too many wait already. `topic` is where an observer of the hub would write."""
         where = (cluster, namespace)
         observed: list[Body] = []
-        for body in bodies:
+        for body in within_limits(bodies, namespace):
             if isinstance(body, _SIGNS_OF_LIFE):
                 self._signs[where, type(body)] = body
             else:

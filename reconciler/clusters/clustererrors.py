@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reconciler.core.plan import Trouble
+from schemas.limits import ERROR, shortened
 
 _ODD_SHAPE = (LookupError, TypeError, AttributeError, ValueError)
 
@@ -25,9 +26,13 @@ class ClusterError(Exception):
 
 
 class ApiError(ClusterError):
-    """An answer other than success. `reason` is the Status' (`Conflict`, `Expired`, …), empty without one."""
+    """An answer other than success. `reason` is the Status' (`Conflict`, `Expired`, …), empty without one.
+
+    A message may be as long as the answer. It goes into reports, decisions, conditions and Events: a long one is cut.
+    """
 
     def __init__(self, status: int, message: str, *, reason: str = "", retry_after_ms: int | None = None) -> None:
+        message = shortened(message, ERROR)
         super().__init__(message)
         self.status, self.message, self.reason, self.retry_after_ms = status, message, reason, retry_after_ms
 

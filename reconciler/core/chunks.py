@@ -17,6 +17,8 @@ CHUNK_BYTES = MAX_LOG_RECORD_BYTES * 3 // 4
 """Ingest adds a source and a key to every entry and writes it into a log record; a quarter is kept for that."""
 
 
+_BESIDE_HPAS_BYTES = 32 * 1024
+"""Rivals that share a chunk with HPAs; more of them have chunks of their own."""
 _SURELY_FITS = 50
 """Items of an answer that need not be measured."""
 
@@ -75,8 +77,9 @@ def autoscaler_lists(
     session: str,
     managers: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[AutoscalerList]:
-    """A full list of a namespace's HPAs; the first chunk names the rivals, each the managers of its own HPAs."""
-    parts = list(split(hpas)) or [[]]
+    """A full list of a namespace's HPAs; the first chunks name the rivals, each the managers of its own HPAs."""
+    others = [list(rivals)] if len(encode(rivals)) <= _BESIDE_HPAS_BYTES else [*split(rivals), []]
+    parts = [*([[]] * (len(others) - 1)), *(list(split(hpas)) or [[]])]
     known = managers or {}
     return [
         AutoscalerList(
@@ -84,7 +87,7 @@ def autoscaler_lists(
             hpas=part,
             chunk=i,
             chunks=len(parts),
-            rivals=[] if i else list(rivals),
+            rivals=others[i] if i < len(others) else [],
             session=session,
             managers={name: known[name] for hpa in part if known.get(name := hpa["metadata"]["name"], ("", 0))[0]},
         )

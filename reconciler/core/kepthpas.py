@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from reconciler.core.objectbodies import spec_manager, target_of
 from schemas.codec import encode, encode_to_keep
-from schemas.decisions import REFUSAL_REASON
+from schemas.decisions import IGNORED_REASON, REFUSAL_REASON
 from schemas.kubernetes.jsontypes import JsonView
 from schemas.kubernetes.selectors import SelectorError
 from schemas.metricqueries import Query, metric_query
 from schemas.scales import Target
 
-_REFUSAL_REASON = encode(REFUSAL_REASON)
+_REFUSALS = (REFUSAL_REASON, IGNORED_REASON)
 
 
 class Asking(Struct, frozen=True, gc=False):
@@ -123,7 +123,7 @@ def _without_values(status: JsonView) -> dict[str, Any]:
 
 
 def _shows_refusal(status: bytes | None) -> bool:
-    if status is None or _REFUSAL_REASON not in status:
+    if status is None or not any(encode(reason) in status for reason in _REFUSALS):
         return False
     conditions = msgspec.json.decode(status).get("conditions") or ()
-    return any(each.get("reason") == REFUSAL_REASON for each in conditions)
+    return any(each.get("reason") in _REFUSALS for each in conditions)

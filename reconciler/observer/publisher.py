@@ -1,7 +1,9 @@
 """Writes what the observer reports: batched per topic and namespace, in order, within the size limit of a record."""
 
 import asyncio
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Raw
@@ -13,6 +15,9 @@ from runtime.publicrecords import Publisher
 from runtime.wallclock import Clock
 from schemas.codec import encode
 from schemas.entries import Body
+from schemas.fitting import fitted
+
+log = logging.getLogger(__name__)
 
 LINGER_S = 0.02
 AT_ONCE = 256
@@ -25,6 +30,16 @@ WAITING_BYTES = 32 * 2**20
 
 Destination = tuple[str, str, str]
 """Topic, cluster, namespace."""
+
+
+def within_limits(bodies: Iterable[Body], namespace: str) -> list[Body]:
+    """Cut what is reported on a namespace down to the limits of what fleethpa takes; log what was cut, once."""
+    return [fitted(body, namespace, lambda error: _log_cut(str(error))) for body in bodies]
+
+
+@lru_cache(maxsize=1_024)
+def _log_cut(text: str) -> None:
+    log.warning("more than fleethpa takes", extra={"error": text})
 
 
 class ReportPublisher(Protocol):
@@ -53,6 +68,7 @@ class RecordPublisher:
 
     async def put(self, topic: str, cluster: str, namespace: str, bodies: list[Body]) -> None:
         """Take bodies to publish; waits while WAITING_BYTES are waiting already."""
+        bodies = within_limits(bodies, namespace)
         encoded = [encode(body) for body in bodies]  # once, and a list of HPAs takes a quarter of the objects' memory
         await self._drained.wait()
         self._batches.setdefault((topic, cluster, namespace), []).extend(map(Raw, encoded))

@@ -27,6 +27,7 @@ from streams.decider.exits import Exit, die, leave
 from streams.decider.fence import Fence
 from streams.decider.hpametrics import HpaCollector
 from streams.decider.rebuild import rebuild
+from streams.decider.recordbatches import RecordTooLargeError
 from streams.decider.recordedtail import StandingError
 from streams.decider.rowstore import StateTable
 from streams.decider.startupchecks import StartError, check
@@ -234,6 +235,8 @@ def end(error: BaseException) -> None:
             die(Exit.NEEDS_OPERATOR, str(error))
         case CoreError() | StandingError():
             die(Exit.SOFTWARE, str(error))
+        case RecordTooLargeError():
+            die(Exit.NEEDS_OPERATOR, str(error))
         case TopicAuthorizationFailedError():
             die(Exit.DENIED, f"Kafka denies a write: {error}; see `fleethpa topics acls`")
         case KafkaError():

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatch
 
@@ -15,6 +16,10 @@ from schemas.topics import Headers
 
 BATCH_BYTES = 131_072
 """Size of a batch before compression; a larger record is a batch of its own."""
+
+
+class RecordTooLargeError(Exception):
+    """A topic does not take a record, however often it is sent. The text names the record, its size and what helps."""
 
 
 class OpenBatch(Protocol):
@@ -48,17 +53,20 @@ class BatchWriter:
         self._producer, self._topic, self._partition = producer, topic, partition
         self._batch = new_batch()
         self._held = 0
-        self._sent: list[tuple[int, asyncio.Future[Any]]] = []
+        self._largest = (0, "")
+        """Bytes and name of the largest record of the open batch."""
+        self._sent: list[tuple[int, tuple[int, str], asyncio.Future[Any]]] = []
         self.queued = 0
         """Records that were handed to the driver."""
 
     async def add(self, value: bytes, key: bytes | None, headers: Headers = ()) -> None:
         """Add a record; queues the batch before it if that has no room left."""
-        if self._append(value, key, headers):
-            return
-        await self.flush()
         if not self._append(value, key, headers):
-            raise ValueError(f"a record of {len(value)} bytes fits into no batch of {self._topic}")
+            await self.flush()
+            if not self._append(value, key, headers):
+                raise ValueError(f"a record of {len(value)} bytes fits into no batch of {self._topic}")
+        if len(value) > self._largest[0]:
+            self._largest = len(value), _name(key, headers)
 
     def _append(self, value: bytes, key: bytes | None, headers: Headers) -> bool:
         is_in = self._batch.append(timestamp=None, key=key, value=value, headers=list(headers)) is not None
@@ -69,14 +77,14 @@ class BatchWriter:
         """Queue what was added; waits while the driver's queue has no room."""
         if not self._held:
             return
-        batch, held = self._batch, self._held
-        self._batch, self._held = new_batch(), 0
+        batch, held, largest = self._batch, self._held, self._largest
+        self._batch, self._held, self._largest = new_batch(), 0, (0, "")
         batch.close()
         future = await patiently(
             lambda: self._producer.send_batch(batch, self._topic, partition=self._partition),
             f"room for a batch of {self._topic}",
         )
-        self._sent.append((held, future))
+        self._sent.append((held, largest, future))
         self.queued += held
 
     async def written(self) -> int | None:
@@ -84,9 +92,24 @@ class BatchWriter:
 
         Raises:
             KafkaError: something was not written.
+            RecordTooLargeError: the topic takes no record of such a size.
         """
-        placed = await asyncio.gather(*(future for _, future in self._sent))
+        placed = []
+        for _, (size, name), future in self._sent:
+            try:
+                placed.append(await future)
+            except MessageSizeTooLargeError as error:
+                raise RecordTooLargeError(
+                    f"{self._topic} partition {self._partition} does not take the record of {name}: {size:,} bytes. A "
+                    f"restart does not help: raise max.message.bytes of {self._topic}, see docs/operations.md"
+                ) from error
         return placed[-1].offset + self._sent[-1][0] - 1 if placed else None
+
+
+def _name(key: bytes | None, headers: Headers) -> str:
+    """Name a record: by the HPA that it is of, else by its key."""
+    subject = next((value for name, value in headers if name == "ce_subject"), None)
+    return (subject or key or b"no key").decode(errors="replace")
 
 
 async def write_all(writer: BatchWriter, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> int | None:

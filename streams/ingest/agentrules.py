@@ -4,7 +4,7 @@ Records bear no sender: all that a broker vouches for is who may write a topic. 
 own cluster and no other, about what is observed there and nothing else, and the shared topics do not speak for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import structs
@@ -15,12 +15,12 @@ from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet
 from schemas.codec import encode
 from schemas.entries import Body
 from schemas.hands import HandsChanged
+from schemas.limits import PROBLEM, shortened
 from schemas.observersessions import parse_session
 from schemas.outcomes import Outcome
 from schemas.pods import Pod, PodDeleted, PodList, PodSet
 from schemas.samples import Answers, MetricAnswer, Point, Samples
-from schemas.scales import REFUSED_PART, ClusterReport, Heartbeat, ObserverTrouble, ScaleSet, Serving
-from schemas.topics import MAX_LOG_RECORD_BYTES
+from schemas.scales import REFUSED_PART, ClusterReport, ObserverTrouble, ScaleSet, Serving
 from streams.ingest import agentledger as ledger
 from streams.ingest import agentrates as rates
 from streams.ingest import topickinds
@@ -33,24 +33,6 @@ from streams.state.answerparts import KEPT
 from streams.state.namespacekeys import query_key
 from streams.state.rates import REMEMBERED_MS, series_key, series_name
 
-MAX_REPORT_BYTES = 32 * 1024
-"""A cluster's report stays in the row of a whole log partition, beside those of other clusters."""
-MAX_HPA_BYTES = 64 * 1024
-MAX_SPEC_BYTES = 16 * 1024
-MAX_METRICS = 50
-"""Of an HPA: its decisions repeat what they say, and a topic takes no record of more than 1 MiB."""
-MAX_ERROR_BYTES = 4 * 1024
-"""Of an error as JSON has it: a decision repeats it in status, Events and metrics."""
-MAX_PROBLEM_CHARACTERS = 1_000
-MAX_SELECTOR_CHARACTERS = 2 * 1024
-"""Deciders keep what they have parsed of selectors for all clusters."""
-MAX_POD_BYTES = 16 * 1024
-MAX_UID_CHARACTERS = 128
-"""Deciders keep the last 16 uids of an HPA. The API server's have 36."""
-MAX_NAME_CHARACTERS = 253
-MAX_LABELS_CHARACTERS = 4 * 1024
-MAX_LIST_BYTES = MAX_LOG_RECORD_BYTES - 4 * 1024
-"""Of a chunk of a full list. A larger one would not fit into the log."""
 AHEAD_MS = 300_000
 """A pushed sample may be from so far in the future: it is kept until an hour after its own time."""
 ANSWERS_KEPT_S = REMEMBERED_MS / 1000 + 600.0
@@ -129,7 +111,6 @@ class _Admission:
             return self._report(body)
         if isinstance(body, Serving):
             check_range(len(body.clusters), "length of clusters", 0, 1)
-            body = structs.replace(body, problems=_shortened(body.problems))
         else:
             check_range(len(body.natives), "length of natives", 0, self._agent.max_hpas)
         kind = str(body.__struct_config__.tag)
@@ -141,11 +122,10 @@ class _Admission:
         if body.instance != agent_instance(self._agent.cluster):
             wanted = agent_instance(self._agent.cluster)
             raise Refusal("badName", f"the reports of {_whose(self._agent)} must be of instance {wanted!r}")
-        check_range(len(encode(body)), "size of the clusterReport", 0, MAX_REPORT_BYTES)
         refused = self._limits.refused(self._agent.topics)
         if self._moment.now_s - refused.last_s > SHOWN_S:
             return body
-        error = f"{refused.count} entries, at last: {refused.text}"[:MAX_PROBLEM_CHARACTERS]
+        error = shortened(f"{refused.count} entries, at last: {refused.text}", PROBLEM)
         trouble = ObserverTrouble(part=REFUSED_PART, reason="failing", since=refused.first_ms, error=error)
         return structs.replace(body, troubles=[*body.troubles, trouble])
 
@@ -167,11 +147,10 @@ class _Admission:
             case Samples():
                 return structs.replace(body, points=self._each(body.points, self._take_point))
             case ScaleSet():
-                self._scale(body)
+                target, size = body.target, stored_bytes(body)
+                self._keep(ledger.scale(target.group, target.kind, target.name), size, ledger.NAMES_KEPT_S)
             case Outcome():
                 self._outcome(body)
-            case Heartbeat():
-                return structs.replace(body, problems=_shortened(body.problems))
         return body
 
     def _each(self, items: Iterable[T], take: Callable[[T], None]) -> list[T]:
@@ -196,16 +175,12 @@ class _Admission:
         if not isinstance(body, AutoscalerList) and body.origin != "cluster":
             raise Refusal("notAllowed", f"{_whose(self._agent)} may not change central HPAs")
         if isinstance(body, AutoscalerDeleted):
-            _check_length(body.uid, "uid", MAX_UID_CHARACTERS)
             self._note_hpa(body.name)
             self._ledger.drop(self._namespace, ledger.hpa(body.name))
             return body
         if isinstance(body, AutoscalerSet):
-            for field, text in (("author", body.author), ("reason", body.reason), ("manager", body.manager)):
-                _check_length(text, field)
             self._take_hpa(body.hpa)
             return body
-        check_range(len(encode(body)), "size of the autoscalerList", 0, MAX_LIST_BYTES)
         rivals = ledger.RIVALS_COMING
         self._keep(
             rivals, stored_bytes(body.rivals) + (self._ledger.size(self._namespace, rivals) if body.chunk else 0)
@@ -223,12 +198,7 @@ class _Admission:
 
     def _take_hpa(self, hpa: dict[str, Any]) -> None:
         name = str(hpa["metadata"]["name"])
-        place, spec = f"{self._namespace}/{name}", hpa["spec"]
-        check_range(len(encode(hpa)), f"size of HPA {place}", 0, MAX_HPA_BYTES)
-        check_range(len(encode(spec)), f"size of the spec of HPA {place}", 0, MAX_SPEC_BYTES)
-        check_range(len(spec.get("metrics") or ()), f"metrics of HPA {place}", 0, MAX_METRICS)
-        uid, target = str(hpa["metadata"].get("uid") or ""), spec["scaleTargetRef"]
-        _check_length(uid, f"uid of HPA {place}", MAX_UID_CHARACTERS)
+        uid, target = str(hpa["metadata"].get("uid") or ""), hpa["spec"]["scaleTargetRef"]
         thing = ledger.hpa(name)
         if not self._ledger.has(self._namespace, thing) and self._ledger.hpas >= self._agent.max_hpas:
             raise Refusal("overLimit", f"{_whose(self._agent)} reports more than {self._agent.max_hpas} HPAs")
@@ -245,30 +215,17 @@ class _Admission:
         if isinstance(body, PodSet):
             self._take_pod(body.pod)
             return body
-        check_range(len(encode(body)), "size of the podList", 0, MAX_LIST_BYTES)
         self._ledger.begin_chunk(self._namespace, "pod", body.list_id, body.chunk)
         taken = self._each(body.pods, self._take_pod)
         self._ledger.end_chunk(self._namespace, "pod", body.chunk == body.chunks - 1)
         return structs.replace(body, pods=taken)
 
     def _take_pod(self, pod: Pod) -> None:
-        size = len(encode(pod))
-        check_range(size, f"size of pod {pod.name}", 0, MAX_POD_BYTES)
         self._keep(ledger.pod(pod.name), stored_bytes(pod))
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
     def _take_answer(self, answer: MetricAnswer) -> None:
-        _check_selector(answer.selector, "selector")
-        _check_selector(answer.metric_selector, "metricSelector")
-        for field, text in (
-            ("metric", answer.metric),
-            ("groupKind", answer.group_kind),
-            ("object", answer.object),
-            ("answerId", answer.answer_id),
-        ):
-            _check_length(text, field)
-        _check_error(answer.error)
         query = query_key(answer)
         # The question stands in the row once more, with when answers came.
         size = stored_bytes(answer) + 2 * len(encode(query)) + MAX_TEXT
@@ -276,15 +233,7 @@ class _Admission:
         self._keep(ledger.answer(query, answer.part), copies * size, ANSWERS_KEPT_S)
 
     def _take_point(self, point: Point) -> None:
-        for field, text in (
-            ("container", point.container),
-            ("objectKind", point.object_kind),
-            ("object", point.object),
-            ("pod", point.pod),
-        ):
-            _check_length(text, field)
         series, name = series_key(point), series_name(point)
-        check_range(len(name), "length of the labels", 0, MAX_LABELS_CHARACTERS)
         newest_ms = self._found.received_ms + AHEAD_MS
         if point.time > newest_ms:
             raise Refusal("badTime", f"time of {point.metric} is {point.time}, {AHEAD_MS // 1000} s after now or more")
@@ -293,43 +242,14 @@ class _Admission:
         self._rates.take(rates.SAMPLES, (self._namespace, thing.row), self._moment.at_s, what)
         self._keep(thing, stored_bytes((series, name)) + MAX_TEXT, SAMPLES_KEPT_S)
 
-    # --- scales -------------------------------------------------------------------------------------------------------
-
-    def _scale(self, body: ScaleSet) -> None:
-        _check_selector(body.selector, "selector")
-        _check_error(body.error)
-        for field, text in (
-            ("target.group", body.target.group),
-            ("resourceVersion", body.resource_version),
-            ("uid", body.uid),
-            ("manager", body.manager),
-        ):
-            _check_length(text, field, MAX_NAME_CHARACTERS)
-        target = body.target
-        self._keep(ledger.scale(target.group, target.kind, target.name), stored_bytes(body), ledger.NAMES_KEPT_S)
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def _outcome(self, body: Outcome) -> None:
-        _check_error(body.error)
-        _check_selector(body.selector or "", "selector")
-        _check_length(body.uid, "uid", MAX_UID_CHARACTERS)
-        _check_length(body.resource_version, "resourceVersion", MAX_NAME_CHARACTERS)
         self._note_hpa(body.name)
         size = stored_bytes((body.decision, body.selector, body.resource_version))
         thing = ledger.outcome(body.name)
         if size > USUAL_OUTCOME_BYTES or self._ledger.has(self._namespace, thing):
             self._keep(thing, size, ledger.NAMES_KEPT_S)
-
-
-def _check_length(text: str, field: str, limit: int = MAX_TEXT) -> None:
-    check_range(len(text), f"length of {field}", 0, limit)
-
-
-def _check_selector(text: str, field: str) -> None:
-    _check_length(text, field, MAX_SELECTOR_CHARACTERS)
-
-
-def _check_error(text: str | None) -> None:
-    check_range(len(encode(text or "")), "size of error", 0, MAX_ERROR_BYTES)
 
 
 def _clusters(piece: Piece) -> list[str]:
@@ -376,8 +296,3 @@ def _without_agents(body: Serving, registry: AgentRegistry) -> Serving:
         clusters=[name for name in body.clusters if not registry.present(name)],
         problems={name: text for name, text in body.problems.items() if not registry.present(name)},
     )
-
-
-def _shortened(problems: Mapping[str, str]) -> dict[str, str]:
-    """Problems may hold the page of a proxy; without the rest of it, a sign of life is still one."""
-    return {name: text[:MAX_PROBLEM_CHARACTERS] for name, text in problems.items()}

@@ -6,16 +6,20 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas import topics
+from schemas import limits, topics
 from schemas.agents import AgentSet
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.budgets import EVERY_NAMESPACE, parse_budget
+from schemas.codec import encode
 from schemas.decisions import ENGINE
 from schemas.entries import Body
+from schemas.fitting import IGNORED, fitted, fitted_hpa
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
-from schemas.guardrails import LONGEST_MS, MAX_NAME_CHARACTERS
+from schemas.guardrails import LONGEST_MS
 from schemas.hands import HandsChanged
+from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.limits import OverLimitError
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Answers, Samples
@@ -24,14 +28,12 @@ from schemas.settings import SETTING_NAMES, ClusterSettings, EngineSet, Restart,
 from streams.ingest import topickinds
 from streams.ingest.hpamanifests import checked_hpa
 from streams.ingest.keynames import check_cluster, check_namespace, check_object, check_text
-from streams.ingest.numberchecks import MAX_REPLICAS, check_chunk, check_range
+from streams.ingest.numberchecks import MAX_REPLICAS, check_chunk, check_limit, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Piece, Refusal
 from streams.ingest.podchecks import check_pod, check_pod_list
 from streams.ingest.samplechecks import check_answers
 
-MAX_TROUBLES = 500
-MAX_ERROR_CHARACTERS = 1_000
-MAX_NAMED_NAMESPACES = 20
+Refuse = Callable[[Refusal], None]
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,19 @@ class SourcePlace:
     namespace: str
 
 
-def normalize(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Piece:
+def normalize(body: Body, place: SourcePlace, refuse: Refuse) -> Piece:
     """Check one body of a record of ours and give the piece for the log.
 
     Args:
-        refuse: takes the parts that are left out of a body whose rest is good (one HPA of a list).
+        refuse: takes the parts that are left out of a body whose rest is good (one HPA of a list), and what exceeds a
+            limit and is taken in a smaller form.
 
     Raises:
         Refusal: the body cannot be used at all.
     """
     kind = str(body.__struct_config__.tag)
     _check_kind(kind, place)
+    body = fitted(body, place.namespace, lambda error: refuse(over_limit(error)))
     if session := getattr(body, "session", ""):
         check_text(session, "session")  # the fold reads its number and keeps it in rows
     if kind in topickinds.WHOLE_PARTITION or (kind == "command" and place.topic == topics.SETTINGS):
@@ -68,13 +72,18 @@ def normalize(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None])
     return Piece(place.cluster, place.namespace, _checked(body, place, refuse))
 
 
+def over_limit(error: OverLimitError) -> Refusal:
+    """Give the refusal of what exceeds a limit."""
+    return Refusal("overLimit", str(error))
+
+
 def _check_kind(kind: str, place: SourcePlace) -> None:
     if kind not in topickinds.kinds_of(place.topic):
         wanted = " or ".join(topickinds.topics_of(kind))
         raise Refusal("wrongTopic", f"kind {kind!r} is not read from {place.topic}; send it to {wanted}")
 
 
-def _checked(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Body:
+def _checked(body: Body, place: SourcePlace, refuse: Refuse) -> Body:
     match body:
         case Answers() | Samples():
             check_answers(body)
@@ -82,10 +91,12 @@ def _checked(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) 
             check_pod(body.pod)
         case PodDeleted() | AutoscalerDeleted():
             check_object(body.name, "name")
+            check_limit(limits.UID, len(getattr(body, "uid", "")), body.name)
         case PodList():
             check_pod_list(body)
+            check_limit(limits.LIST, len(encode(body)), f"pods of namespace {place.namespace}")
         case AutoscalerSet():
-            return _autoscaler_set(body, place)
+            return _autoscaler_set(body, place, refuse)
         case AutoscalerList():
             return _autoscaler_list(body, place, refuse)
         case Command():
@@ -101,30 +112,55 @@ def _checked(body: Body, place: SourcePlace, refuse: Callable[[Refusal], None]) 
     return body
 
 
-def _autoscaler_set(body: AutoscalerSet, place: SourcePlace) -> Body:
+def _autoscaler_set(body: AutoscalerSet, place: SourcePlace, refuse: Refuse) -> Body:
     if body.mode is not None and body.origin != "central":
         raise Refusal("invalid", "mode goes only with origin central; use a mode command for an HPA of a cluster")
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
-    return structs.replace(body, hpa=checked_hpa(body.hpa, place.namespace))
+    return structs.replace(body, hpa=_taken_hpa(body.hpa, place, refuse))
 
 
-def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Callable[[Refusal], None]) -> Body:
+def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
+    """An HPA as it goes into the log: checked and defaulted, or a stub of one that exceeds a limit."""
+    why = hpa.get(IGNORED)
+    if not isinstance(why, str):
+        checked = checked_hpa(hpa, place.namespace)
+        # In the defaulted object of the newest version fields may be that were hidden in annotations.
+        return fitted_hpa(checked, place.namespace, lambda error: refuse(over_limit(error)))
+    checked = checked_hpa({name: value for name, value in hpa.items() if name != IGNORED}, place.namespace)
+    del checked["spec"]["metrics"]  # the default of an HPA without any
+    why = limits.shortened(why, limits.ERROR)
+    refuse(Refusal("overLimit", why))
+    return {**checked, IGNORED: why}
+
+
+def _autoscaler_list(body: AutoscalerList, place: SourcePlace, refuse: Refuse) -> Body:
     check_chunk(body.list_id, body.chunk, body.chunks)
-    rivals = [_rival(rival, f"rivals[{index}]") for index, rival in enumerate(body.rivals)]
+    rivals = list(_good_rivals(body.rivals, refuse))
     for name, (_, when) in body.managers.items():
         check_range(when, f"managers[{name}]", 0, MAX_TIME_MS)
-    return structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
+    made = structs.replace(body, hpas=list(_good_hpas(body.hpas, place, refuse)), rivals=rivals)
+    check_limit(limits.LIST, len(encode(made)), f"HPAs of namespace {place.namespace}")
+    return made
 
 
-def _good_hpas(
-    hpas: list[dict[str, Any]], place: SourcePlace, refuse: Callable[[Refusal], None]
-) -> Iterator[dict[str, Any]]:
+def _good_hpas(hpas: list[Json], place: SourcePlace, refuse: Refuse) -> Iterator[Json]:
     """One HPA that cannot be used is refused by itself: the others of the list are as good as ever."""
     for hpa in hpas:
         try:
-            yield checked_hpa(hpa, place.namespace)
+            yield _taken_hpa(hpa, place, refuse)
         except Refusal as refusal:
             refuse(refusal)
+
+
+def _good_rivals(rivals: list[Json], refuse: Refuse) -> Iterator[Json]:
+    """A rival of an impossible name has no target, so the list is as good without it."""
+    for index, rival in enumerate(rivals):
+        made = _rival(rival, f"rivals[{index}]")
+        size = max(len(str(text)) for text in (made["kind"], made["name"], *made["target"].values()))
+        if size <= limits.SCALE_NAME.most:
+            yield made
+        else:
+            refuse(over_limit(OverLimitError(limits.SCALE_NAME, f"rivals[{index}]", size)))
 
 
 def _rival(rival: dict[str, Any], field: str) -> dict[str, Any]:
@@ -161,6 +197,7 @@ def _cluster_or_all(name: str) -> None:
 def _scale(body: ScaleSet) -> None:
     check_text(body.target.kind, "target.kind")
     check_object(body.target.name, "target.name")
+    check_limit(limits.SCALE_NAME, len(body.target.group), "target.group")
     check_range(body.spec_replicas, "specReplicas", 0, MAX_REPLICAS)
     check_range(body.status_replicas, "statusReplicas", 0, MAX_REPLICAS)
     check_range(body.manager_time, "managerTime", 0, MAX_TIME_MS)
@@ -169,20 +206,24 @@ def _scale(body: ScaleSet) -> None:
 def _observer_word(body: Heartbeat | ClusterReport) -> None:
     check_text(body.session, "session")
     if isinstance(body, Heartbeat):
+        check_limit(limits.WATCHES, len(body.watches) + len(body.problems) + len(body.reasons), "a heartbeat")
+        for name in (*body.watches, *body.problems, *body.reasons):
+            check_text(name, "watch")
         return
     check_range(body.started, "started", 0, MAX_TIME_MS)
-    check_range(len(body.troubles), "length of troubles", 0, MAX_TROUBLES)
+    check_limit(limits.TROUBLES, len(body.troubles), f"cluster {body.cluster}")
+    check_limit(limits.REPORT, len(encode(body)), f"cluster {body.cluster}")
     for index, trouble in enumerate(body.troubles):
         place = f"troubles[{index}]"
         check_text(trouble.part, f"{place}.part")
         check_range(trouble.since, f"{place}.since", 0, MAX_TIME_MS)
-        check_range(len(trouble.error), f"length of {place}.error", 0, MAX_ERROR_CHARACTERS)
-        check_range(len(trouble.namespaces), f"length of {place}.namespaces", 0, MAX_NAMED_NAMESPACES)
+        check_limit(limits.TROUBLE_NAMESPACES, len(trouble.namespaces), place)
 
 
 def _outcome(body: Outcome) -> None:
     check_text(body.decision, "decision")
     check_object(body.name, "name")
+    check_limit(limits.UID, len(body.uid), f"the outcome of {body.decision}")
     for field, value in (("specReplicas", body.spec_replicas), ("statusReplicas", body.status_replicas)):
         if value is not None:
             check_range(value, field, 0, MAX_REPLICAS)
@@ -197,6 +238,7 @@ def _serving(body: Serving) -> None:
 def _hands(body: HandsChanged) -> None:
     check_cluster(body.cluster)
     check_text(body.holder, "holder")
+    check_limit(limits.NAME, len(body.before), "handsChanged.before")
     check_range(body.generation, "generation", 1, MAX_REPLICAS)
     check_range(body.time, "time", 0, MAX_TIME_MS)
     for native in body.natives:
@@ -207,7 +249,7 @@ def _hands(body: HandsChanged) -> None:
 
 def _breaker(body: BreakerCommand) -> None:
     check_cluster(body.cluster)  # never all at once: the breaker names each cluster that it stops
-    check_text(body.guardrail, "guardrail", MAX_NAME_CHARACTERS)
+    check_text(body.guardrail, "guardrail", limits.GUARDRAIL_NAME.most)
     check_range(body.until, "until", 0, MAX_TIME_MS)
     check_range(body.removed, "removed", 0, MAX_REPLICAS)
     check_range(body.replicas, "replicas", 0, MAX_REPLICAS)
@@ -216,6 +258,7 @@ def _breaker(body: BreakerCommand) -> None:
 
 def _settings(body: SettingsSet) -> None:
     _cluster_or_all(body.cluster)
+    check_limit(limits.SETTINGS, len(encode(body)), f"cluster {body.cluster}")
     settings = body.settings
     for field, minimum in _SETTING_MINIMA.items():
         value = getattr(settings, field)

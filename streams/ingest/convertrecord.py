@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from schemas import topics
+from schemas import limits, topics
 from schemas.entries import PublicRecord
 from schemas.samples import Point, Samples
 from streams.ingest import messageformats, otlp, otlp_json, own, prometheus, topickinds
@@ -11,9 +11,6 @@ from streams.ingest.mapping import Resolver
 from streams.ingest.pieces import MAX_TIME_MS, Conversion, Piece, RawRecord, Refusal, header
 from streams.ingest.samplechecks import check_point
 from streams.ingest.series import SourceSeries
-
-MAX_POINTS_PER_ENTRY = 500
-"""Pushed points in one entry of the log; some 100 KB."""
 
 _TYPED = frozenset({topics.SAMPLES, topics.PODS, topics.SCALES, topics.OUTCOMES, topics.BREAKER})
 """Topics whose bodies hold no free JSON, so that a decoder of their types reads what a reader of any JSON would."""
@@ -100,6 +97,6 @@ def _take(found: Conversion, points: Iterable[tuple[str, str, Point]], topic: st
         groups.setdefault((cluster, namespace), []).append(point)
         found.points += 1
     for (cluster, namespace), group in groups.items():
-        for start in range(0, len(group), MAX_POINTS_PER_ENTRY):
-            chunk = group[start : start + MAX_POINTS_PER_ENTRY]
+        for start in range(0, len(group), limits.POINTS.most):
+            chunk = group[start : start + limits.POINTS.most]
             found.pieces.append(Piece(cluster, namespace, Samples(points=chunk)))

@@ -5,8 +5,10 @@ from typing import Any
 
 import orjson
 
+from schemas import limits
 from schemas.topics import Headers
-from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Refusal, header
+from streams.ingest.numberchecks import check_limit
+from streams.ingest.pieces import Refusal, header
 
 OTLP_PROTO = "otlp_proto"
 OTLP_JSON = "otlp_json"
@@ -48,12 +50,12 @@ def check_size(value: bytes | None) -> bytes:
     """Give the value back unless it is absent, empty or absurdly large.
 
     Raises:
-        Refusal: `empty`, `tooLarge`.
+        Refusal: `empty`, `overLimit`.
     """
     if not value:
         raise Refusal("empty", "the record has no value")
-    if len(value) > MAX_PUBLIC_RECORD_BYTES:
-        raise Refusal("tooLarge", f"the record has {len(value)} bytes, more than {MAX_PUBLIC_RECORD_BYTES}")
+    # Unread: no accepted producer sends larger ones, and reading one costs memory.
+    check_limit(limits.PUBLIC_RECORD, len(value), "this topic")
     return value
 
 

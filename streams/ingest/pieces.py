@@ -8,9 +8,6 @@ from typing import NamedTuple
 from schemas.entries import Body
 from schemas.topics import Headers
 
-MAX_PUBLIC_RECORD_BYTES = 4 * 1024 * 1024
-"""Larger records are refused unread: no accepted producer sends them, and reading one costs memory."""
-
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, which RFC 3339 can still write."""
 

@@ -3,13 +3,12 @@
 import hashlib
 from typing import NamedTuple
 
+from schemas import limits
 from schemas.topics import REJECTED_KEPT_BYTES
 from streams.ingest.pieces import RawRecord
 
 KEPT_WHOLE_BYTES = 512 * 1024
 """Up to here the original is kept whole, above it only its first part."""
-
-MAX_REASON_BYTES = 8 * 1024
 
 
 class Rejected(NamedTuple):
@@ -33,7 +32,7 @@ def rejected(raw: RawRecord, code: str, reason: str, format_: str) -> Rejected:
         ("time", b"%d" % raw.timestamp_ms),
         ("format", format_.encode()),
         ("code", code.encode()),
-        ("reason", reason.encode("utf-8", "replace")[:MAX_REASON_BYTES]),
+        ("reason", reason.encode("utf-8", "replace")[: limits.REASON.most]),
     ]
     if len(value) > KEPT_WHOLE_BYTES:
         headers += [("length", b"%d" % len(value)), ("sha256", hashlib.sha256(value).hexdigest().encode())]

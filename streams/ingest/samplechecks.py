@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from schemas import fitting, limits
+from schemas.limits import OverLimitError
 from schemas.samples import Answers, MetricAnswer, PodUsage, PodValue, Point, Samples
 from streams.ingest.keynames import check_namespace, check_object, check_text, is_object
-from streams.ingest.numberchecks import MAX_CHUNKS, MAX_I64, check_i64, check_moment, check_range
+from streams.ingest.numberchecks import MAX_I64, check_i64, check_moment, check_range
 from streams.ingest.pieces import MAX_TIME_MS, Refusal
 from streams.ingest.points import check_time
 
@@ -43,7 +45,7 @@ def _answer(answer: MetricAnswer) -> None:
         check_moment(answer.time, "time")
     if answer.parts != 1 or answer.part:
         check_text(answer.answer_id, "answerId")
-        check_range(answer.parts, "parts", 1, MAX_CHUNKS)
+        check_range(answer.parts, "parts", 1, limits.ANSWER_PARTS.most)
         check_range(answer.part, "part", 0, answer.parts - 1)
     for usage in answer.usages:
         _check_pod(usage)
@@ -74,6 +76,10 @@ def check_point(point: Point) -> None:
     Raises:
         Refusal: naming the field.
     """
+    try:
+        fitting.check_point(point)
+    except OverLimitError as error:
+        raise Refusal("overLimit", str(error)) from error
     check_text(point.metric, "metric")
     check_i64(point.milli, "milli")
     check_time(point.time, "time")

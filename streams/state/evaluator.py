@@ -4,7 +4,10 @@ from typing import Any
 
 from msgspec import structs
 
-from schemas.decisions import BRAKES_SINCE, Step
+from schemas import limits
+from schemas.codec import encode
+from schemas.decisions import BRAKES_SINCE, IGNORED_REASON, REFUSAL_REASON, Step
+from schemas.limits import OverLimitError
 from streams.hpa.complete import complete
 from streams.hpa.evaluation import Evaluation, Pending, ReconcileResult, ScaleApplied
 from streams.hpa.observation import NO_PODS, MetricReading, Observation, Scale, TargetPods
@@ -18,7 +21,7 @@ from streams.state.fallback import ANNOTATION as FALLBACK_ANNOTATION
 from streams.state.fallback import CONSTRAINT as FALLBACK
 from streams.state.fallback import Fallback, is_lost, parse_fallback, with_fallback
 from streams.state.gather import observe_metric, observe_scale
-from streams.state.guards import Standing, overflow, pause_in_force, standing
+from streams.state.guards import Standing, asked_mode, ignored, overflow, pause_in_force, standing
 from streams.state.hpastate import Hpa
 from streams.state.ledger import Draft
 from streams.state.logerrors import StateError
@@ -28,7 +31,7 @@ from streams.state.onsample import ratios_of
 from streams.state.partialview import LONGEST_HOLD_MS, partial_view, view_step
 from streams.state.partitionstate import State
 from streams.state.probe import EvaluationInputs, ProbeGuards
-from streams.state.refusals import show_refusal, without_write
+from streams.state.refusals import ignored_evaluation, show_refusal, without_write
 from streams.state.rows import PendingWrite, ScaleRow
 from streams.state.schedule import WRITE_TTL_MS
 from streams.state.selectoroverlap import register, sharing_pods
@@ -50,6 +53,7 @@ class Evaluator:
         "fallback",
         "held_because",
         "hpa",
+        "ignores",
         "namespace",
         "now_ms",
         "row",
@@ -72,6 +76,8 @@ class Evaluator:
         self.standing: Standing = standing(namespace, hpa, settings)
         self.scale_row: ScaleRow | None = namespace.scales.get(hpa.target)
         self.change: dict[str, Any] = {}
+        self.ignores = bool(hpa.ignored)
+        """Nothing is decided by this HPA, since it or what would be recorded is too large."""
         self.constraints: list[str] = []
         self.held_because = ""
         """The first reason why the wanted write is not made, `paused` in the record; empty: nothing holds it."""
@@ -93,20 +99,21 @@ class Evaluator:
         self._note_move(observation)
         if self.brakes is not None:
             self._begin_brakes(self.brakes, observation)
-        if state.probe is not None:
+        if state.probe is not None and not self.ignores:
             state.probe(self._inputs(status, observation, restart))
-        evaluation = decide(
-            self.autoscaler, status, observation, row.history, self.settings.controller, self.evaluated_ms
-        )
-        if row.annotations and state.row.engine >= BRAKES_SINCE:
-            evaluation = self._fall_back(evaluation)
+        evaluation = self._evaluate(status, observation)
         row.history = evaluation.history
         self._register(observation, evaluation)
         observed = decisionrecords.observed(observation.scale, self.change, restart)
         wanted, result = self._end(evaluation, status)
+        try:
+            draft = self._draft(evaluation, result, observed, wanted)
+        except OverLimitError as error:
+            evaluation = self._ignore(f"fleethpa ignores this HPA: {error}", status, observation)
+            wanted, result = self._end(evaluation, status)
+            draft = self._draft(evaluation, result, observed, wanted)
         if self.brakes is not None:
             self.brakes.end(wanted)
-        draft = self._draft(evaluation, result, observed, wanted)
         if follows_native:
             row.shadow_status = result.status
         else:
@@ -120,6 +127,29 @@ class Evaluator:
             current, expires_ms = evaluation.current_replicas or 0, self.now_ms + WRITE_TTL_MS
             row.pending = PendingWrite(draft.id, row.uid, wanted, self.now_ms, expires_ms, current, self.evaluated_ms)
         return draft
+
+    def _evaluate(self, status: dict[str, Any], observation: Observation) -> Evaluation:
+        row = self.row
+        if self.ignores:
+            return self._ignored(status, observation)
+        evaluation = decide(
+            self.autoscaler, status, observation, row.history, self.settings.controller, self.evaluated_ms
+        )
+        if row.annotations and self.state.row.engine >= BRAKES_SINCE:
+            evaluation = self._fall_back(evaluation)
+        return evaluation
+
+    def _ignore(self, why: str, status: dict[str, Any], observation: Observation) -> Evaluation:
+        """Decide nothing after all: no topic takes the decision that was made."""
+        asked = asked_mode(self.namespace, self.hpa.id.name, self.settings)
+        self.ignores, self.standing = True, ignored(self.hpa, asked, self.settings, why)
+        self.held_because, self.brake, self.fallback = "", None, None
+        return self._ignored(status, observation)
+
+    def _ignored(self, status: dict[str, Any], observation: Observation) -> Evaluation:
+        row, scale = self.row, observation.scale
+        current = scale.spec_replicas if isinstance(scale, Scale) else None
+        return ignored_evaluation(status, row.history, row.generation, current, IGNORED_REASON)
 
     def _fall_back(self, evaluation: Evaluation) -> Evaluation:
         """Count evaluations without metrics, and scale to the replicas that the HPA's annotation names for that."""
@@ -263,9 +293,10 @@ class Evaluator:
 
     def _with_refusal(self, result: ReconcileResult, before: dict[str, Any]) -> ReconcileResult:
         """Show in the HPA's own conditions and Events why nothing is written, if no native controller does so."""
-        if not self.standing.shown:
+        if not self.standing.shown and not self.ignores:
             return result
-        return show_refusal(result, before, self.standing.refused, self.now_ms)
+        reason = IGNORED_REASON if self.ignores else REFUSAL_REASON
+        return show_refusal(result, before, self.standing.refused, self.now_ms, reason)
 
     def _hold(self, evaluation: Evaluation, pending: Pending) -> None:
         """Find what holds the wanted write: a frozen cluster, a pause, a partial view, an overflow. Each is a
@@ -320,6 +351,11 @@ class Evaluator:
     def _draft(
         self, evaluation: Evaluation, result: ReconcileResult, observed: dict[str, Any], wanted: Pending | None
     ) -> Draft:
+        """Make the record.
+
+        Raises:
+            OverLimitError: it is larger than a decision may be; nothing has changed then.
+        """
         row, state = self.row, self.state
         name = f"{state.row.number}-{state.offset}-{row.uid}"
         facts = self._facts(evaluation, result, wanted)
@@ -337,7 +373,6 @@ class Evaluator:
             position = state.input_position([])
             short = short_record(name, row.full_decision, evaluation, now_ms=self.now_ms, position=position)
             return Draft(name, self.namespace.key, self.hpa.headers, short)
-        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         status = result.status if wanted is None else None
         version = self.scale_row.resource_version if self.scale_row else ""
         decision = full_record(
@@ -353,6 +388,10 @@ class Evaluator:
             status=status,
             engine=state.row.engine,
         )
+        # The record of the end of a wanted write has the status and the events instead.
+        later = () if wanted is None else (result.status, result.events, result.events_after_write)
+        limits.check(limits.DECISION, len(encode(decision)) + len(encode(later)), f"HPA {self.hpa.id}")
+        row.full_decision, row.full_ms, row.full_digest = name, self.now_ms, digest
         return Draft(name, self.namespace.key, self.hpa.headers, decision)
 
     def _steps(self, evaluation: Evaluation, final: int) -> list[Step]:

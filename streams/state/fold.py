@@ -13,9 +13,11 @@ from schemas.agents import AgentSet, agent_of_reports
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command
 from schemas.decisions import BRAKES_SINCE, ENGINE
 from schemas.entries import WHOLE_PARTITION_KEY, Source
+from schemas.fitting import check_question, fitted
 from schemas.guardrailpauses import BreakerCommand, GuardrailResume
 from schemas.hands import HandsChanged, LeftNative
 from schemas.keys import EVERY_CLUSTER, HpaId, split_namespace_key
+from schemas.limits import OverLimitError
 from schemas.outcomes import Outcome
 from schemas.pods import PodDeleted, PodList, PodSet
 from schemas.samples import Samples
@@ -49,18 +51,25 @@ class EntryFold(Folding):
         if entry.source is not None and not self._is_new(entry.source):
             self.state.row.duplicates += 1
             return
-        body = entry.body
+        body: Any = entry.body
         whole = _WHOLE_PARTITION.get(type(body))
         if whole is not None:
-            whole(self, body)
+            whole(self, fitted(body, "", self._over_limit))
         elif entry.key == WHOLE_PARTITION_KEY:
             if isinstance(body, Command):
-                self._cluster_command(body)
+                self._cluster_command(fitted(body, "", self._over_limit))
             elif isinstance(body, ClusterReport):
-                self._cluster_report(body)
+                self._cluster_report(fitted(body, "", self._over_limit))
         else:
             self.namespace = self.state.namespace(*split_namespace_key(entry.key))
+            if type(body) is not FoldedAnswers:
+                body = fitted(body, self.namespace.name, self._over_limit)
             _IN_NAMESPACE[type(body)](self, body)
+
+    def _over_limit(self, error: OverLimitError) -> None:
+        """Count what ingest should not have let through, or did not before there was the limit."""
+        if self.namespace.name:
+            self.namespace.count_ignored(f"{error.limit.what}: more than {error.limit.most} {error.limit.unit}")
 
     def _is_new(self, source: Source) -> bool:
         known, key = self.state.row.watermarks, f"{source.topic}-{source.partition}"
@@ -89,6 +98,11 @@ class EntryFold(Folding):
         time_ms = self.now_ms if self.source is None else min(self.source.time, self.now_ms)
         for item in body.items:
             head, row = self._read_answer(item, time_ms, position)
+            try:
+                check_question(head)
+            except OverLimitError as error:
+                self._over_limit(error)
+                continue
             query = query_key(head)
             namespace.put_answer(query, row)
             # Of an answer in parts the last one counts, whatever became of the others: it depends on this record alone.

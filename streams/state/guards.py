@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from schemas.autoscalers import Mode
 from schemas.keys import EVERY_CLUSTER
+from schemas.limits import ERROR, shortened
 from streams.hpa.evaluation import Calculation, Evaluation
 from streams.state.breakerfold import guardrail_in_force
 from streams.state.clustersettings import Effective
@@ -16,7 +17,7 @@ from streams.state.rows import DirectoryKey, Pause, TargetName
 
 
 class Standing(Struct, frozen=True):
-    """The mode of an HPA before its evaluation, and why enforcing is refused."""
+    """The mode of an HPA before its evaluation, and why enforcing is refused or the HPA is ignored."""
 
     mode: Mode
     """What is in force: `shadow` also where enforcing was asked for and refused."""
@@ -44,13 +45,24 @@ def asked_mode(namespace: Namespace, name: str, settings: Effective) -> Mode:
 def standing(namespace: Namespace, hpa: Hpa, settings: Effective) -> Standing:
     """Give the mode in force and why enforcing is refused, if it is."""
     mode = asked_mode(namespace, hpa.id.name, settings)
+    if hpa.ignored and mode != "off":
+        return ignored(hpa, mode, settings, hpa.ignored)
     if mode != "enforce":
         return _NOT_ENFORCED[mode]
     reason, remedy = _refusal(namespace, hpa, settings)
     if not reason:
         return _ENFORCED
     shown = hpa.row.origin == "cluster" and settings.native_absent
-    return Standing("shadow", f"{reason}: {remedy}", remedy, shown)
+    return Standing("shadow", shortened(f"{reason}: {remedy}", ERROR), remedy, shown)
+
+
+def ignored(hpa: Hpa, asked: Mode, settings: Effective, why: str) -> Standing:
+    """Give the standing of an HPA by which nothing is decided since it is too large, or what would be recorded is."""
+    remedy = f"fleethpa apply {hpa.id}"
+    if hpa.row.origin == "cluster":
+        remedy = f"kubectl --context {hpa.id.cluster} edit hpa {hpa.id.name} -n {hpa.id.namespace}"
+    shown = hpa.row.origin == "central" or (asked == "enforce" and settings.native_absent)
+    return Standing("shadow", f"{why}: make it smaller, for example by {remedy}", remedy, shown)
 
 
 def _refusal(namespace: Namespace, hpa: Hpa, settings: Effective) -> tuple[str, str]:

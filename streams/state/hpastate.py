@@ -9,6 +9,7 @@ import orjson
 
 from schemas.autoscalers import AutoscalerSet
 from schemas.decisionheaders import source_header
+from schemas.fitting import IGNORED
 from schemas.keys import HpaId
 from schemas.kubernetes.gotimes import rfc3339_seconds
 from schemas.outcomes import Outcome
@@ -37,6 +38,7 @@ class Hpa:
         "fresh_spec",
         "headers",
         "id",
+        "ignored",
         "key",
         "outcome",
         "polled",
@@ -71,6 +73,8 @@ class Hpa:
         self.autoscaler: Autoscaler | None = None
         self.fresh_spec: dict[str, Any] | None = None
         """The spec as it was just decoded, until its questions are known: it is not kept decoded."""
+        self.ignored = ""
+        """Why the HPA is ignored, where all that is known of it is a stub (`schemas.fitting`); empty: it is not."""
         self.reference: dict[str, str] = {}
         """`spec.scaleTargetRef`."""
         self.target: TargetName = _NO_TARGET
@@ -81,6 +85,7 @@ class Hpa:
     def _compile(self, hpa: dict[str, Any]) -> None:
         compiled = compile_autoscaler(hpa)
         self.autoscaler, self.fresh_spec = compiled, hpa["spec"]
+        self.ignored = str(hpa.get(IGNORED, ""))
         # Kinds and API versions are few; each HPA's own texts of them would be a hundred bytes more.
         target = hpa["spec"]["scaleTargetRef"]
         self.reference = {name: text if name == "name" else intern(text) for name, text in target.items()}
@@ -111,6 +116,7 @@ class Hpa:
             or row.origin != entry.origin
             or new_uid != row.uid
             or generation != row.generation
+            or hpa.get(IGNORED, "") != self.ignored
             or hpa["spec"] != self.spec
         )
         if changed:
@@ -162,6 +168,8 @@ class Hpa:
             "metadata": metadata,
             "spec": hpa["spec"],
         }
+        if IGNORED in hpa:
+            kept[IGNORED] = hpa[IGNORED]
         self._compile(kept)
         # orjson's own bytes hold a buffer of 4 KB.
         row.hpa = bytes(memoryview(orjson.dumps(kept)))
@@ -182,7 +190,7 @@ class Hpa:
             last_offset=old.last_offset,
             budget=old.budget,
         )
-        self.autoscaler, self.reference, self.queries = None, {}, ()
+        self.autoscaler, self.reference, self.queries, self.ignored = None, {}, (), ""
         self.awaits, self.target = (), _NO_TARGET
 
     def take_annotations(self, metadata: dict[str, Any], offset: int) -> None:

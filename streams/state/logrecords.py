@@ -9,8 +9,11 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from schemas.codec import encode
 from schemas.entries import PlainBody, Source
-from schemas.samples import AnswerIdentity
+from schemas.fitting import fitted_answer
+from schemas.limits import ERROR
+from schemas.samples import AnswerIdentity, MetricAnswer
 from streams.state.logerrors import LogError
 from streams.state.rows import AnswerRow
 
@@ -21,6 +24,7 @@ class AnswerHead(AnswerIdentity, frozen=True, gc=False, kw_only=True, rename="ca
     answer_id: str = ""
     part: int = 0
     parts: int = 1
+    error: str | None = None
 
 
 class FoldedAnswers(
@@ -52,6 +56,7 @@ class FoldedRecord(Struct, frozen=True, gc=False, kw_only=True, rename="camel", 
 
 
 _HEAD = msgspec.json.Decoder(AnswerHead)
+_ANSWER = msgspec.json.Decoder(MetricAnswer)
 _RECORD = msgspec.json.Decoder(FoldedRecord)
 
 
@@ -68,12 +73,14 @@ def read_record(partition: int, offset: int, value: bytes) -> FoldedRecord:
 
 
 def read_answer(item: Raw, time_ms: int, source: str) -> tuple[AnswerHead, AnswerRow]:
-    """Read what an answer answers, and make its row.
+    """Read what an answer answers, and make its row; an error text above the limit is cut.
 
     Raises:
         msgspec.DecodeError: it is no answer.
     """
     head, json = _HEAD.decode(item), bytes(item)
+    if head.error is not None and len(json) > ERROR.most:
+        json = encode(fitted_answer(_ANSWER.decode(item)))
     return head, AnswerRow(None, time_ms, source, json, head.part, head.parts, head.answer_id)
 
 

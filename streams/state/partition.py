@@ -207,10 +207,15 @@ class Partition:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     @property
+    def checkpoint_now(self) -> bool:
+        """A checkpoint must be made before the next record, so that no row becomes too large."""
+        return self.state.checkpoint_now
+
+    @property
     def due_checkpoint(self) -> bool:
-        """15 s of log time or 2,000 records have passed since the last checkpoint."""
+        """15 s of log time or 2,000 records have passed since the last checkpoint, or it must be made now."""
         row = self.state.row
-        if self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
+        if self.checkpoint_now or self._since_checkpoint >= CHECKPOINT_EVERY_RECORDS:
             return True
         return self._since_checkpoint > 0 and row.clock_ms - row.checkpoint_ms >= CHECKPOINT_EVERY_MS
 
@@ -229,7 +234,7 @@ class Partition:
         for key, _ in written:
             row.manifest[key.decode()] = row.offset
         row.checkpoint_ms = row.clock_ms
-        self.state.checkpoint_offset = row.offset
+        self.state.checkpoint_offset, self.state.checkpoint_now = row.offset, False
         self._since_checkpoint = 0
         written.append((rowcodec.partition_key(row.number), rowcodec.encode_row(row.offset, row)))
         return written

@@ -31,6 +31,8 @@ class State:
         """HPAs to look at in this record: it brings an answer or outcome for them, or their time has come."""
         self.checkpoint_offset = row.offset
         """Offset of the newest partition row that is written."""
+        self.checkpoint_now = False
+        """A row holds so much of the time since the last checkpoint that the next one comes before another record."""
         self.probe: Probe | None = None
         """Told the inputs of each evaluation of this record; None: nobody asks."""
         self.budget = BudgetBook()

@@ -1,4 +1,4 @@
-"""The results of evaluations whose write is not made: held, or refused.
+"""The results of evaluations whose write is not made: held, refused, or of an HPA that is ignored.
 
 A refusal is shown in the HPA's own status and Events. Upstream has no such condition.
 """
@@ -7,13 +7,36 @@ from typing import Any
 
 from msgspec import structs
 
+from schemas import limits
+from schemas.codec import encode
 from schemas.decisions import REFUSAL_REASON
 from streams.hpa.conditions import Conditions
-from streams.hpa.evaluation import History, Pending, ReconcileResult
+from streams.hpa.evaluation import Evaluation, History, Pending, ReconcileResult
 from streams.hpa.statuses import new_status
 
+_LARGE_CONDITIONS = limits.DECISION.most // 4
+"""JSON of conditions that an ignored HPA does not keep: the decision that shows it as ignored must be small."""
 
-def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int) -> ReconcileResult:
+
+def ignored_evaluation(
+    status: dict[str, Any], history: History, generation: int, current: int | None, reason: str
+) -> Evaluation:
+    """Give an evaluation that decides nothing. `status`: so far; `current`: replicas, None: the scale is not known."""
+    conditions = status.get("conditions") or []
+    shown = {
+        **status,
+        "observedGeneration": generation,
+        "desiredReplicas": current or 0,
+        "currentMetrics": None,
+        "conditions": conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else [],
+    }
+    result = ReconcileResult(status=shown, before=None, history=history)
+    return Evaluation(path="ignored", history=history, current_replicas=current, reason=reason, result=result)
+
+
+def show_refusal(
+    result: ReconcileResult, before: dict[str, Any], text: str, now_ms: int, reason: str = REFUSAL_REASON
+) -> ReconcileResult:
     """Give a result whose condition AbleToScale is False, with an Event; `before` is the status so far.
 
     The condition's transition time stays while it is False for the same HPA: the evaluation has set it True in between.
@@ -22,12 +45,12 @@ def show_refusal(result: ReconcileResult, before: dict[str, Any], text: str, now
     conditions = Conditions(result.status.get("conditions"), now_ms)
     if own:
         conditions.items = [own[0] if each["type"] == "AbleToScale" else each for each in conditions.items]
-    conditions.set("AbleToScale", "False", REFUSAL_REASON, text)
+    conditions.set("AbleToScale", "False", reason, text)
     return structs.replace(
         result,
         status={**result.status, "conditions": conditions.items},
         before=None,
-        events=(*result.events, ("Warning", REFUSAL_REASON, text)),
+        events=(*result.events, ("Warning", reason, text)),
     )
 
 

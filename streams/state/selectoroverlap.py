@@ -8,6 +8,12 @@ from streams.state.hpastate import Hpa
 from streams.state.namespace import Namespace
 from streams.state.partitionstate import State
 
+_FEW = 32
+_MANY_BYTES = 64 * 1024
+"""Selectors that an HPA has had since the last checkpoint but one stay in its row: with so many bytes of them the next
+checkpoint does not wait, whatever its time.
+"""
+
 
 def sharing_pods(state: State, namespace: Namespace, hpa: Hpa, selector: str, pods: TargetPods) -> tuple[str, ...]:
     """Name the HPAs whose targets share a pod with this one (`namespace/name`, sorted, itself included); () if none."""
@@ -35,4 +41,7 @@ def _is_registered(state: State, namespace: Namespace, hpa: Hpa, name: str, sele
 def register(state: State, namespace: Namespace, hpa: Hpa, selector: str) -> None:
     """Register a target's selector, which is well-formed."""
     hpa.register(2 * state.offset + 1, selector, state.row.restart_offset)
+    registered = hpa.row.registered
+    if len(registered) > _FEW and sum(len(text) for _, text in registered) > _MANY_BYTES:
+        state.checkpoint_now = True
     namespace.register(selector, hpa.id.name)

@@ -456,29 +456,29 @@ CODES: dict[Attempt, set[str]] = {
     rivals: {"overLimit"},
     generations: {"overRate"},
     selectors_with_each_generation: {"overRate"},
-    uids: {"outOfRange"},
+    uids: {"overLimit", "overRate"},
     moves_of_the_native_controller: {"overRate"},
-    large_hpas: {"outOfRange"},
-    authors: {"outOfRange"},
+    large_hpas: {"overLimit"},
+    authors: set(),
     pods_in_one_row: {"overLimit"},
     pods_that_go_by_lists_that_nobody_follows: {"overLimit", "formerSession"},
     pods_of_new_sessions: {"overLimit"},
-    pods_in_a_list_that_is_too_long: {"overLimit", "outOfRange"},
+    pods_in_a_list_that_is_too_long: {"overLimit"},
     queries: {"overLimit"},
     large_answers: {"overLimit"},
     parts_of_answers: {"overLimit"},
-    texts_of_answers: {"outOfRange"},
-    errors: {"outOfRange"},
-    errors_that_json_makes_longer: {"outOfRange"},
-    outcomes: {"outOfRange", "overRate"},
+    texts_of_answers: {"overLimit"},
+    errors: set(),
+    errors_that_json_makes_longer: set(),
+    outcomes: {"overLimit", "overRate"},
     samples: {"overLimit"},
     samples_of_the_future: {"badTime"},
-    names_of_samples: {"outOfRange"},
+    names_of_samples: {"overLimit"},
     samples_again_and_again: {"overRate"},
-    heartbeats: set(),
+    heartbeats: {"overLimit"},
     namespaces: {"overLimit"},
     sessions: {"badName"},
-    cluster_reports: {"outOfRange"},
+    cluster_reports: {"overLimit"},
     whole_partitions: {"overRate"},
 }
 
@@ -510,7 +510,7 @@ def test_the_limits_leave_room_in_a_record_of_the_brokers() -> None:
 def test_a_record_of_10_mb_is_refused_unread() -> None:
     raw = RawRecord(EAST.topics.reports, 0, 0, 0, b"{" * 10_000_000)
     found = convert(raw, Resolver(Mapping()))
-    assert (found.pieces, found.code) == ([], "tooLarge")
+    assert (found.pieces, found.code) == ([], "overLimit")
 
 
 def test_all_of_an_agent_together_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import topics
+from schemas import limits, topics
 from streams.ingest import messageformats
 from streams.ingest.batch import log_entries
 from streams.ingest.convertrecord import convert
 from streams.ingest.examples import EXAMPLE_TIME_MS, example
 from streams.ingest.mapping import Mapping, Resolver
-from streams.ingest.pieces import MAX_PUBLIC_RECORD_BYTES, Conversion, RawRecord, Refusal
+from streams.ingest.pieces import Conversion, RawRecord, Refusal
 from streams.ingest.reject import rejected
 
 RESOLVER = Resolver(Mapping())
@@ -163,8 +163,8 @@ def test_bad_input_is_rejected_with_a_reason(value: bytes | None, code: str, tex
 def test_a_record_of_ten_megabytes_is_rejected_unread_and_cut() -> None:
     value = b'{"v":1,"entries":[' + b"1," * (5 * 1024 * 1024) + b"1]}"
     found = read(value)
-    assert found.code == "tooLarge"
-    assert str(MAX_PUBLIC_RECORD_BYTES) in found.reason()
+    assert found.code == "overLimit"
+    assert str(limits.PUBLIC_RECORD.most) in found.reason()
     reject = rejected(RawRecord("t", 0, 9, 5, value), found.code, found.reason(), found.format)
     assert len(reject.value) == topics.REJECTED_KEPT_BYTES
 

@@ -14,7 +14,7 @@ from fleethpa.cli.common.durations import parse_duration_ms
 from fleethpa.cli.common.failures import CommandError, usage
 from fleethpa.cli.common.selection import Selection
 from fleethpa.cli.output.times import LATEST_MS
-from schemas.decisions import Limit
+from schemas.decisions import AppliedLimit
 from schemas.kubernetes.gotimes import parse_time_ms
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 DIRECTIONS: Final = {"up": "ScaleUp", "down": "ScaleDown", "none": "None"}
-LIMITS: Final = get_args(Limit)
+LIMITS: Final = get_args(AppliedLimit)
 
 
 @dataclass(frozen=True)

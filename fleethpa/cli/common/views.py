@@ -11,6 +11,8 @@ from fleethpa.cli.common.clustertroubles import ClusterTrouble, troubles_of
 from fleethpa.cli.output import words
 from fleethpa.cli.output.errortexts import cause
 from schemas.autoscalers import Mode
+from schemas.decisions import IGNORED_REASON
+from schemas.fitting import IGNORED
 from schemas.keys import HpaId
 from schemas.settings import ClusterSettings
 from streams.state.moves import Fight, Move, by_another, fight_now
@@ -113,10 +115,17 @@ def _problems(view: HpaView) -> Iterator[Problem]:
         yield Problem("off", "mode off: nothing is decided", "mode off: nothing is decided")
     if view.paused:
         yield Problem("paused", f"paused: {view.paused}", f"paused: {view.paused}")
-    if view.refused:
+    conditions = view.status.get("conditions") or []
+    is_ignored = IGNORED in view.hpa or any(each.get("reason") == IGNORED_REASON for each in conditions)
+    if is_ignored:
+        why = view.refused or next(each["message"] for each in conditions if each.get("reason") == IGNORED_REASON)
+        yield Problem("ignored", why, waits=True)
+    elif view.refused:
         text = f"enforcing is refused: {view.refused}"
         yield Problem("refused", text, text)
-    for condition in view.status.get("conditions") or []:
+    for condition in conditions:
+        if condition.get("reason") == IGNORED_REASON:
+            continue
         if condition.get("type") in ("AbleToScale", "ScalingActive") and condition.get("status") == "False":
             yield _of_condition(condition)
     if view.at_max:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleethpa.cli.output.amounts import alike
 from fleethpa.cli.output.errortexts import cause
-from schemas.decisions import Decision, DecisionOutline, MetricDecision, MetricOutline
+from schemas.decisions import IGNORED_REASON, Decision, DecisionOutline, MetricDecision, MetricOutline
 
 if TYPE_CHECKING:
     from streams.state.moves import Fight
@@ -89,6 +89,8 @@ def why(decision: Decision) -> str:
 
 def reason(decision: Decision) -> str:
     """Why an evaluation came out as it did."""
+    if decision.reason == IGNORED_REASON:
+        return decision.refused
     stays = decision.final_desired_replicas == decision.current_replicas
     if stays and (missing := _missing(decision)):
         return missing

@@ -1,0 +1,250 @@
+"""Cut what comes from outside down to the limits: at the observer, in ingest and once more in the fold. No I/O.
+
+What can do its work in a smaller form is kept in that form, so that nothing is decided by an older state in silence: of
+an HPA a stub that names the reason why it is ignored, of a pod all but its labels and containers, of a scale an error,
+of an error text its beginning. Only answers and samples under an impossible name are left out.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct, structs
+
+from schemas import limits
+from schemas.autoscalers import AutoscalerList, AutoscalerSet
+from schemas.codec import encode
+from schemas.kubernetes.jsontypes import Json
+from schemas.limits import OverLimitError, check, shortened
+from schemas.outcomes import Outcome
+from schemas.pods import Pod, PodList, PodSet
+from schemas.samples import AnswerIdentity, Answers, MetricAnswer, Point, Samples
+from schemas.scales import ClusterReport, Heartbeat, ScaleSet, Serving
+
+IGNORED: Final = "ignored"
+"""Field of an HPA object that is a stub: why it is ignored."""
+Note = Callable[[OverLimitError], None]
+"""Takes what exceeded a limit and was cut or left out."""
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+
+_TEXTS = ("author", "reason", "manager")
+_KEPT_METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
+_KEPT_STATUS = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
+_NO_TARGET = {"apiVersion": "", "kind": "TooLong", "name": "too-long"}
+
+
+def fitted(body: T, namespace: str, note: Note) -> T:
+    """Give a body within the limits: itself, unless something exceeds them."""
+    made: Any = body
+    match body:
+        case AutoscalerSet():
+            made = _changed(body, hpa=fitted_hpa(body.hpa, namespace, note))
+        case AutoscalerList():
+            made = _changed(body, hpas=[fitted_hpa(hpa, namespace, note) for hpa in body.hpas])
+        case PodSet():
+            made = _changed(body, pod=_fitted_pod(body.pod, note))
+        case PodList():
+            made = _changed(body, pods=[_fitted_pod(pod, note) for pod in body.pods])
+        case Answers():
+            made = _changed(body, items=[fitted_answer(item) for item in _good(body.items, check_question, note)])
+        case Samples():
+            made = _changed(body, points=list(_good(body.points, check_point, note)))
+        case ScaleSet():
+            made = _fitted_scale(body, note)
+        case Outcome():
+            made = _fitted_outcome(body, note)
+        case Heartbeat() | Serving():
+            made = _changed(body, problems=_fitted_problems(body.problems))
+        case ClusterReport():
+            made = _fitted_report(body, note)
+    texts = {field: shortened(text, limits.TEXT) for field in _TEXTS if (text := getattr(made, field, ""))}
+    fit: T = _changed(made, **texts)
+    return fit
+
+
+def _changed(body: S, **fields: Any) -> S:
+    """Replace fields; the body itself where each is what it was."""
+    same = all(_is_same(getattr(body, name), value) for name, value in fields.items())
+    return body if same else structs.replace(body, **fields)
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    if isinstance(before, list):
+        return len(before) == len(after) and all(map(operator.is_, before, after))
+    return before is after or bool(before == after)
+
+
+def _good(items: Iterable[T], check_one: Callable[[T], None], note: Note) -> Iterator[T]:
+    for item in items:
+        try:
+            check_one(item)
+        except OverLimitError as error:
+            note(error)
+        else:
+            yield item
+
+
+# --- HPAs -------------------------------------------------------------------------------------------------------------
+
+
+def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
+    """Give an HPA, or a stub of it that says under `ignored` why it is ignored.
+
+    A stub has the identity, target, bounds and counts of the HPA, and no metrics. It is of any version that the object
+    is of; what is wrong with its fields stays wrong.
+    """
+    try:
+        _check_hpa(hpa, namespace)
+    except OverLimitError as error:
+        note(error)
+        return _stub(hpa, f"fleethpa ignores this HPA: {error}")
+    return hpa
+
+
+def _check_hpa(hpa: Json, namespace: str) -> None:
+    metadata, spec = hpa.get("metadata"), hpa.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict):
+        return
+    of = f"HPA {namespace}/{str(metadata.get('name'))[:253]}"
+    try:
+        size = len(encode(spec))
+        check(limits.HPA_SPEC, size, of)
+        own = {name: value for name, value in metadata.items() if name != "managedFields"}
+        check(limits.HPA_OBJECT, len(encode({**hpa, "metadata": own})), of)
+    except RecursionError:
+        return  # ingest refuses what is nested so deeply
+    metrics = spec.get("metrics")
+    check(limits.HPA_METRICS, len(metrics) if isinstance(metrics, list) else 0, of)
+    check(limits.UID, len(str(metadata.get("uid") or "")), of)
+    for path, value in _walk(spec, "spec") if size > limits.HPA_TEXT.most else ():
+        if isinstance(value, str):
+            check(limits.HPA_TEXT, len(value), f"{of}, {path},")
+        elif path.endswith(".selector"):
+            check(limits.HPA_SELECTOR, len(encode(value)), f"{of}, {path},")
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Give each part of a JSON value with its path; keys are bounded with the whole."""
+    yield path, value
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _walk(each, f"{path}.{name}"[-limits.HPA_TEXT.most :])
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _walk(each, f"{path}[{index}]")
+
+
+def _stub(hpa: Json, why: str) -> Json:
+    metadata, spec, status = hpa["metadata"], hpa["spec"], hpa.get("status")
+    kept = {name: _short(metadata[name]) for name in _KEPT_METADATA if name in metadata}
+    target = spec.get("scaleTargetRef")
+    bounds = {name: _short(spec[name]) for name in ("minReplicas", "maxReplicas") if name in spec}
+    is_small = len(encode(target)) <= limits.HPA_TEXT.most
+    made = {
+        "apiVersion": hpa.get("apiVersion"),
+        "kind": hpa.get("kind"),
+        "metadata": kept,
+        "spec": {"scaleTargetRef": target if is_small else _NO_TARGET, **bounds},
+        IGNORED: why,
+    }
+    if isinstance(status, dict):
+        made["status"] = {name: _short(status[name]) for name in _KEPT_STATUS if name in status}
+    return made
+
+
+def _short(value: Any) -> Any:
+    """Numbers as they are, of a text no more than a name may have; what is neither is left for ingest to refuse."""
+    if isinstance(value, str):
+        return value[: limits.SCALE_NAME.most]
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
+
+
+# --- pods, scales, metrics --------------------------------------------------------------------------------------------
+
+
+def _fitted_pod(pod: Pod, note: Note) -> Pod:
+    try:
+        check(limits.POD, len(encode(pod)), f"pod {pod.name[:253]}")
+    except OverLimitError as error:
+        note(error)
+        return Pod(name=pod.name, uid=pod.uid[: limits.UID.most], phase=pod.phase[:32], start=pod.start)
+    return pod
+
+
+def check_question(asked: AnswerIdentity) -> None:
+    """Check the texts that say what an answer of a metrics API answers.
+
+    Raises:
+        OverLimitError: naming the field.
+    """
+    of = f"an answer to {asked.metric[:80] or asked.api}"
+    for selector in (asked.selector, asked.metric_selector):
+        check(limits.QUESTION, len(selector), of)
+    for text in (asked.metric, asked.group_kind, asked.object):
+        check(limits.QUESTION_TEXT, len(text), of)
+
+
+def check_point(point: Point) -> None:
+    """Check the texts of a pushed sample.
+
+    Raises:
+        OverLimitError: naming the field.
+    """
+    of = f"a sample of {point.metric[:80]}"
+    for text in (point.metric, point.pod, point.container, point.object_kind, point.object):
+        check(limits.QUESTION_TEXT, len(text), of)
+    if point.type == "External":
+        check(limits.LABELS, sum(len(name) + len(value) + 2 for name, value in point.labels.items()), of)
+
+
+def fitted_answer(answer: MetricAnswer) -> MetricAnswer:
+    """Give an answer whose error text is within the limit."""
+    return answer if answer.error is None else _changed(answer, error=shortened(answer.error, limits.ERROR))
+
+
+def _fitted_scale(body: ScaleSet, note: Note) -> ScaleSet:
+    target = body.target
+    of = f"the scale of {target.kind[:80]}/{target.name[:253]}"
+    try:
+        check(limits.SELECTOR, len(body.selector), of)
+        for text in (body.resource_version, body.uid):
+            check(limits.SCALE_NAME, len(text), of)
+    except OverLimitError as error:
+        note(error)
+        return ScaleSet(target=target, error=str(error), session=body.session)
+    return body if body.error is None else _changed(body, error=shortened(body.error, limits.ERROR))
+
+
+def _fitted_outcome(body: Outcome, note: Note) -> Outcome:
+    """An outcome always counts: what is too long of what it shows of the scale is left out."""
+    made, of = _changed(body, error=shortened(body.error, limits.ERROR)), f"the outcome of {body.decision[:253]}"
+    for limit, field, without in ((limits.SELECTOR, "selector", None), (limits.SCALE_NAME, "resource_version", "")):
+        try:
+            check(limit, len(getattr(body, field) or ""), of)
+        except OverLimitError as error:
+            note(error)
+            made = structs.replace(made, **{field: without})
+    return made
+
+
+def _fitted_report(body: ClusterReport, note: Note) -> ClusterReport:
+    """A report always counts; of more troubles than fit, the first ones are kept."""
+    made = _changed(
+        body, troubles=[_changed(each, error=shortened(each.error, limits.PROBLEM)) for each in body.troubles]
+    )
+    try:
+        check(limits.REPORT, len(encode(made)), f"cluster {body.cluster[:253]}")
+    except OverLimitError as error:
+        note(error)
+        room = limits.REPORT.most - len(encode(structs.replace(made, troubles=[])))
+        sizes = itertools.accumulate(len(encode(each)) + 1 for each in made.troubles)
+        return structs.replace(
+            made, troubles=[each for each, size in zip(made.troubles, sizes, strict=True) if size <= room]
+        )
+    return made
+
+
+def _fitted_problems(problems: dict[str, str]) -> dict[str, str]:
+    return {name: shortened(text, limits.PROBLEM) for name, text in problems.items()}
