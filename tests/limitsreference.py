@@ -18,18 +18,23 @@ HEAD = """# Limits
 
 Made from `schemas/limits.py` by `python -m tests.limitsreference`; a test keeps it current.
 
-Every limit holds for every source alike: agents, observers, producers of samples, the metrics APIs, the command line. Ingest refuses what exceeds one with the code `overLimit`
-and a text that names the object, the field, the value and the limit; the record and the text are in `fleethpa.rejected` (`fleethpa rejected`). Observers and agents apply
-the limits before they report, and deciders once more to what is in the log already, so that no decision and no state row is larger than a topic takes.
+Every limit holds for every source alike: agents, observers, producers of samples, the metrics APIs, the command line.
+Ingest refuses what exceeds one with the code `overLimit` and a text that names the object, the field, the value and the
+limit; `fleethpa.rejected` has the record and the text. Observers and agents apply the limits before they report, and
+deciders once more to what is in the log already, so that no decision and no row is larger than a topic takes.
 
-What is too large is taken in a smaller form where that is possible, so that nothing is decided by an older state in silence:
+What is too large is taken in a smaller form where that is possible, so that nothing is decided by an older state in
+silence:
 
-- An **HPA** that exceeds a limit is *ignored*: fleethpa keeps its name, uid, target, bounds and generation, and scales nothing by it. `get hpa` and `describe` show the
-  reason, each decision has it in `refused`, and where fleethpa writes the HPA's status its condition AbleToScale is False with reason `Ignored`. A change that is too large has the
-  same effect on an HPA that was fine before. The HPA is evaluated again as soon as a smaller object is reported. The same holds for one evaluation whose decision would be too large.
+- An **HPA** that exceeds a limit is *ignored*: fleethpa keeps its name, uid, target, bounds and generation, and scales
+  nothing by it. `get hpa` and `describe` show the reason, each decision has it in `refused`, and where fleethpa writes
+  the HPA's status, its condition AbleToScale is False with reason `Ignored`. A change that is too large has the same
+  effect on an HPA that was fine before. The HPA is evaluated again as soon as a smaller object is reported. The same
+  holds for one evaluation whose decision would be too large.
 - A **pod** keeps its name, but no labels and no containers, so it counts for no HPA.
-- A **scale** with too long a pod selector counts as one that cannot be read: the HPA has AbleToScale False with the reason.
+- A **scale** with too long a pod selector counts as one that cannot be read: AbleToScale is False, with the reason.
 - An **error text** is cut and says how long it was. It counts as before.
+- Of a **cluster report** the first troubles are kept that fit.
 
 Sizes in bytes of JSON are those of the compact JSON of the object; a control character takes 6 bytes.
 """
@@ -43,7 +48,9 @@ def page() -> str:
 def _sections() -> Iterator[tuple[str, list[Limit]]]:
     """The limits as the module groups them: by its headings."""
     text = SOURCE.read_text()
-    headings = [(text.count("\n", 0, each.start()) + 1, each[1]) for each in re.finditer(r"^# --- (.+?) -+$", text, re.M)]
+    headings = [
+        (text.count("\n", 0, each.start()) + 1, each[1]) for each in re.finditer(r"^# --- (.+?) -+$", text, re.M)
+    ]
     lines = {
         node.targets[0].id: node.lineno
         for node in ast.parse(text).body
@@ -57,7 +64,8 @@ def _sections() -> Iterator[tuple[str, list[Limit]]]:
 
 def _section(title: str, found: list[Limit]) -> str:
     rows = "".join(
-        f"| {each.what.rstrip(',')} | {each.most:,} {each.unit} | {each.refused_by} | {each.shown} |\n" for each in found
+        f"| {each.what.rstrip(',')} | {each.most:,} {each.unit} | {each.refused_by} | {each.shown} |\n"
+        for each in found
     )
     head = "| what | at most | where | what you see then |\n|---|---|---|---|\n"
     return f"\n## {title}\n\n{head}{rows}"

@@ -94,15 +94,15 @@ class BatchWriter:
             KafkaError: something was not written.
             RecordTooLargeError: the topic takes no record of such a size.
         """
-        placed = []
-        for _, (size, name), future in self._sent:
-            try:
-                placed.append(await future)
-            except MessageSizeTooLargeError as error:
-                raise RecordTooLargeError(
-                    f"{self._topic} partition {self._partition} does not take the record of {name}: {size:,} bytes. A "
-                    f"restart does not help: raise max.message.bytes of {self._topic}, see docs/operations.md"
-                ) from error
+        try:
+            placed = await asyncio.gather(*(future for _, _, future in self._sent))
+        except MessageSizeTooLargeError as error:
+            ended = ((largest, future) for _, largest, future in self._sent if future.done())
+            size, name = next(largest for largest, future in ended if future.exception() is error)
+            raise RecordTooLargeError(
+                f"{self._topic} partition {self._partition} does not take the record of {name}: {size:,} bytes. A "
+                f"restart does not help: raise max.message.bytes of {self._topic}, see docs/operations.md"
+            ) from error
         return placed[-1].offset + self._sent[-1][0] - 1 if placed else None
 
 

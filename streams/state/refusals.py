@@ -23,13 +23,9 @@ def ignored_evaluation(
 ) -> Evaluation:
     """Give an evaluation that decides nothing. `status`: so far; `current`: replicas, None: the scale is not known."""
     conditions = status.get("conditions") or []
-    shown = {
-        **status,
-        "observedGeneration": generation,
-        "desiredReplicas": current or 0,
-        "currentMetrics": None,
-        "conditions": conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else [],
-    }
+    kept = conditions if len(encode(conditions)) <= _LARGE_CONDITIONS else []
+    replicas = status.get("currentReplicas", 0) if current is None else current
+    shown = new_status(generation, status.get("lastScaleTime"), replicas, replicas, None, kept)
     result = ReconcileResult(status=shown, before=None, history=history)
     return Evaluation(path="ignored", history=history, current_replicas=current, reason=reason, result=result)
 

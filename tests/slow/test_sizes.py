@@ -1,0 +1,15 @@
+"""Objects of up to 10 MiB, many of them: no record is larger than its topic takes, and the partition goes on."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.limits_kit import SENT, Make, check_all
+
+pytestmark = pytest.mark.slow
+
+
+@given(st.lists(SENT, min_size=1, max_size=8), st.booleans())
+@settings(max_examples=400)
+def test_no_object_makes_a_record_that_is_too_large(sent: list[tuple[Make, int, int]], is_in_log: bool) -> None:
+    check_all(sent, is_in_log=is_in_log)
