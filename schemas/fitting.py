@@ -103,6 +103,13 @@ def fitted_hpa(hpa: Json, namespace: str, note: Note) -> Json:
     return hpa
 
 
+def over_limits(hpa: Json, namespace: str) -> list[OverLimitError]:
+    """Say why an HPA would be ignored; empty: it would not."""
+    noted: list[OverLimitError] = []
+    fitted_hpa(hpa, namespace, noted.append)
+    return noted
+
+
 def _check_hpa(hpa: Json, namespace: str) -> None:
     metadata, spec = hpa.get("metadata"), hpa.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict):

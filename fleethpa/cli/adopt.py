@@ -44,6 +44,7 @@ from fleethpa.cli.output.formats import to_yaml
 from fleethpa.cli.output.words import counted
 from reconciler.core.objectbodies import bears_own_label
 from schemas.autoscalers import AutoscalerSet
+from schemas.fitting import over_limits
 from schemas.keys import HpaId
 from schemas.kubernetes.hpa import semantically_equal_spec
 from schemas.kubernetes.jsontypes import Json
@@ -136,7 +137,9 @@ def adopt_plan(state: FleetState, place: Place, natives: Mapping[HpaId, Json], m
     for hpa, native in natives.items():
         if bears_own_label(native):
             continue
-        problem = _owned(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
+        problem = (
+            _owned(hpa, native) or _too_large(hpa, native) or (_stopped(state, hpa) if mode == "enforce" else None)
+        )
         if problem is None:
             plan.adopted[hpa] = native
         else:
@@ -170,6 +173,21 @@ def _owned(hpa: HpaId, native: Json) -> CommandError | None:
         f"{hpa} is not adopted: {owner} owns it",
         cause=f"{kind} would create it again as soon as it is deleted.",
         next_step=f"kubectl --context {hpa.cluster} get {kind.lower()} {name} -n {hpa.namespace} -o yaml",
+    )
+
+
+def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
+    """Why fleethpa would ignore an HPA that it adopts."""
+    return next(
+        (
+            CommandError(
+                f"{hpa} is not adopted: fleethpa would ignore it, and nothing would scale its target",
+                cause=str(error),
+                next_step=f"kubectl --context {hpa.cluster} edit hpa {hpa.name} -n {hpa.namespace}",
+            )
+            for error in over_limits(native, hpa.namespace)
+        ),
+        None,
     )
 
 

@@ -255,6 +255,34 @@ def test_differs_unreadable() -> None:
     assert "HPA odd" in str(log.partition.state.namespaces["eu/shop"].ignored)
 
 
+def test_differs_too_large() -> None:
+    log = world(ALL)
+    metric = {"metric": {"name": "m" * 513}, "target": {"type": "Value", "value": "1"}}
+    spec = {"metrics": [{"type": "External", "external": metric}]}
+
+    (made,) = log.add(AutoscalerSet(hpa=make_hpa(generation=2, **spec)), after_ms=SECOND)
+
+    able = next(one for one in made["status"]["conditions"] if one["type"] == "AbleToScale")
+    assert (able["status"], able["reason"]) == ("False", "Ignored")
+    assert "513 characters, the limit is 512" in able["message"]
+
+
+def test_differs_cut() -> None:
+    log = world()
+    answer = MetricAnswer(api="resource", selector="app=web", error="x" * 5_000)
+
+    (made,) = log.add(Answers(items=[answer]), after_ms=SECOND)
+
+    assert "x… (cut, it has 5000 characters)" in made["error"]
+
+
+def test_differs_too_large_pod() -> None:
+    log = world()
+    log.add(PodSet(pod=make_pod("web-0", labels={"app": "web", "x": "y" * 17_000})))
+
+    assert log.partition.state.namespaces["eu/shop"].pods["web-0"].pod.labels == {}
+
+
 def test_differs_v2beta2() -> None:
     manifest = make_hpa() | {"apiVersion": "autoscaling/v2beta2"}
 

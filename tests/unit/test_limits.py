@@ -449,3 +449,21 @@ def test_selectors_that_change_with_every_record_bring_a_checkpoint_before_the_r
             row = next((value for key, value in rows.items() if b"|h/eu/shop/web" in key), row)
             assert len(row) < MAX_ROW_BYTES
     assert early > 3
+
+
+def test_an_hpa_that_would_be_ignored_is_not_adopted_and_lint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    fleet.settle()
+    large = checkout(metrics=[external("m" * 600)])
+    plan = adopt_plan(
+        asyncio.run(read_state(fleet.past())), Place("east"), {HpaId("east", "shop", "checkout"): large}, "enforce"
+    )
+    assert plan.adopted == {}
+    assert "600 characters, the limit is 512" in str(plan.problems[0].cause)
+    file = tmp_path / "hpa.json"
+    file.write_bytes(encode(large))
+    found = Cli(monkeypatch, fleet)("lint", "-f", str(file), "-o", "jsonl")
+    assert found.exit_code == 1
+    assert '"too-large"' in found.stdout

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fleethpa.cli.common.manifestfiles import FileManifest, Input, check_hpa, field_problems
+from schemas.fitting import over_limits
 from schemas.kubernetes.hpa import metric_name
 from schemas.kubernetes.jsontypes import Json
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
@@ -56,6 +57,9 @@ def lint(read: Input, namespace: str) -> list[Finding]:
         told += _target_rules(read, body, place[0])
         told += _annotations(body["metadata"].get("annotations") or {})
         found += [Finding("warning", rule, *place, message) for rule, message in told]
+        found += [
+            Finding("error", "too-large", *place, f"fleethpa ignores it: {e}") for e in over_limits(body, place[0])
+        ]
     return found
 
 
