@@ -178,16 +178,12 @@ def _owned(hpa: HpaId, native: Json) -> CommandError | None:
 
 def _too_large(hpa: HpaId, native: Json) -> CommandError | None:
     """Why fleethpa would ignore an HPA that it adopts."""
-    return next(
-        (
-            CommandError(
-                f"{hpa} is not adopted: fleethpa would ignore it, and nothing would scale its target",
-                cause=str(error),
-                next_step=f"kubectl --context {hpa.cluster} edit hpa {hpa.name} -n {hpa.namespace}",
-            )
-            for error in over_limits(native, hpa.namespace)
-        ),
-        None,
+    if not (found := over_limits(native, hpa.namespace)):
+        return None
+    return CommandError(
+        f"{hpa} is not adopted: fleethpa would ignore it, and nothing would scale its target",
+        cause=str(found[0]),
+        next_step=f"kubectl --context {hpa.cluster} edit hpa {hpa.name} -n {hpa.namespace}",
     )
 
 

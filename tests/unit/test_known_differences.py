@@ -258,9 +258,9 @@ def test_differs_unreadable() -> None:
 def test_differs_too_large() -> None:
     log = world(ALL)
     metric = {"metric": {"name": "m" * 513}, "target": {"type": "Value", "value": "1"}}
-    spec = {"metrics": [{"type": "External", "external": metric}]}
+    hpa = make_hpa(generation=2, metrics=[{"type": "External", "external": metric}])
 
-    (made,) = log.add(AutoscalerSet(hpa=make_hpa(generation=2, **spec)), after_ms=SECOND)
+    (made,) = log.add(AutoscalerSet(hpa=hpa), after_ms=SECOND)
 
     able = next(one for one in made["status"]["conditions"] if one["type"] == "AbleToScale")
     assert (able["status"], able["reason"]) == ("False", "Ignored")
