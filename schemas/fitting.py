@@ -186,10 +186,13 @@ def check_question(asked: AnswerIdentity) -> None:
     Raises:
         OverLimitError: naming the field.
     """
+    selectors, texts = (asked.selector, asked.metric_selector), (asked.metric, asked.group_kind, asked.object)
+    if sum(map(len, selectors + texts)) <= limits.QUESTION_TEXT.most:
+        return
     of = f"an answer to {asked.metric[:80] or asked.api}"
-    for selector in (asked.selector, asked.metric_selector):
+    for selector in selectors:
         check(limits.QUESTION, len(selector), of)
-    for text in (asked.metric, asked.group_kind, asked.object):
+    for text in texts:
         check(limits.QUESTION_TEXT, len(text), of)
 
 
@@ -199,11 +202,16 @@ def check_point(point: Point) -> None:
     Raises:
         OverLimitError: naming the field.
     """
+    texts = (point.metric, point.pod, point.container, point.object_kind, point.object)
+    labels = (
+        sum([len(name) + len(value) + 2 for name, value in point.labels.items()]) if point.type == "External" else 0
+    )
+    if sum(map(len, texts)) <= limits.QUESTION_TEXT.most and labels <= limits.LABELS.most:
+        return
     of = f"a sample of {point.metric[:80]}"
-    for text in (point.metric, point.pod, point.container, point.object_kind, point.object):
+    for text in texts:
         check(limits.QUESTION_TEXT, len(text), of)
-    if point.type == "External":
-        check(limits.LABELS, sum(len(name) + len(value) + 2 for name, value in point.labels.items()), of)
+    check(limits.LABELS, labels, of)
 
 
 def fitted_answer(answer: MetricAnswer) -> MetricAnswer:

@@ -82,11 +82,12 @@ HPA_METRICS = Limit("spec.metrics", 50, "metrics", _ALL, IGNORED)
 HPA_TEXT = Limit("a text in the spec", 512, "characters", _ALL, IGNORED)
 HPA_SELECTOR = Limit("a metric selector", 2 * 1024, _JSON, _ALL, IGNORED)
 UID = Limit("metadata.uid", 128, "characters", _ALL, IGNORED)
-HPA_DEPTH = Limit("depth", 32, "levels of JSON", "ingest", REJECTED)
+HPA_DEPTH = Limit("depth", 32, "levels of JSON", "ingest", REJECTED)  # deeper than any field of an HPA
 
 # --- pods, scales, metrics --------------------------------------------------------------------------------------------
 
 POD = Limit("object", 16 * 1024, _JSON, _ALL, "the pod is taken without labels, so it counts for no HPA; " + REJECTED)
+POD_QUANTITY = Limit("request or overhead", 64, "characters", "ingest", REJECTED)
 SELECTOR = Limit(
     "pod selector", 2 * 1024, "characters", _ALL, "the scale counts as unreadable: condition AbleToScale; " + REJECTED
 )

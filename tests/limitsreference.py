@@ -10,9 +10,38 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from schemas import limits
+from fleethpa.cli.common import manifestfiles
+from schemas import budgets, guardrails, limits
+from schemas.kubernetes import manifests, quantity
 from schemas.limits import Limit
+from streams.ingest import agentrates, agentrules
 
+_COMMAND = "the command fails and names file and field"
+ELSEWHERE = [
+    Limit("characters of `-f`", manifestfiles.MAX_CHARACTERS, "characters", "the command line", _COMMAND),
+    Limit("values of one manifest, aliases written out", manifests.MAX_NODES, "values", "the command line", _COMMAND),
+    Limit("depth of a manifest", manifests.MAX_DEPTH, "levels", "the command line", _COMMAND),
+    Limit("a quantity", quantity.MAX_TEXT_LENGTH, "characters", "ingest; the command line", limits.REJECTED),
+    Limit("exponent of a quantity", quantity.MAX_EXPONENT, "", "ingest; the command line", limits.REJECTED),
+    Limit("window of a removal or addition budget", budgets.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
+    Limit("window of a guardrail", guardrails.LONGEST_MS, "ms", "ingest; the command line", _COMMAND),
+    Limit("time of an agent's sample after now", agentrules.AHEAD_MS, "ms", "ingest", limits.REJECTED),
+    *(
+        Limit(
+            what,
+            rate.burst,
+            f"at once, then {rate.per_s:g} per second",
+            "ingest",
+            "code `overRate`; " + limits.REJECTED,
+        )
+        for what, rate in (
+            ("an agent's reports on one HPA, and outcomes of its writes", agentrates.HPA),
+            ("an agent's `serving` and `handsChanged`, each", agentrates.CLUSTER),
+            ("an agent's samples of one row of a namespace", agentrates.SAMPLES),
+        )
+    ),
+]
+"""Limits that concern one kind of source only, or no record."""
 SOURCE = Path(limits.__file__)
 HEAD = """# Limits
 
@@ -42,7 +71,7 @@ Sizes in bytes of JSON are those of the compact JSON of the object; a control ch
 
 def page() -> str:
     """Give the page."""
-    return HEAD + "".join(_section(title, found) for title, found in _sections())
+    return HEAD + "".join(_section(title, found) for title, found in [*_sections(), ("Elsewhere", ELSEWHERE)])
 
 
 def _sections() -> Iterator[tuple[str, list[Limit]]]:
@@ -64,11 +93,11 @@ def _sections() -> Iterator[tuple[str, list[Limit]]]:
 
 def _section(title: str, found: list[Limit]) -> str:
     rows = "".join(
-        f"| {each.what.rstrip(',')} | {each.most:,} {each.unit} | {each.refused_by} | {each.shown} |\n"
+        f"| {each.what.rstrip(',')} | {f'{each.most:,} {each.unit}'.strip()} | {each.refused_by} | {each.shown} |\n"
         for each in found
     )
     head = "| what | at most | where | what you see then |\n|---|---|---|---|\n"
-    return f"\n## {title}\n\n{head}{rows}"
+    return f"\n## {title[0].upper()}{title[1:]}\n\n{head}{rows}"
 
 
 if __name__ == "__main__":

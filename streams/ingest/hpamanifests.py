@@ -9,11 +9,9 @@ import msgspec
 from schemas.codec import encode
 from schemas.kubernetes.hpa import V2, ManifestError, hpa_from_manifest, status_wire_form
 from schemas.kubernetes.validation import api_error_message, validate_create
+from schemas.limits import HPA_DEPTH
 from streams.ingest.keynames import check_text
 from streams.ingest.pieces import Refusal
-
-_MAX_DEPTH = 32
-"""Deeper than any field of an HPA lies."""
 
 _ANY_VERSION = "1"
 _MAX_KNOWN_BYTES = 64 * 1024 * 1024
@@ -94,8 +92,8 @@ def _by_parts(hpa: dict[str, Any], namespace: str) -> dict[str, Any] | None:
 
 
 def _as_whole(name: str, hpa: dict[str, Any], namespace: str) -> dict[str, Any]:
-    if _is_deeper(hpa, _MAX_DEPTH):
-        raise Refusal("invalidManifest", f"{name}: nested more than {_MAX_DEPTH} deep")
+    if _is_deeper(hpa, HPA_DEPTH.most):
+        raise Refusal("invalidManifest", f"{name}: nested more than {HPA_DEPTH.most} deep")
     manifest = hpa | {"metadata": {"namespace": namespace} | hpa["metadata"]}
     own = manifest["metadata"]["namespace"]
     if own != namespace:

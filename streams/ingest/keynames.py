@@ -3,9 +3,10 @@
 import re
 from functools import lru_cache
 
+from schemas.limits import NAME
 from streams.ingest.pieces import Refusal
 
-MAX_TEXT = 512
+MAX_TEXT = NAME.most
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)

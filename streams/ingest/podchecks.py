@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from schemas.kubernetes.quantity import QuantityError, parse_quantity
+from schemas.limits import POD_QUANTITY
 from schemas.pods import Container, Pod, PodList
 from streams.ingest.keynames import check_namespace, check_object
 from streams.ingest.numberchecks import check_chunk, check_moment
@@ -44,12 +45,8 @@ def _container(container: Container, pod: str) -> None:
 def _amounts(amounts: Mapping[str, str], field: str) -> None:
     for resource, text in amounts.items():
         # Checked before the cache, which would keep whatever is sent.
-        if problem := _problem(text) if len(text) <= _MAX_QUANTITY else "longer than any quantity":
+        if problem := _problem(text) if len(text) <= POD_QUANTITY.most else "longer than any quantity":
             raise Refusal("invalid", f"{field}: {resource} {text[:40]!r}: {problem}")
-
-
-_MAX_QUANTITY = 64
-"""Characters."""
 
 
 @lru_cache(maxsize=16_384)

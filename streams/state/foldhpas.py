@@ -9,6 +9,7 @@ from msgspec import structs
 
 from schemas.autoscalers import AutoscalerDeleted, AutoscalerList, AutoscalerSet, Command, Mode, Origin
 from schemas.keys import HpaId
+from schemas.limits import TEXT, shortened
 from streams.state.foldcontext import Folding
 from streams.state.guards import standing
 from streams.state.hpastate import Hpa, made_uid
@@ -63,7 +64,7 @@ def _take_row(fold: Folding, hpa: Hpa, body: AutoscalerSet) -> None:
         _change_hpa(fold, hpa, body)
     except (ValueError, KeyError, TypeError) as error:
         # Ingest lets only valid specs pass; one that is not must not stop the partition.
-        fold.namespace.count_ignored(f"HPA {hpa.id.name}: {error}")
+        fold.namespace.count_ignored(f"HPA {hpa.id.name}: {shortened(str(error), TEXT)}")
     else:
         hpa.row.hidden = hidden
 
