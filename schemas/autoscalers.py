@@ -17,7 +17,8 @@ class AutoscalerSet(
     `origin` `central`: lives only in fleethpa; uid and generation are given by the fold. `mode` sets its mode with it
     (central only). `manager`: field manager that last wrote the spec in the cluster, where the API shows it;
     `managerTime` when. No decision depends on it. `renewed`: an observer says a central one again, before its record
-    expires, for observers that start later; the fold passes it over, so it can undo nothing.
+    expires, for observers that start later; the fold passes it over, so it can undo nothing. An object with a field
+    `ignored` is a stub of one that exceeds a limit (`schemas.fitting`).
     """
 
     hpa: dict[str, Any]

@@ -19,8 +19,9 @@ BRAKES_SINCE = 2
 """The first engine with budgets and other brakes."""
 _FIRST_ENGINE = 1
 REFUSAL_REASON = "EnforcingRefused"
-IGNORED_REASON = "Ignored"
 """Reason of the condition AbleToScale, and of the Event, by which an HPA shows that enforcing it is refused."""
+IGNORED_REASON = "Ignored"
+"""The same of an HPA by which nothing is decided, as it exceeds a limit (`schemas.limits`)."""
 
 Direction = Literal["ScaleUp", "ScaleDown", "None"]
 

@@ -10,6 +10,7 @@ from schemas.agents import AgentKnowledge, CentralHpa, KnownPause
 from schemas.autoscalers import Command
 from schemas.decisions import Decision, ShortDecision
 from schemas.entries import VERSION
+from schemas.fitting import over_limits
 from schemas.guardrailstanding import GuardrailStanding
 from schemas.keys import EVERY_CLUSTER, HpaId
 from schemas.settings import ClusterSettings, SettingsSet, take_settings
@@ -95,9 +96,12 @@ class FleetKnowledge:
         ]
 
     def set_hpa(self, hpa: HpaId, manifest: dict[str, Any] | None) -> CentralHpa:
-        """Note a central HPA (None: it was deleted); gives what its agent is to be told."""
+        """Note a central HPA (None: it was deleted); gives what its agent is to be told.
+
+        One that deciders ignore, as it exceeds a limit, is none for agents: a stand-in must not scale by it, either.
+        """
         known = self._hpas.setdefault(hpa.cluster, {})
-        if manifest is None:
+        if manifest is None or over_limits(manifest, hpa.namespace):
             known.pop((hpa.namespace, hpa.name), None)
             return CentralHpa(namespace=hpa.namespace, name=hpa.name, deleted=True)
         known[hpa.namespace, hpa.name] = manifest

@@ -151,7 +151,7 @@ class Evaluation(Struct, frozen=True, kw_only=True, gc=False):
     """One evaluation of an HPA. Exactly one of `result` and `pending` is set."""
 
     path: str
-    """metrics, metricsFailed, disabled, aboveMax, belowMin or scaleUnavailable."""
+    """metrics, metricsFailed, disabled, aboveMax, belowMin, scaleUnavailable; or ignored, which upstream has not."""
     history: History
     """Memory after this step; keep it also while a write is pending."""
     current_replicas: int | None = None

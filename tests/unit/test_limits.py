@@ -17,9 +17,11 @@ from fleethpa.cli.common.fleetstate import read_state
 from fleethpa.cli.common.handover import Place
 from reconciler.clusters.clustererrors import ApiError
 from reconciler.core.chunks import autoscaler_lists
+from reconciler.core.routing import FleetKnowledge
 from reconciler.observer.observermetrics import ObserverMetrics
 from reconciler.observer.publisher import RecordPublisher
 from schemas import limits
+from schemas.agents import CentralHpa
 from schemas.autoscalers import AutoscalerSet, Command
 from schemas.codec import encode
 from schemas.entries import Body
@@ -390,6 +392,13 @@ def test_the_message_of_an_api_server_is_cut_where_it_is_read() -> None:
     assert len(error.message) < limits.ERROR.most
     assert error.message == str(error)
     assert error.message.endswith("… (cut, it has 200000 characters)")
+
+
+def test_an_agent_never_gets_a_central_hpa_that_deciders_ignore() -> None:
+    hpa, known = HpaId("eu", "shop", "web"), FleetKnowledge()
+    assert known.set_hpa(hpa, make_hpa()).hpa == make_hpa()
+    assert known.set_hpa(hpa, huge_hpa("web")) == CentralHpa(namespace="shop", name="web", deleted=True)
+    assert [each.hpas for each in known.snapshot("eu", "s", 1)] == [[]]
 
 
 class TooSmall:
