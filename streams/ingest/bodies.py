@@ -127,7 +127,7 @@ def _taken_hpa(hpa: Json, place: SourcePlace, refuse: Refuse) -> Json:
         # In the defaulted object of the newest version fields may be that were hidden in annotations.
         return fitted_hpa(checked, place.namespace, lambda error: refuse(over_limit(error)))
     checked = checked_hpa({name: value for name, value in hpa.items() if name != IGNORED}, place.namespace)
-    del checked["spec"]["metrics"]  # the default of an HPA without any
+    checked["spec"].pop("metrics", None)  # the default of an HPA without any
     why = limits.shortened(why, limits.ERROR)
     refuse(Refusal("overLimit", why))
     return {**checked, IGNORED: why}
