@@ -169,9 +169,9 @@ def test_a_sign_of_life_with_the_page_of_a_proxy_as_its_problem_is_still_one() -
     assert piece.body.watches == ["pods"]
     assert piece.body.problems["autoscalers"].endswith("x… (cut, it has 2006 characters)")
     serving = Serving(session=SESSION, clusters=["east"], problems={"east": page})
-    assert [piece.body for piece in reported(serving, cluster="", namespace="").pieces] == [
-        structs.replace(serving, problems={"east": page[:1_000]})
-    ]
+    [piece] = reported(serving, cluster="", namespace="").pieces
+    assert isinstance(piece.body, Serving)
+    assert piece.body.problems["east"].endswith("x… (cut, it has 2006 characters)")
 
 
 def test_the_good_part_of_a_record_is_taken() -> None:
