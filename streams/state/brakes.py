@@ -28,12 +28,17 @@ class Brakes:
         self.text = ""
         """Why nothing is written, where it cut all of it."""
 
-    def begin(self, replicas: int | None, before: int | None, enforced: bool) -> None:
+    def begin(self, replicas: int | None, before: int | None, *, ready: int, enforced: bool) -> None:
         """Count the HPA's size, and what other writers changed since the previous evaluation.
+
+        In its cluster it counts for the replicas that have been ready: anybody may write a large number into a scale,
+        but only pods that run can be lost. Their number falls with the scale only: pods that are not seen for a while
+        must not make room for removals.
 
         Args:
             replicas: what the scale shows; None: it could not be read.
             before: what it showed then, or what was written since; None: not known.
+            ready: pods of its target that run and are ready.
             enforced: fleethpa writes this HPA. Another one is not part of the budgets.
         """
         if replicas is None:
@@ -41,11 +46,13 @@ class Brakes:
         counts = enforced and self._limited
         moved = replicas - before if counts and before is not None else 0
         last = self._last()
+        most = max(ready, 0 if last is None else last.ready)
         entry = changed_entry(
             None if last is None else structs.replace(last, claims_removal=False, claims_addition=False),
             offset=self._state.offset,
             now_ms=self._state.now_ms,
             replicas=replicas if counts else 0,
+            ready=min(replicas, most) if counts else 0,
             removed=max(0, -moved),
             added=max(0, moved),
             claim=None,
@@ -92,6 +99,7 @@ class Brakes:
             offset=self._state.offset,
             now_ms=self._state.now_ms,
             replicas=0 if last is None else last.replicas,
+            ready=0 if last is None else last.ready,
             removed=max(0, -change),
             added=max(0, change),
             claim=self._claim,
@@ -143,4 +151,4 @@ def leave_budget(state: State, hpa: Hpa) -> None:
     """Count an HPA that fleethpa no longer looks after as 0 replicas."""
     known = hpa.row.budget
     if known and known[-1].replicas:
-        add_entry(state, hpa, BudgetEntry(state.offset, state.now_ms, 0))
+        add_entry(state, hpa, BudgetEntry(state.offset, state.now_ms, 0, 0))

@@ -6,6 +6,7 @@ from the rows, and entries of a row that is ahead of the log are read only when 
 evaluation sees depends on the log alone. Counts are replicas, times are log time in Unix milliseconds.
 """
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
@@ -84,13 +85,20 @@ class Left(Struct, frozen=True, gc=False):
 
 
 class _Scope:
-    """Sums of a namespace, or of the part of a cluster that lives in this log partition."""
+    """Sums of a namespace, or of the part of a cluster that lives in this log partition.
 
-    __slots__ = ("changed", "claims", "largest", "sizes", "total")
+    Args:
+        counts_ready: the size of an HPA is its replicas that have been ready, else all of them.
+    """
 
-    def __init__(self) -> None:
-        self.sizes: dict[HpaId, int] = {}
-        self.total = 0
+    __slots__ = ("asked", "changed", "claims", "counts_ready", "largest", "sizes", "total")
+
+    def __init__(self, *, counts_ready: bool) -> None:
+        self.counts_ready = counts_ready
+        self.sizes: dict[HpaId, tuple[int, int]] = {}
+        """HPA -> its size, and all of its replicas."""
+        self.total, self.asked = 0, 0
+        """The sums of these."""
         self.largest: dict[int, int] = {}
         """Bucket -> the largest total within it, for buckets in which the total changed."""
         self.changed: dict[Way, dict[int, int]] = {"removal": {}, "addition": {}}
@@ -100,11 +108,13 @@ class _Scope:
 
     def add(self, hpa: HpaId, entry: BudgetEntry) -> None:
         bucket = entry.time_ms // BUCKET_MS
-        before = self.sizes.get(hpa, 0)
-        if entry.replicas != before:
+        before, asked = self.sizes.get(hpa, (0, 0))
+        size = entry.ready if self.counts_ready else entry.replicas
+        self.sizes[hpa] = size, entry.replicas
+        self.asked += entry.replicas - asked
+        if size != before:
             largest = max(self.largest.get(bucket, 0), self.total)
-            self.total += entry.replicas - before
-            self.sizes[hpa] = entry.replicas
+            self.total += size - before
             self.largest[bucket] = max(largest, self.total)
         at = (entry.at_ms or entry.time_ms) // BUCKET_MS
         ways: tuple[tuple[Way, int, bool], ...] = (
@@ -127,8 +137,16 @@ class _Scope:
                 for bucket in [each for each in known if each < oldest]:
                     del known[bucket]
 
-    def base(self, first: int) -> int:
-        """Give the most replicas that it had since the bucket `first`."""
+    def size_of(self, hpa: HpaId) -> int:
+        """Give the size of an HPA; 0 of one that is not known."""
+        return self.sizes.get(hpa, (0, 0))[0]
+
+    def base(self, way: Way, first: int) -> int:
+        """Give the replicas that a percentage is of: the most that it had since the bucket `first`, or for additions
+        what was there before them, else each one would allow the next.
+        """
+        if way == "addition":
+            return max(0, min(self.total, self.asked - self.used(way, first)))
         return max(self.total, max((count for bucket, count in self.largest.items() if bucket >= first), default=0))
 
     def used(self, way: Way, first: int) -> int:
@@ -140,11 +158,32 @@ class _Scope:
         return min((each for each, count in self.changed[way].items() if each >= first and count > 0), default=None)
 
 
+def _seen_from(whole: _Scope, others: Iterable[_Scope], way: Way, first: int) -> tuple[int, int]:
+    """Give what a budget is a percentage of, and what of it is used, as one namespace of a cluster sees it.
+
+    `others`: the other namespaces. One that has more replicas than all the rest of the cluster counts for as many as
+    the rest, its changes in the same proportion, and none changes more than it has. So no namespace decides alone, by
+    its size or by what happens in it, what the others may change.
+    """
+    everything = base = whole.base(way, first)
+    used = whole.used(way, first)
+    for other in others:
+        size, changed = other.base(way, first), other.used(way, first)
+        weight = max(0, min(size, everything - size))
+        base -= size - weight
+        used -= changed - min(weight, -(-changed * weight // max(1, size)))
+    return base, max(0, used)
+
+
 class BudgetBook:
     """The sums of all namespaces and clusters of one log partition."""
 
     def __init__(self) -> None:
-        self._scopes: dict[str, _Scope] = {}
+        self._namespaces: dict[str, _Scope] = {}
+        """Namespace -> its sums, for a budget of its own."""
+        self._clusters: dict[str, _Scope] = {}
+        self._parts: dict[str, dict[str, _Scope]] = {}
+        """Cluster -> namespace -> its part in the cluster's sums."""
         self._coming: list[tuple[int, HpaId, int, BudgetEntry]] = []
         """Entries of rows that are ahead of the log: (offset, HPA, index within its row, entry)."""
 
@@ -177,19 +216,19 @@ class BudgetBook:
             self._add(other, entry)
 
     def _add(self, hpa: HpaId, entry: BudgetEntry) -> None:
-        for scope in (self._scope(hpa.cluster), self._scope(hpa.namespace_key)):
+        part = self._parts.setdefault(hpa.cluster, {})
+        for scope in (
+            _scope(self._clusters, hpa.cluster, counts_ready=True),
+            _scope(part, hpa.namespace, counts_ready=True),
+            _scope(self._namespaces, hpa.namespace_key, counts_ready=False),
+        ):
             scope.add(hpa, entry)
             scope.forget(entry.time_ms)
 
-    def _scope(self, key: str) -> _Scope:
-        known = self._scopes.get(key)
-        if known is None:
-            known = self._scopes[key] = _Scope()
-        return known
-
     def clear(self, offset: int) -> None:
         """Forget everything up to a log offset: another engine decides from there on."""
-        self._scopes.clear()
+        for known in (self._namespaces, self._clusters, self._parts):
+            known.clear()
         self._coming = [each for each in self._coming if each[0] > offset]
         heapify(self._coming)
 
@@ -215,20 +254,53 @@ class BudgetBook:
             period_ms: the sync period.
         """
         self._advance(offset, hpa)
-        found: Left | None = None
-        keys = (hpa.namespace_key, hpa.cluster)
-        names = (f"namespace {hpa.namespace_key}", f"cluster {hpa.cluster}")
-        for key, name, budget in zip(keys, names, budgets.of(way, hpa.namespace), strict=True):
-            if budget is None:
-                continue
-            here = _left(self._scope(key), way, hpa, own, name=name, budget=budget, now_ms=now_ms, period_ms=period_ms)
-            if found is None or here.cap < found.cap:
-                found = here
-        return found
+        of_namespace, of_cluster = budgets.of(way, hpa.namespace)
+        found: list[Left] = []
+        if of_namespace is not None:
+            scope = _scope(self._namespaces, hpa.namespace_key, counts_ready=False)
+            found.append(
+                _left(
+                    scope,
+                    [],
+                    way,
+                    hpa,
+                    own,
+                    name=f"namespace {hpa.namespace_key}",
+                    budget=of_namespace,
+                    now_ms=now_ms,
+                    period_ms=period_ms,
+                )
+            )
+        if of_cluster is not None:
+            scope = _scope(self._clusters, hpa.cluster, counts_ready=True)
+            parts = self._parts.get(hpa.cluster, {})
+            others = [part for name, part in parts.items() if name != hpa.namespace]
+            found.append(
+                _left(
+                    scope,
+                    others,
+                    way,
+                    hpa,
+                    own,
+                    name=f"cluster {hpa.cluster}",
+                    budget=of_cluster,
+                    now_ms=now_ms,
+                    period_ms=period_ms,
+                )
+            )
+        return min(found, key=lambda left: left.cap, default=None)
+
+
+def _scope(known: dict[str, _Scope], key: str, *, counts_ready: bool) -> _Scope:
+    scope = known.get(key)
+    if scope is None:
+        scope = known[key] = _Scope(counts_ready=counts_ready)
+    return scope
 
 
 def _left(
     scope: _Scope,
+    others: list[_Scope],
     way: Way,
     hpa: HpaId,
     own: list[BudgetEntry],
@@ -240,21 +312,20 @@ def _left(
 ) -> Left:
     # One bucket more than the window has: what lies in the oldest one may be younger than the window.
     first = (now_ms - budget.window_ms) // BUCKET_MS
-    used = scope.used(way, first)
-    # Additions are a share of what was there before them: else each one would allow the next.
-    base = max(1, scope.base(first) if way == "removal" else scope.total - used)
+    base, used = _seen_from(scope, others, way, first)
+    base = max(1, base)
     allowed = budget.allowed(base)
     left = max(0, allowed - used)
     own_used = sum(_count(entry, way) for entry in own if (entry.at_ms or entry.time_ms) // BUCKET_MS >= first)
-    size = scope.sizes.get(hpa, 0)
+    size = scope.size_of(hpa)
     weight = size + max(0, own_used) if way == "removal" else max(1, size)
     share = max(1, -(-allowed * weight // base))
     portion = max(0, share - own_used)
     since_ms = now_ms - CLAIM_PERIODS * period_ms
     claims = scope.claims[way]
     if claims.get(hpa, -1) >= since_ms:
-        others = sum(scope.sizes.get(each, 0) for each, at in claims.items() if each != hpa and at >= since_ms)
-        portion = max(portion, -(-left * size // max(1, size + others)))
+        asking = sum(scope.size_of(each) for each, at in claims.items() if each != hpa and at >= since_ms)
+        portion = max(portion, -(-left * size // max(1, size + asking)))
     cap = min(left, portion)
     until_ms = now_ms + period_ms
     oldest = scope.oldest(way, first)
@@ -272,13 +343,22 @@ def _count(entry: BudgetEntry, way: Way) -> int:
 
 
 def changed_entry(
-    last: BudgetEntry | None, *, offset: int, now_ms: int, replicas: int, removed: int, added: int, claim: Way | None
+    last: BudgetEntry | None,
+    *,
+    offset: int,
+    now_ms: int,
+    replicas: int,
+    ready: int,
+    removed: int,
+    added: int,
+    claim: Way | None,
 ) -> BudgetEntry | None:
     """Give the entry of an evaluation; None: nothing is different from the one before.
 
     Args:
         last: the HPA's newest entry.
-        replicas: that count for the size of its namespace and cluster.
+        replicas: that count for the size of its namespace.
+        ready: that count for the size of its cluster.
         removed: replicas removed since the previous evaluation, by this decision and by other writers.
         added: the same of added ones.
         claim: it was cut in this way and asks for more.
@@ -287,6 +367,7 @@ def changed_entry(
         offset,
         now_ms,
         replicas,
+        ready,
         removed,
         added,
         claims_removal=claim == "removal",
@@ -294,7 +375,7 @@ def changed_entry(
     )
     if removed or added or claim or last is None:
         return entry if replicas or removed or added or claim else None
-    same = (last.replicas, last.claims_removal, last.claims_addition) == (replicas, False, False)
+    same = (last.replicas, last.ready, last.claims_removal, last.claims_addition) == (replicas, ready, False, False)
     return None if same else entry
 
 

@@ -344,7 +344,9 @@ class Evaluator:
         scale, row = observation.scale, self.row
         replicas = scale.spec_replicas if isinstance(scale, Scale) else None
         before = row.written[0] if row.written is not None else row.seen_replicas
-        brakes.begin(replicas, before, self.standing.mode == "enforce")
+        # Pods that several HPAs count as theirs are nobody's.
+        ready = 0 if observation.ambiguous else observation.pods.running_ready
+        brakes.begin(replicas, before, ready=ready, enforced=self.standing.mode == "enforce")
 
     # the record
 

@@ -74,13 +74,15 @@ class PendingWrite(Struct, array_like=True, frozen=True, gc=False):
 class BudgetEntry(Struct, array_like=True, frozen=True, gc=False):
     """What an HPA counted for in its namespace's and cluster's budgets from log offset `offset` on.
 
-    `replicas`: its size. `removed`, `added`: replicas changed (negative: a write failed, they are free again); they
-    count as of `at_ms` (0: as of `time_ms`). `claims_*`: it was cut in this way, and asks for more.
+    `replicas`: of its scale. `ready`: how many of them have been ready (`Brakes.begin`). `removed`, `added`: replicas
+    changed (negative: a write failed, they are free again); they count as of `at_ms` (0: as of `time_ms`). `claims_*`:
+    it was cut in this way, and asks for more.
     """
 
     offset: int
     time_ms: int
     replicas: int
+    ready: int
     removed: int = 0
     added: int = 0
     at_ms: int = 0

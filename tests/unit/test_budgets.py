@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.autoscalers import AutoscalerDeleted, Command
+from schemas.autoscalers import AutoscalerDeleted, AutoscalerSet, Command
 from schemas.budgets import parse_budget
 from schemas.codec import encode
 from schemas.decisions import Decision
 from schemas.entries import WHOLE_PARTITION_KEY, Entry, LogRecord
 from schemas.keys import HpaId
 from schemas.outcomes import Outcome
+from schemas.pods import PodDeleted, PodSet
 from schemas.settings import ClusterSettings, EngineSet
 from streams.state.budget import BUCKET_MS
 from streams.state.logerrors import UnknownEngineError
@@ -26,6 +27,8 @@ from tests.partition_kit import (
     Record,
     disturbed_log,
     fold,
+    make_hpa,
+    make_pod,
     scale,
 )
 from tests.unit.test_partition_laws import Crashing
@@ -162,6 +165,70 @@ def test_shadow_shows_upstreams_answer_and_counts_nothing() -> None:
     world.log.add(Command(command="mode", mode="shadow"))
     decision = world.poll(0)["web"]
     assert (decision["finalDesiredReplicas"], decision.get("wants")) == (1, None)
+
+
+# --- a tenant beside the others --------------------------------------------------------------------------------------
+
+
+def beside(ready: int, replicas: int = 1_000_000, **braking: Any) -> World:
+    """500 replicas, and an enforced HPA of another namespace whose target's scale shows many more."""
+    world = World(*(f"app-{number}" for number in range(10)), replicas=50, **braking)
+    hpa = make_hpa("giant", "uid-giant", maxReplicas=2_000_000)
+    hpa["metadata"]["namespace"] = "batch"
+    pods = [PodSet(pod=make_pod(f"giant-{number}", "giant")) for number in range(ready)]
+    bodies = [AutoscalerSet(hpa=hpa), scale("giant", replicas), *pods]
+    world.log.add(*(world.log.entry(body, "eu/batch") for body in bodies))
+    world.period(50)
+    return world
+
+
+def rescale(world: World, replicas: int) -> None:
+    """Its owner changes the scale by hand; an evaluation sees it."""
+    world.log.add(world.log.entry(scale("giant", replicas, manager="kubectl"), "eu/batch"))
+    for _ in range(2):
+        world.period(50)
+
+
+@pytest.mark.parametrize(
+    ("ready", "left"),
+    [
+        pytest.param(0, 350, id="of none of its replicas a pod was ever ready"),
+        pytest.param(100, 320, id="100 pods of it are ready"),
+        pytest.param(700, 200, id="it counts for as much as all the others at most"),
+    ],
+)
+def test_a_scale_of_a_million_replicas_does_not_take_the_budget_away_from_its_neighbours(ready: int, left: int) -> None:
+    world = beside(ready, removal_budget="30%/10m")
+    for _ in range(20):
+        world.period(0)
+    assert sum(world.replicas.values()) == left
+
+
+def test_a_scale_that_its_owner_lowers_does_not_use_up_the_budget_of_its_neighbours() -> None:
+    world = beside(10, removal_budget="30%/10m")
+    for replicas in (1, 1_000_000, 1):
+        rescale(world, replicas)
+    for _ in range(3):
+        world.period(0)
+    assert sum(world.replicas.values()) == 500 - (510 * 30 // 100 - 10)
+
+
+def test_a_scale_that_its_owner_raises_does_not_use_up_the_additions_of_its_neighbours() -> None:
+    world = beside(10, 10, addition_budget="30%/10m")
+    rescale(world, 1_000_000)
+    for _ in range(6):
+        world.period(100)
+    assert sum(world.replicas.values()) == 500 + (510 * 30 // 100 - 10)
+
+
+def test_pods_that_are_not_seen_for_a_while_make_no_room_for_removals() -> None:
+    world = World("api", "web", removal_budget="50%/1m")
+    world.log.add(*(PodDeleted(name=f"api-{number}") for number in range(10)))
+    for _ in range(8):
+        world.period(50)
+    for _ in range(2):
+        world.period(0)
+    assert world.replicas == {"api": 10, "web": 1}
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
